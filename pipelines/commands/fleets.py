@@ -59,12 +59,11 @@ def refuse_beside_fleet(calls: Sequence[Any]) -> None:
 def refuse_without_fleet(calls: Sequence[Any]) -> None:
     """Refuse hosts of a fleet where there is none: it would be done on another host than said."""
     for call in calls:
-        for flag in ("hosts", "scheduler") if call.called_as != "fleet" else ():
-            if value := call.kwargs.get(flag):
-                raise ConfigError(
-                    f"--{flag} {value}: there is no --fleet beside it",
-                    advice="Add --fleet; one host alone is --host NAME.",
-                )
+        if value := call.kwargs.get("hosts"):
+            raise ConfigError(
+                f"--hosts {value}: there is no --fleet beside it",
+                advice="Add --fleet; one host alone is --host NAME.",
+            )
 
 
 def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
@@ -97,7 +96,6 @@ def asked_of(given: dict[str, Any], *, select: str | None, test: bool = False) -
         request=request,
         plan=plan,
         hosts=tuple(filter(None, (shared.hosts or "").split(","))),
-        scheduler=shared.scheduler or "",
         select=select or "",
         test=test,
     )

@@ -28,8 +28,6 @@ class Asked:
     """The cells on a host of these settings, of which more may be known."""
     hosts: tuple[str, ...] = ()
     select: str = ""
-    scheduler: str = ""
-    """Of a cluster whose members' hosts take part as well: ``tls://HOST:PORT``."""
     test: bool = False
     """Whether every wheel is tested as well."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipelines import units
@@ -11,9 +11,8 @@ from pipelines.fleet.asked import Asked, plans_of
 from pipelines.fleet.cells import Cells, works_of
 from pipelines.fleet.estimate import Estimate, estimate
 from pipelines.fleet.foretold import Foretold
-from pipelines.fleet.lines import Order
+from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.looking import Hosts
-from pipelines.fleet.party import Party, party
 from pipelines.fleet.survey import Surveyed, assumed, survey
 from pipelines.matrix.plan import Plan
 
@@ -24,17 +23,11 @@ def foretell(asked: Asked, *, ask: bool) -> Foretold:
     ``ask``: look at every host first, as a fleet does; without, nothing is reached. Raises
     :class:`ConfigError` when no host fits any cell.
     """
-    with party(asked) as joined:
-        return _foretell(joined, ask=ask)
-
-
-def _foretell(joined: Party, *, ask: bool) -> Foretold:
-    asked, names = joined.asked, joined.names
-    settings = asked.settings
+    settings, names = asked.settings, asked.settings.fleet_hosts(asked.hosts)
     known, plans = assumed(settings, names), plans_of(asked, names, Surveyed())
     first = works_of(plans, known.machines, test=asked.test, shards=asked.shards)
     if ask:
-        told = _look(joined, first)
+        told = _look(asked, names, first)
         known = Surveyed(known.machines | told.machines, told.facts, told.aside)
         plans = plans_of(asked, names, known)
         first = works_of(plans, known.machines, test=asked.test, shards=asked.shards)
@@ -49,15 +42,14 @@ def _foretell(joined: Party, *, ask: bool) -> Foretold:
     )
 
 
-def _look(joined: Party, first: Cells) -> Surveyed:
+def _look(asked: Asked, names: Sequence[str], first: Cells) -> Surveyed:
     """What the hosts that fit say of themselves."""
-    asked = joined.asked
     with tempfile.TemporaryDirectory(prefix="wcw-plan-") as folder:
         order = Order(asked.settings, Path(folder), first.axes)
         hosts = Hosts(asked.settings.fleet, Path(folder))
         errands = {
-            name: joined.errand(name, order, hosts, f"fleet-{Path(folder).name}", first=work)
-            for name in joined.names
+            name: LineErrand(name, order, hosts, work)
+            for name in names
             if (work := next((one for one in first.works if name in one.hosts), None)) is not None
         }
         try:

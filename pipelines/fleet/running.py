@@ -23,11 +23,10 @@ from pipelines.fleet.estimate import estimate
 from pipelines.fleet.history import history
 from pipelines.fleet.kept import begin_lost
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.lines import Order
+from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.live import Show
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
-from pipelines.fleet.party import Party, called, party
 from pipelines.fleet.rules import Rules
 from pipelines.fleet.states import RECKONED, state
 from pipelines.fleet.survey import Surveyed, survey
@@ -58,18 +57,14 @@ def run_fleet(asked: Asked) -> Path:
     :class:`FleetError` when works failed or were left, :class:`ConfigError` when no host fits, or
     another process works at it.
     """
-    out = home() / asked.settings.out
-    with party(asked) as there:
-        first = _cells(there, Surveyed())  # refuses what cannot be, before anything is reached
-        ledger = _ledger(out, asked.hash)
-        try:
-            known = there.remembered(ledger.path)
-            if known.names != there.names:
-                first = _cells(known, Surveyed())
-            _say_left_out(first)
-            return _run(known, first, ledger)
-        finally:
-            ledger.close()
+    names = asked.settings.fleet_hosts(asked.hosts)
+    first = _cells(asked, names, Surveyed())  # refuses what cannot be, before anything is reached
+    ledger = _ledger(home() / asked.settings.out, asked.hash)
+    try:
+        _say_left_out(first)
+        return _run(asked, names, first, ledger)
+    finally:
+        ledger.close()
 
 
 def _ledger(out: Path, order: str) -> Ledger:
@@ -90,17 +85,15 @@ def _ledger(out: Path, order: str) -> Ledger:
             return ledger
 
 
-def _cells(there: Party, known: Surveyed, names: Sequence[str] | None = None) -> Cells:
-    """The works on these hosts, or on all, by what is known of them."""
-    asked = there.asked
-    plans = plans_of(asked, there.names if names is None else names, known)
+def _cells(asked: Asked, names: Sequence[str], known: Surveyed) -> Cells:
+    """The works on these hosts, by what is known of them."""
+    plans = plans_of(asked, names, known)
     return works_of(plans, known.machines, test=asked.test, shards=asked.shards)
 
 
-def _run(there: Party, first: Cells, ledger: Ledger) -> Path:
+def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Path:
     """Look at the hosts, have the ledger know what is to be done, do it, say how it went."""
-    asked, names, folder = there.asked, there.names, ledger.path
-    settings = asked.settings
+    settings, folder = asked.settings, ledger.path
     for key, why in begin_lost(ledger, time.time()).items():
         say(f"{key} is built again: {why}", style="yellow")
     order = Order(
@@ -113,9 +106,7 @@ def _run(there: Party, first: Cells, ledger: Ledger) -> Path:
     )
     hosts = Hosts(settings.fleet, folder, names)
     sample = {name: next((w for w in first.works if name in w.hosts), None) for name in names}
-    errands = {
-        name: there.errand(name, order, hosts, called(ledger), first=sample[name]) for name in names
-    }
+    errands = {name: LineErrand(name, order, hosts, sample[name]) for name in names}
     drivers = {name: Driver(name, errands[name], folder) for name in names}
     fitting = {name: one for name, one in errands.items() if sample[name] is not None}
     finished = False
@@ -124,7 +115,7 @@ def _run(there: Party, first: Cells, ledger: Ledger) -> Path:
         known = survey(settings, fitting)
         for name, why in known.aside.items():
             say(f"{name} is set aside: {why}", style="yellow")
-        works = _cells(there, known, tuple(fitting)).works
+        works = _cells(asked, tuple(fitting), known).works
         ledger.put(works, known.machines.values(), time.time())
         _announce(works, known, ledger)
         reckon(works, known, ledger)

@@ -1,7 +1,7 @@
 """A fleet on the terminal: pure functions from :class:`FleetState` to lines of it.
 
-What hosts and cells are called, and why something failed, may come from another controller:
-everything is made harmless, and a line is never wider than the terminal.
+Why something failed is told by hosts: everything is made harmless, and a line is never wider than
+the terminal.
 """
 
 from __future__ import annotations

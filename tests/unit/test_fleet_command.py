@@ -89,8 +89,8 @@ def test_orders_are_left_in_the_ledger(ledger: Ledger, capsys: Captured) -> None
         ("priority pkg-cp311 1.5", "expected a whole number"),
         ("priority pkg-cp311 99999999", "expected a whole number"),
         ("pause --json", "--json shows a fleet"),
-        ("serve --json", "--json shows a fleet"),
-        ("join tls://127.0.0.1:1 --hosts a --json", "--json shows a fleet"),
+        ("serve", "no such order"),
+        ("join tls://127.0.0.1:1", "no such order"),
     ],
 )
 def test_what_is_no_order_is_refused(
@@ -98,6 +98,18 @@ def test_what_is_no_order_is_refused(
 ) -> None:
     assert told in said(f"fleet {words}", capsys, ConfigError.exit_code)
     assert ledger.open_orders() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("build --hosts a", "there is no --fleet beside it"),
+        ("build --fleet --hosts lab/a", "unknown host 'lab/a'"),
+    ],
+)
+def test_hosts_of_no_fleet_are_refused(out: Path, capsys: Captured, words: str, told: str) -> None:
+    assert told in said(words, capsys, ConfigError.exit_code)
+    assert not [*out.iterdir()]
 
 
 def test_a_fleet_that_is_over_takes_no_orders_but_retry(
