@@ -24,8 +24,8 @@ class Asked:
     settings: Config
     request: Request
     """Its axes may have several values each, as for ``invoke plan``."""
-    plan: Callable[[Config, str, HostFacts | None], Plan]
-    """The cells on a host of these settings, of which more may be known."""
+    plan: Callable[[str, HostFacts | None], Plan]
+    """The cells on a host of that name, of which more may be known."""
     hosts: tuple[str, ...] = ()
     select: str = ""
     test: bool = False
@@ -59,5 +59,5 @@ def plans_of(asked: Asked, names: Sequence[str], known: Surveyed) -> dict[str, P
         hosts,
         lambda name: hosts[name].supply(lock),
         known.facts,
-        lambda name: asked.plan(asked.settings, name, known.facts.get(name)),
+        lambda name: asked.plan(name, known.facts.get(name)),
     )

@@ -19,7 +19,6 @@ from pipelines.fleet.dask_engine import DaskEngine
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.drivers import Driver, doing_of
 from pipelines.fleet.entries import Attempt, Entry
-from pipelines.fleet.estimate import estimate
 from pipelines.fleet.history import history
 from pipelines.fleet.kept import begin_lost
 from pipelines.fleet.ledger import Ledger
@@ -28,7 +27,7 @@ from pipelines.fleet.live import Show
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
 from pipelines.fleet.rules import Rules
-from pipelines.fleet.states import RECKONED, state
+from pipelines.fleet.states import state
 from pipelines.fleet.survey import Surveyed, survey
 from pipelines.hosttext import line
 from pipelines.paths import home
@@ -36,8 +35,6 @@ from pipelines.remote.locks import claim
 
 #: Seconds between two looks at the view, and how often as long as one of them takes.
 _EVERY, _PART = 0.5, 30.0
-#: Works x hosts of which is reckoned in advance what they take.
-_RECKONED = 40_000
 
 
 class FleetError(PipelineError):
@@ -118,7 +115,6 @@ def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Pa
         works = _cells(asked, tuple(fitting), known).works
         ledger.put(works, known.machines.values(), time.time())
         _announce(works, known, ledger)
-        reckon(works, known, ledger)
         with _engine(drivers, known, settings.fleet.dashboard_port) as engine:
             summary = _dispatched(ledger, engine, drivers, settings)
         finished = True
@@ -137,15 +133,6 @@ def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Pa
     results.tell_github(told)
     _tell(ledger, summary)
     return folder
-
-
-def reckon(works: Sequence[Work], known: Surveyed, ledger: Ledger) -> None:
-    """Note what all of it is to take by the plan, where that is known within a few seconds."""
-    machines = [one for name, one in known.machines.items() if name not in known.aside]
-    if len(works) * len(machines) <= _RECKONED and not ledger.fact(RECKONED):
-        seconds = estimate(works, machines).seconds
-        with ledger.change(time.time()) as change:
-            change.fact(RECKONED, str(seconds))
 
 
 class Shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -58,12 +58,6 @@ def survey(settings: Config, errands: Mapping[str, LineErrand]) -> Surveyed:
             found.facts[name] = facts
         found.machines[name] = _machine(settings, name, facts, gpus)
     return found
-
-
-def assumed(settings: Config, names: Iterable[str]) -> Surveyed:
-    """The same without reaching any: each is taken to be as this machine."""
-    local = HostFacts.local()
-    return Surveyed({name: _machine(settings, name, local, ()) for name in names})
 
 
 def _machine(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...]) -> Machine:

@@ -19,7 +19,7 @@ from pipelines.buildplan import Request
 from pipelines.commands.fleets import refuse_beside_fleet
 from pipelines.commands.plan import planned
 from pipelines.config import Config
-from pipelines.errors import ConfigError, StorageError
+from pipelines.errors import ConfigError, HostError, StorageError
 from pipelines.fleet import looking
 from pipelines.fleet.cells import Cells, planned_on, works_of
 from pipelines.fleet.looking import Hosts
@@ -152,15 +152,24 @@ def test_a_place_has_one_name_for_all_who_look(tmp_path: Path) -> None:
     assert identity.identity(str(tmp_path / "other"))["place"] != first["place"]
 
 
-def test_a_host_of_which_something_unexpected_is_found_is_aside(settings: Config) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (HostError("no answer\nfrom 127.0.0.1"), "no answer from 127.0.0.1"),
+        (RuntimeError("\x1b[31mwhat"), "this should not happen: RuntimeError: what"),
+    ],
+)
+def test_a_host_that_cannot_be_looked_at_is_aside(
+    settings: Config, error: Exception, why: str
+) -> None:
     """And the others go on."""
 
-    class Odd:
+    class Away:
         def survey(self) -> None:
-            raise RuntimeError("\x1b[31mwhat is this")
+            raise error
 
-    found = survey(settings, cast("Any", {"lab1": Odd()}))
-    assert found.aside == {"lab1": "this should not happen: RuntimeError: what is this"}
+    found = survey(settings, cast("Any", {"lab1": Away()}))
+    assert found.aside == {"lab1": why}
     assert [*found.machines] == ["lab1"]
 
 
