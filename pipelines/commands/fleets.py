@@ -64,8 +64,7 @@ def refuse_without_fleet(calls: Sequence[Any]) -> None:
 
 def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.running.run_fleet`."""
-    from pipelines.fleet.asked import Asked
-    from pipelines.fleet.running import run_fleet
+    from pipelines.fleet.running import Asked, run_fleet
 
     request, shared = request_of(given)
     settings = settings_of(shared)

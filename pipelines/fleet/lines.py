@@ -110,8 +110,14 @@ class LineErrand:
 
     def plan(self, work: Work) -> BuildPlan:
         """What the work is, on this host."""
-        request = _request_for(self._order, work, self.name)
-        return resolve(self._order.settings, request, events=Telling)
+        order = self._order
+        axes = {**order.cells[work.cell], "host": self.name}
+        request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
+        if work.kind == "shard":
+            request = replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
+        elif work.kind == "link":
+            request = replace(request, objects=order.before(work))
+        return resolve(order.settings, request, events=Telling)
 
     def do(self, work: Work, done: Done) -> None:
         """Do it; ``done`` says how far it came, also where it raises."""
@@ -190,17 +196,6 @@ class LineErrand:
 
     def _look(self, plan: BuildPlan, session: LiveSession) -> None:
         self._hosts.look(self.name, session, plan.layout.build_root)
-
-
-def _request_for(order: Order, work: Work, host: str) -> Request:
-    """What a work is asked as on that host; raises what :meth:`Order.before` does."""
-    axes = {**order.cells[work.cell], "host": host}
-    request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
-    if work.kind == "shard":
-        return replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
-    if work.kind == "link":
-        return replace(request, objects=order.before(work))
-    return request
 
 
 def run_of(pointer: Path, out: Path) -> Run | None:

@@ -54,12 +54,10 @@ class _Known(Model):
 class Hosts:
     """The hosts that were looked at, so that none is two, and all have one tool chain."""
 
-    def __init__(
-        self, settings: FleetSettings, folder: Path, names: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, settings: FleetSettings, folder: Path, names: Collection[str]) -> None:
         """``folder`` is the fleet's: what was agreed on is kept there for who goes on with it.
 
-        ``names`` are all of its hosts: one that was removed is in nobody's way; ``None``: not told.
+        ``names`` are all of its hosts: one that was removed is in nobody's way.
         """
         self._names = names
         self._settings = settings
@@ -94,7 +92,7 @@ class Hosts:
         place = f"{told.place} {told.boot}"
         with self._changed() as known:
             other = known.places.get(place, name)
-            if self._names is not None and other not in self._names:
+            if other not in self._names:
                 other = name
             known.places[place] = other
         if other != name:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import errors, units
+from pipelines.buildplan import Request
 from pipelines.config import Config
 from pipelines.console import console, say
+from pipelines.divided import shards_of
 from pipelines.errors import PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.fleet import results
-from pipelines.fleet.asked import Asked, plans_of
-from pipelines.fleet.cells import Cells, works_of
+from pipelines.fleet.cells import Cells, planned_on, works_of
 from pipelines.fleet.dask_engine import DaskEngine
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.drivers import Driver, doing_of
@@ -30,11 +34,47 @@ from pipelines.fleet.rules import Rules
 from pipelines.fleet.states import state
 from pipelines.fleet.survey import Surveyed, survey
 from pipelines.hosttext import line
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.plan import Plan
 from pipelines.paths import home
 from pipelines.remote.locks import claim
 
 #: Seconds between two looks at the view, and how often as long as one of them takes.
 _EVERY, _PART = 0.5, 30.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed, and how a plan is made of it for a host."""
+
+    settings: Config
+    request: Request
+    """Its axes may have several values each, as for ``invoke plan``."""
+    plan: Callable[[str, HostFacts | None], Plan]
+    """The cells on a host of that name, of which more may be known."""
+    hosts: tuple[str, ...] = ()
+    select: str = ""
+    test: bool = False
+    """Whether every wheel is tested as well."""
+
+    @property
+    def shards(self) -> int | None:
+        """Into so many shares each wheel is divided; 0: ``auto``; ``None``: it is built whole."""
+        return None if self.request.shards is None else shards_of(self.request.shards)
+
+    @property
+    def hash(self) -> str:
+        """Of what is to be built: the same command finds its fleet by it, on whatever hosts."""
+        told = {
+            "axes": dict(sorted(self.request.axes.items())),
+            "select": self.select,
+            "test": self.test,
+            "jobs": self.request.jobs,
+            "shards": self.request.shards,
+            "reproducible": self.request.reproducible,
+            "default": self.settings.default.model_dump(mode="json"),
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 class FleetError(PipelineError):
@@ -84,7 +124,8 @@ def _ledger(out: Path, order: str) -> Ledger:
 
 def _cells(asked: Asked, names: Sequence[str], known: Surveyed) -> Cells:
     """The works on these hosts, by what is known of them."""
-    plans = plans_of(asked, names, known)
+    hosts = {name: asked.settings.host(name) for name in names}
+    plans = planned_on(hosts, known.facts, asked.plan)
     return works_of(plans, known.machines, test=asked.test, shards=asked.shards)
 
 
