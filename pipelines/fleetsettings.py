@@ -25,10 +25,6 @@ class FleetSettings(Model):
     free_gib: Annotated[float, Field(ge=0, le=65536, allow_inf_nan=False)] = 10.0
     """A host with less free disk space is set aside."""
 
-    certificate: str | None = None
-    """File of a cluster of controllers, which invoke fleet serve makes; as seen from the top of the
-    project. Default ``windows-cuda-wheels/fleet.pem`` in ``~/.config``."""
-
     @field_validator("hosts")
     @classmethod
     def _named_once(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:

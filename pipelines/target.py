@@ -47,17 +47,13 @@ def _read_archs(value: object) -> object:
 
 
 Text = Annotated[str, StringConstraints(pattern=r"^[\w.+-]{0,80}$")]
-#: ``lab1``, or ``member/lab1`` of a cluster of controllers.
-HostName = Annotated[str, StringConstraints(pattern=r"^([\w.+-]{1,80}/)?[\w.+-]{0,80}$")]
 Archs = Annotated[ArchList, BeforeValidator(_read_archs), PlainSerializer(str)]
 
 
 class Target(Model):
     """A cell of a package's matrix on a host; an axis that is not there, or not known, is empty."""
 
-    host: Annotated[
-        HostName, Axis("where to build: a name from pipeline.yaml (default: sandbox)")
-    ] = ""
+    host: Annotated[Text, Axis("where to build: a name from pipeline.yaml (default: sandbox)")] = ""
     recipe: Annotated[
         Text,
         Axis("what to build: a name from pipelines/recipes (default: smoke-attention)"),

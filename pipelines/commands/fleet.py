@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Annotated, Any, get_args
-
-from pydantic import BeforeValidator
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options, whole
+from pipelines.commands.options import Flag, Json, Options
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,26 +37,19 @@ class FleetOptions(Options):
     order: Annotated[
         tuple[str, ...],
         Flag(
-            "pause, resume, drain HOST, undrain HOST, cancel WORK, retry WORK, priority WORK N; "
-            "serve [tls://HOST:PORT], join tls://HOST:PORT: docs/fleet.md",
+            "pause, resume, drain HOST, undrain HOST, cancel WORK, retry WORK, priority WORK N: "
+            "docs/fleet.md",
             words=True,
         ),
     ] = ()
     name: Annotated[
-        str | None,
-        Flag("of the fleet, a directory below out/ (default: the latest); of whoever joins"),
+        str | None, Flag("of the fleet, a directory below out/ (default: the latest)")
     ] = None
-    port: Annotated[
-        int,
-        Flag("with join: where the scheduler reaches it (default: any free port)"),
-        BeforeValidator(whole("port")),
-    ] = 0
     as_json: Json = False
-    shared = ("hosts",)
 
 
-def fleet(options: FleetOptions, given: dict[str, Any]) -> None:
-    """Show the latest fleet; have it pause, drain a host, cancel a work; serve or join others'."""
+def fleet(options: FleetOptions) -> None:
+    """Show the latest fleet; have it pause, drain a host, cancel a work."""
     from contextlib import closing
 
     from pipelines.config import load_config
@@ -68,15 +59,6 @@ def fleet(options: FleetOptions, given: dict[str, Any]) -> None:
     settings = load_config()
     if options.as_json and options.order:
         raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
-    if options.order[:1] in (("serve",), ("join",)):
-        from pipelines.commands import clusters
-
-        clusters.run(settings, options.order, given.get("hosts"), options.name, options.port)
-        return
-    if flag := "hosts" if given.get("hosts") else "port" if options.port else "":
-        raise ConfigError(
-            f"--{flag} is for invoke fleet join", advice="--name chooses a fleet that is shown."
-        )
     order = _read(options.order) if options.order else None
     with closing(Ledger(_folder(home() / settings.out, options.name))) as ledger:
         if order is not None:
@@ -109,7 +91,7 @@ def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
     if verb is None:
         raise ConfigError(
             f"fleet {words[0]}: there is no such order",
-            advice=f"There are: {', '.join((*_AFTER, 'serve', 'join'))}.",
+            advice=f"There are: {', '.join(_AFTER)}.",
         )
     if len(words) - 1 != len(_AFTER[verb]):
         raise ConfigError(

@@ -12,8 +12,6 @@ from pipelines.commands.plan import planned
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.config import Config
-    from pipelines.fleet.asked import Asked
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import Plan
 
@@ -35,9 +33,7 @@ _NOT_WITH = {
 
 
 def refuse_beside_fleet(calls: Sequence[Any]) -> None:
-    """Refuse what does not go with ``--fleet``, before anything is begun; a plan begins nothing."""
-    if [call.called_as for call in calls] == ["plan"]:
-        return
+    """Refuse what does not go with ``--fleet``, before anything is begun."""
     for call in calls:
         if call.called_as not in _STEPS:
             raise ConfigError(
@@ -59,25 +55,16 @@ def refuse_beside_fleet(calls: Sequence[Any]) -> None:
 def refuse_without_fleet(calls: Sequence[Any]) -> None:
     """Refuse hosts of a fleet where there is none: it would be done on another host than said."""
     for call in calls:
-        for flag in ("hosts", "scheduler") if call.called_as != "fleet" else ():
-            if value := call.kwargs.get(flag):
-                raise ConfigError(
-                    f"--{flag} {value}: there is no --fleet beside it",
-                    advice="Add --fleet; one host alone is --host NAME.",
-                )
+        if value := call.kwargs.get("hosts"):
+            raise ConfigError(
+                f"--hosts {value}: there is no --fleet beside it",
+                advice="Add --fleet; one host alone is --host NAME.",
+            )
 
 
 def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.running.run_fleet`."""
-    from pipelines.fleet.running import run_fleet
-
-    _, shared = request_of(given)
-    run_fleet(asked_of(given, select=shared.select, test="test" in steps))
-
-
-def asked_of(given: dict[str, Any], *, select: str | None, test: bool = False) -> Asked:
-    """What a fleet is asked to do by these flags."""
-    from pipelines.fleet.asked import Asked
+    from pipelines.fleet.running import Asked, run_fleet
 
     request, shared = request_of(given)
     settings = settings_of(shared)
@@ -88,38 +75,17 @@ def asked_of(given: dict[str, Any], *, select: str | None, test: bool = False) -
             advice="Name the architectures, such as --archs '80;90'.",
         )
 
-    def plan(settings: Config, host: str, facts: HostFacts | None) -> Plan:
+    def plan(host: str, facts: HostFacts | None) -> Plan:
         here = replace(request, axes={**request.axes, "host": host})
-        return planned(settings, here, select=select, facts=facts)
+        return planned(settings, here, select=shared.select, facts=facts)
 
-    return Asked(
-        settings=settings,
-        request=request,
-        plan=plan,
-        hosts=tuple(filter(None, (shared.hosts or "").split(","))),
-        scheduler=shared.scheduler or "",
-        select=select or "",
-        test=test,
-    )
-
-
-def plan_fleet(given: dict[str, Any], *, select: str | None, ask: bool, format: str) -> int:
-    """Say what a fleet would take and cost; 0, or 2 when a host lacks room for some."""
-    from pipelines.console import answer
-    from pipelines.fleet.foretelling import foretell
-    from pipelines.fleet.foretold import as_json, print_foretold
-
-    for flag in ("host", "gpu"):
-        if given.get(flag):
-            raise ConfigError(f"--{flag} does not go with --fleet", advice=_NOT_WITH[flag])
-    if format not in ("table", "json"):
-        raise ConfigError(
-            f"--format {format} does not go with --fleet",
-            advice="GitHub's runners are no hosts of a fleet; leave out --fleet.",
+    run_fleet(
+        Asked(
+            settings=settings,
+            request=request,
+            plan=plan,
+            hosts=tuple(filter(None, (shared.hosts or "").split(","))),
+            select=shared.select or "",
+            test="test" in steps,
         )
-    told = foretell(asked_of(given, select=select), ask=ask)
-    if format == "json":
-        answer(as_json(told))
-    else:
-        print_foretold(told)
-    return 0 if told.complete else ConfigError.exit_code
+    )

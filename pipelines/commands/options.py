@@ -163,10 +163,7 @@ class Shared(Model):
         bool, Flag("every cell of invoke plan, on all hosts that fit, at once: docs/fleet.md")
     ] = False
     hosts: Annotated[
-        str | None, Flag("with --fleet, or fleet join: these hosts, NAME[,NAME...] (default: all)")
-    ] = None
-    scheduler: Annotated[
-        str | None, Flag("with --fleet: hosts of other controllers as well, tls://HOST:PORT")
+        str | None, Flag("with --fleet: these hosts, NAME[,NAME...] (default: all)")
     ] = None
     verbose: Annotated[int, Flag("tell what is going on; twice: in detail", counted=True)] = 0
     quiet: Annotated[bool, Flag("say nothing but errors")] = False
@@ -178,7 +175,7 @@ Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="jso
 
 
 #: Many hosts.
-FLEET = ("fleet", "hosts", "scheduler")
+FLEET = ("fleet", "hosts")
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
 #: How the compile units of a wheel are divided among builds.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pipelines.commands.command import Command
 from pipelines.commands.lines import aside, ask_gpus, request_of, settings_of
-from pipelines.commands.options import ALL, FLEET, Flag, Json, Options
+from pipelines.commands.options import ALL, Flag, Json, Options
 from pipelines.divided import shards_of
 from pipelines.errors import ConfigError
 
@@ -125,7 +125,7 @@ class PlanOptions(Options):
     as_json: Json = False
     axes = ALL
     several = True
-    shared = ("for_", "jobs", "shards", "gpu", "verbose", *FLEET)
+    shared = ("for_", "jobs", "shards", "gpu", "verbose")
 
     @property
     def for_programs(self) -> bool:
@@ -140,11 +140,6 @@ def plan(options: PlanOptions, given: dict[str, Any]) -> int:
             "--json and --format gha are two answers", advice="Leave one of them out."
         )
     request, shared = request_of(given)
-    if shared.fleet:
-        from pipelines.commands.fleets import plan_fleet
-
-        format = "json" if options.as_json else options.format
-        return plan_fleet(given, select=options.select, ask=options.ask, format=format)
     return run_plan(
         settings_of(shared, request.axes.get("host")),
         request,

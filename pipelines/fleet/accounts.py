@@ -45,8 +45,6 @@ class CellAccount:
 
     cell: str
     hosts: tuple[str, ...]
-    began: float | None
-    ended: float | None
     waited: float
     """From when its first work could begin to when it did."""
     attempts: int
@@ -207,8 +205,6 @@ def _cells(
         yield CellAccount(
             cell,
             hosts=tuple(dict.fromkeys(span.host for span in own)),
-            began=begun,
-            ended=max((end for _, end in times), default=None),
             waited=max(0.0, (last if begun is None else begun) - queued.get(cell, last)),
             attempts=len(own),
             lost=sum(span.outcome == "lost" for span in own),

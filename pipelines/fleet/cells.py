@@ -13,14 +13,15 @@ from pipelines.matrix.budget import RESERVE
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan, Row
 from pipelines.matrix.shares import shares_for
+from pipelines.toolchain.lock import load_lock
 from pipelines.units import GIB
 
 #: Core-seconds of a cell of which nobody has measured what it takes.
-UNKNOWN = 300.0
+_UNKNOWN = 300.0
 #: The same of a smoke test; it takes one core.
 _TEST = 120.0
 #: Core-seconds that placing, checking and linking the objects of shares takes.
-LINK = 90.0
+_LINK = 90.0
 _LEAST = 2 * GIB
 
 
@@ -37,29 +38,29 @@ class Cells:
 
 def planned_on(
     hosts: Mapping[str, HostConfig],
-    supply: Callable[[str], Supply],
     facts: Mapping[str, HostFacts],
-    plan: Callable[[str], Plan],
+    plan: Callable[[str, HostFacts | None], Plan],
 ) -> dict[str, Plan | str]:
     """The plan for each host, or why it can have none; hosts that are alike are asked once."""
+    lock = load_lock()
     found: dict[str, Plan | str] = {}
     known: list[tuple[Supply, HostFacts | None, Plan | str]] = []
-    for name in hosts:
+    for name, host in hosts.items():
+        told = facts.get(name)
         try:
-            given = supply(name)
+            given = host.supply(lock)
         except ConfigError as error:
             found[name] = error.message
             continue
-        for other, told, made in known:
-            if (other, told) == (given, facts.get(name)):
-                found[name] = made
-                break
-        else:
-            try:
-                found[name] = plan(name)
-            except ConfigError as error:
-                found[name] = error.message
-            known.append((given, facts.get(name), found[name]))
+        alike = next((made for *same, made in known if same == [given, told]), None)
+        if alike is not None:
+            found[name] = alike
+            continue
+        try:
+            found[name] = plan(name, told)
+        except ConfigError as error:
+            found[name] = error.message
+        known.append((given, told, found[name]))
     return found
 
 
@@ -85,7 +86,7 @@ def works_of(
     left_out: dict[str, str] = {}
     unplanned = {host: plan for host, plan in plans.items() if isinstance(plan, str)}
     for key, by_host in rows.items():
-        refused = unplanned | {h: why_not(r) for h, r in by_host.items() if not r.possible}
+        refused = unplanned | {h: _why_not(r) for h, r in by_host.items() if not r.possible}
         fitting = {host: row for host, row in by_host.items() if row.possible}
         if not fitting:
             left_out[key] = next(iter(refused.values()), "no host can build it")
@@ -111,7 +112,7 @@ def _key(plan: Plan, row: Row) -> str:
     return "-".join(filter(None, (plan.recipe.name, plan.recipe.version, row.name)))
 
 
-def why_not(row: Row) -> str:
+def _why_not(row: Row) -> str:
     """The first reason for which a plan rejects a cell."""
     if row.way.action == "none":
         return row.way.why
@@ -126,7 +127,7 @@ def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Work
         key=key,
         kind="cell",
         cell=key,
-        core_seconds=max((one.core_seconds for one in budgets), default=UNKNOWN),
+        core_seconds=max((one.core_seconds for one in budgets), default=_UNKNOWN),
         width=max((one.jobs * one.threads for one in budgets), default=1),
         # With one compiler at a time: how many there are is planned where it runs.
         needs=Needs(
@@ -151,7 +152,7 @@ def _divided(
     share = cell.model_copy(update={"kind": "shard", "core_seconds": cell.core_seconds / count})
     keys = [f"{cell.key}/{number}of{count}" for number in range(1, count + 1)]
     link = cell.model_copy(
-        update={"kind": "link", "core_seconds": LINK, "width": 1, "after": tuple(keys)}
+        update={"kind": "link", "core_seconds": _LINK, "width": 1, "after": tuple(keys)}
     )
     return [*(share.model_copy(update={"key": key}) for key in keys), link]
 

@@ -42,11 +42,11 @@ class Change:
         values = [*map(_stored, fields.values()), name]
         self.database.execute(f"UPDATE {table} SET {names} WHERE {column} = ?", values)  # noqa: S608
 
-    def begin(self, key: str, attempt: int, host: str, planned: float) -> None:
+    def begin(self, key: str, attempt: int, host: str) -> None:
         """An attempt begins."""
         self.database.execute(
-            "INSERT INTO attempts (key, attempt, host, planned, began) VALUES (?, ?, ?, ?, ?)",
-            (key, attempt, host, planned, self.at),
+            "INSERT INTO attempts (key, attempt, host, began) VALUES (?, ?, ?, ?)",
+            (key, attempt, host, self.at),
         )
 
     def end(self, ended: Ended) -> None:

@@ -151,8 +151,8 @@ class Dispatcher(HostDesk):
         if not batch:
             return False
         with self._change() as change:
-            for entry, host, planned in batch:
-                change.begin(entry.work.key, entry.attempt + 1, host, planned)
+            for entry, host, _ in batch:
+                change.begin(entry.work.key, entry.attempt + 1, host)
                 change.work(
                     entry, stand="running", host=host, attempt=entry.attempt + 1, bound="", rest=0.0
                 )

@@ -49,10 +49,6 @@ class Done:
     told: dict[str, str | int | float] = field(default_factory=dict)
 
 
-class ElsewhereError(ProvisionError):
-    """A host that cannot do this work as it was asked for; others may, and it may do others."""
-
-
 class Errand(Protocol):
     """How works are done at one host."""
 

@@ -1,4 +1,4 @@
-"""What carries works to hosts, as the dispatcher sees it: Dask's workers, or a simulated clock."""
+"""What carries works to hosts, as the dispatcher sees it: Dask's workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Engine(Protocol):
     """Starts works where it is told to and tells how they ended; it decides nothing."""
 
     def now(self) -> float:
-        """Seconds since the epoch, or of the simulation."""
+        """Seconds since the epoch."""
 
     def alive(self) -> frozenset[str]:
         """The hosts that have a driver at this moment."""

@@ -49,14 +49,14 @@ def _lacks(work: Work, attempt: Attempt | None) -> str:
     if not (folder / "record.sqlite").is_file():
         return f"its run {line(folder.name, 100)} is gone"
     try:
-        return "" if work.kind == "test" else differs(Run(folder), share=work.kind == "shard")
+        return "" if work.kind == "test" else _differs(Run(folder), share=work.kind == "shard")
     except PipelineError as error:
         return line(error.message)
     except OSError as error:
         return f"its run {line(folder.name, 100)} cannot be read: {error.strerror}"
 
 
-def files_of(run: Run, *, share: bool) -> dict[str, str]:
+def _files_of(run: Run, *, share: bool) -> dict[str, str]:
     """What a run was made for: path -> sha256; :class:`BuildError` for what nobody has audited."""
     if run.result(SkipResult) is not None:
         return {}
@@ -70,9 +70,9 @@ def files_of(run: Run, *, share: bool) -> dict[str, str]:
     return {path: audited.get(Path(path).name, "") for path in paths}
 
 
-def differs(run: Run, *, share: bool) -> str:
+def _differs(run: Run, *, share: bool) -> str:
     """The first file that is not as the run has recorded it; raises what reading it does."""
-    for path, sha256 in files_of(run, share=share).items():
+    for path, sha256 in _files_of(run, share=share).items():
         name = line(Path(path).name, 100)
         if not (run.path / path).is_file():
             return f"{name} is not in its run {run.id}"

@@ -34,7 +34,7 @@ Row = TypeVar("Row")
 #: What is read is looked at: a word or number that makes no sense is damage.
 _ENTRY, _HOST, _ORDER = TypeAdapter(Entry), TypeAdapter(HostEntry), TypeAdapter(Order)
 #: Of the ledger; one with another number is not read.
-SCHEMA = 1
+SCHEMA = 2
 FILE = "fleet.sqlite"
 _HELD = ".held"
 _TABLES = """
@@ -47,8 +47,8 @@ CREATE TABLE works (
     error TEXT
 );
 CREATE TABLE attempts (
-    key TEXT, attempt INTEGER, host TEXT NOT NULL, planned REAL NOT NULL, began REAL NOT NULL,
-    ended REAL, outcome TEXT, gone INTEGER, run TEXT NOT NULL DEFAULT '', error TEXT, told TEXT,
+    key TEXT, attempt INTEGER, host TEXT NOT NULL, began REAL NOT NULL, ended REAL,
+    outcome TEXT, gone INTEGER, run TEXT NOT NULL DEFAULT '', error TEXT, told TEXT,
     left INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (key, attempt)
 );
 CREATE TABLE hosts (
@@ -274,13 +274,13 @@ class Ledger:
     def attempts(self) -> list[Attempt]:
         """Every attempt in the order in which they began."""
         rows = self.rows(
-            "SELECT a.key, work ->> 'kind', a.host, began, ended, outcome, planned, a.attempt, "
+            "SELECT a.key, work ->> 'kind', a.host, began, ended, outcome, a.attempt, "
             "run, a.error, gone, told, a.left FROM attempts a JOIN works w ON w.key = a.key "
             "ORDER BY began, a.rowid"
         )
 
         def attempt(row: Any) -> Attempt:
-            key, kind, host, began, ended, outcome, planned, number, run, *rest = row
+            key, kind, host, began, ended, outcome, number, run, *rest = row
             error, gone, told, still = rest
             span = Span(
                 key=key,
@@ -289,7 +289,6 @@ class Ledger:
                 began=began,
                 ended=ended,
                 outcome=outcome,
-                seconds=planned,
                 attempt=number,
                 run=run,
                 error=_error(error),

@@ -17,7 +17,6 @@ from pipelines.fleet.model import Work
 from pipelines.fleet.seats import Seat, Seats, Telling, axes_of
 from pipelines.hosts.live import LiveSession
 from pipelines.paths import home
-from pipelines.recipe.model import Recipe
 from pipelines.record import BuildResult, CollectResult, SmokeResult, StageResult
 from pipelines.remote.facts import Facts
 from pipelines.remote.inspection import tools
@@ -29,7 +28,7 @@ from pipelines.stages.line import BUILD, PROVISION, Line, Stage, run_build, run_
 from pipelines.units import few
 
 #: Files of a run's jobs, by which its record knows them.
-JOBS = ("build", "smoke")
+_JOBS = ("build", "smoke")
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class FleetLine(Line):
             return done
 
     def _build(self, session: LiveSession, plan: BuildPlan, log: StageLog) -> StageResult:
-        group = group_of(plan.target.python, plan.recipe)
+        group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))
         return build(
             session, plan, log, lambda made_of: self._hosts.agree(plan.host.name, group, made_of)
         )
@@ -111,8 +110,14 @@ class LineErrand:
 
     def plan(self, work: Work) -> BuildPlan:
         """What the work is, on this host."""
-        request = request_for(self._order, work, self.name)
-        return resolve(self._order.settings, request, events=Telling)
+        order = self._order
+        axes = {**order.cells[work.cell], "host": self.name}
+        request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
+        if work.kind == "shard":
+            request = replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
+        elif work.kind == "link":
+            request = replace(request, objects=order.before(work))
+        return resolve(order.settings, request, events=Telling)
 
     def do(self, work: Work, done: Done) -> None:
         """Do it; ``done`` says how far it came, also where it raises."""
@@ -130,11 +135,11 @@ class LineErrand:
                     done.run = str(line.run.path)
                     line.run.close()
             self._order.runs[work.key] = done.run
-            done.told |= told_of(line.run, test=work.kind == "test")
+            done.told |= _told(line.run, test=work.kind == "test")
 
     def _pointer(self, work: Work) -> Path:
         """The file that names the run of a work on this host."""
-        return pointer_of(self._order.folder, work, self.name)
+        return log_of(self._order.folder, f"{work.key}@{self.name}").with_suffix(".run")
 
     def _make_ready(self, line: Line, seat: Seat) -> None:
         """Provision for a test, unless that was done before."""
@@ -151,7 +156,7 @@ class LineErrand:
         if (run := run_of(self._pointer(work), out)) is None:
             return
         with self.seats.taken(self.plan(work)) as seat:
-            for name in JOBS:
+            for name in _JOBS:
                 job = run.job(name)
                 if job is not None and job.host == self.name:
                     seat.session.call(remote_follow.cancel, directory=job.directory)
@@ -193,27 +198,6 @@ class LineErrand:
         self._hosts.look(self.name, session, plan.layout.build_root)
 
 
-def group_of(python: str, recipe: Recipe) -> str:
-    """Builds of which the tool chain must be one."""
-    return "/".join((python, recipe.api, recipe.cuda))
-
-
-def request_for(order: Order, work: Work, host: str) -> Request:
-    """What a work is asked as on that host; raises what :meth:`Order.before` does."""
-    axes = {**order.cells[work.cell], "host": host}
-    request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
-    if work.kind == "shard":
-        return replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
-    if work.kind == "link":
-        return replace(request, objects=order.before(work))
-    return request
-
-
-def pointer_of(folder: Path, work: Work, host: str) -> Path:
-    """The file in a fleet's folder that names the run of a work on that host."""
-    return log_of(folder, f"{work.key}@{host}").with_suffix(".run")
-
-
 def run_of(pointer: Path, out: Path) -> Run | None:
     """The run that a pointer names, if it is there."""
     try:
@@ -232,7 +216,7 @@ def gpus_of(session: LiveSession) -> tuple[str, ...]:
     return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
 
 
-def told_of(run: Run, *, test: bool) -> dict[str, str | int | float]:
+def _told(run: Run, *, test: bool) -> dict[str, str | int | float]:
     """What is shown of a work that is done."""
     if test:
         smoke = run.result(SmokeResult)

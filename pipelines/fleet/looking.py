@@ -36,7 +36,7 @@ class _Told(BaseModel):
     free: Annotated[int, Field(ge=0, le=1 << 60)]
 
 
-class Chain(Model):
+class _Chain(Model):
     """What the first host of a group was found to build with."""
 
     host: str
@@ -46,7 +46,7 @@ class Chain(Model):
 class _Known(Model):
     """What this fleet knows of its hosts, kept for who goes on with it."""
 
-    chains: dict[str, Chain] = Field(default={})
+    chains: dict[str, _Chain] = Field(default={})
     places: dict[str, str] = Field(default={})
     """A machine and place -> the host that it was first seen as."""
 
@@ -54,12 +54,10 @@ class _Known(Model):
 class Hosts:
     """The hosts that were looked at, so that none is two, and all have one tool chain."""
 
-    def __init__(
-        self, settings: FleetSettings, folder: Path, names: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, settings: FleetSettings, folder: Path, names: Collection[str]) -> None:
         """``folder`` is the fleet's: what was agreed on is kept there for who goes on with it.
 
-        ``names`` are all of its hosts: one that was removed is in nobody's way; ``None``: not told.
+        ``names`` are all of its hosts: one that was removed is in nobody's way.
         """
         self._names = names
         self._settings = settings
@@ -91,13 +89,10 @@ class Hosts:
                 f"{units.size(int(need))}",
                 advice="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
-        self.claim(name, f"{told.place} {told.boot}", root)
-
-    def claim(self, name: str, place: str, root: str = "one directory") -> None:
-        """Have a machine and place be that host's; :class:`UnfitHostError` if it is another's."""
+        place = f"{told.place} {told.boot}"
         with self._changed() as known:
             other = known.places.get(place, name)
-            if self._names is not None and other not in self._names:
+            if other not in self._names:
                 other = name
             known.places[place] = other
         if other != name:
@@ -105,22 +100,6 @@ class Hosts:
                 f"{name} is the same machine and place as {other}: both build in {root} there",
                 advice=f"Leave one of them out, and give {other} more 'slots'.",
             )
-
-    def place_of(self, name: str) -> str:
-        """The machine and place that the host was last seen as; empty: it was not looked at."""
-        with self._lock:
-            places = self._read().places
-        return next((place for place, host in reversed(places.items()) if host == name), "")
-
-    def chains(self) -> dict[str, Chain]:
-        """The tool chains that were agreed on."""
-        with self._lock:
-            return self._read().chains
-
-    def adopt(self, chains: Mapping[str, Chain]) -> None:
-        """Have these be agreed on, whatever a host here was first found with."""
-        with self._changed() as known:
-            known.chains.update(chains)
 
     def _judge_clock(self, name: str, told: float, before: float, after: float) -> None:
         most = self._settings.clock_minutes * 60
@@ -140,7 +119,7 @@ class Hosts:
         """
         mine = {k: v for k, v in made_of.items() if k in _CHAIN or k.startswith(_FOUND)}
         with self._changed() as known:
-            first = known.chains.setdefault(group, Chain(host=name, chain=mine))
+            first = known.chains.setdefault(group, _Chain(host=name, chain=mine))
         for key in sorted({*mine, *first.chain}):
             here, there = mine.get(key), first.chain.get(key)
             if here == there:

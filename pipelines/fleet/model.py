@@ -100,8 +100,6 @@ class Span(Model):
     began: float
     ended: float | None = None
     outcome: Outcome | None = None
-    seconds: Seconds = 0.0
-    """That the plan had for it there."""
     attempt: Annotated[int, Field(ge=1)] = 1
     run: str = ""
     """The run's directory, where there is one."""
@@ -136,8 +134,6 @@ class Doing(Model):
     done: Annotated[int, Field(ge=0)] | None = None
     """Compile units; ``None``: not told."""
     total: Annotated[int, Field(ge=0)] | None = None
-    planned: Seconds = 0.0
-    """Core-seconds, by the plan."""
 
 
 class HostState(Model):
@@ -185,10 +181,6 @@ class FleetState(Model):
     paused: bool = False
     works: dict[Stand, Annotated[int, Field(ge=0)]]
     """How many stand how."""
-    planned: Seconds = 0.0
-    """Core-seconds of all works, by the plan."""
-    planned_done: Seconds = 0.0
-    """Of those that are done."""
     hosts: tuple[HostState, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     """The next ones first; not necessarily all."""
@@ -196,8 +188,6 @@ class FleetState(Model):
     """The latest first; not necessarily all."""
     latest: tuple[Span, ...] = ()
     """Attempts that ended, the latest first; not necessarily all."""
-    reckoned: Seconds | None = None
-    """What all of it was to take by the plan, on these hosts; ``None``: nobody reckoned it."""
     currency: str = ""
     dashboard: str = ""
     """Address of Dask's own page; empty: there is none."""

@@ -2,43 +2,79 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import errors, units
+from pipelines.buildplan import Request
 from pipelines.config import Config
 from pipelines.console import console, say
+from pipelines.divided import shards_of
 from pipelines.errors import PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.fleet import results
-from pipelines.fleet.asked import Asked, plans_of
-from pipelines.fleet.cells import Cells, works_of
+from pipelines.fleet.cells import Cells, planned_on, works_of
 from pipelines.fleet.dask_engine import DaskEngine
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.drivers import Driver, doing_of
 from pipelines.fleet.entries import Attempt, Entry
-from pipelines.fleet.estimate import estimate
 from pipelines.fleet.history import history
 from pipelines.fleet.kept import begin_lost
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.lines import Order
+from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.live import Show
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
-from pipelines.fleet.party import Party, called, party
 from pipelines.fleet.rules import Rules
-from pipelines.fleet.states import RECKONED, state
+from pipelines.fleet.states import state
 from pipelines.fleet.survey import Surveyed, survey
 from pipelines.hosttext import line
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.plan import Plan
 from pipelines.paths import home
 from pipelines.remote.locks import claim
 
 #: Seconds between two looks at the view, and how often as long as one of them takes.
 _EVERY, _PART = 0.5, 30.0
-#: Works x hosts of which is reckoned in advance what they take.
-_RECKONED = 40_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed, and how a plan is made of it for a host."""
+
+    settings: Config
+    request: Request
+    """Its axes may have several values each, as for ``invoke plan``."""
+    plan: Callable[[str, HostFacts | None], Plan]
+    """The cells on a host of that name, of which more may be known."""
+    hosts: tuple[str, ...] = ()
+    select: str = ""
+    test: bool = False
+    """Whether every wheel is tested as well."""
+
+    @property
+    def shards(self) -> int | None:
+        """Into so many shares each wheel is divided; 0: ``auto``; ``None``: it is built whole."""
+        return None if self.request.shards is None else shards_of(self.request.shards)
+
+    @property
+    def hash(self) -> str:
+        """Of what is to be built: the same command finds its fleet by it, on whatever hosts."""
+        told = {
+            "axes": dict(sorted(self.request.axes.items())),
+            "select": self.select,
+            "test": self.test,
+            "jobs": self.request.jobs,
+            "shards": self.request.shards,
+            "reproducible": self.request.reproducible,
+            "default": self.settings.default.model_dump(mode="json"),
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 class FleetError(PipelineError):
@@ -58,18 +94,14 @@ def run_fleet(asked: Asked) -> Path:
     :class:`FleetError` when works failed or were left, :class:`ConfigError` when no host fits, or
     another process works at it.
     """
-    out = home() / asked.settings.out
-    with party(asked) as there:
-        first = _cells(there, Surveyed())  # refuses what cannot be, before anything is reached
-        ledger = _ledger(out, asked.hash)
-        try:
-            known = there.remembered(ledger.path)
-            if known.names != there.names:
-                first = _cells(known, Surveyed())
-            _say_left_out(first)
-            return _run(known, first, ledger)
-        finally:
-            ledger.close()
+    names = asked.settings.fleet_hosts(asked.hosts)
+    first = _cells(asked, names, Surveyed())  # refuses what cannot be, before anything is reached
+    ledger = _ledger(home() / asked.settings.out, asked.hash)
+    try:
+        _say_left_out(first)
+        return _run(asked, names, first, ledger)
+    finally:
+        ledger.close()
 
 
 def _ledger(out: Path, order: str) -> Ledger:
@@ -90,17 +122,16 @@ def _ledger(out: Path, order: str) -> Ledger:
             return ledger
 
 
-def _cells(there: Party, known: Surveyed, names: Sequence[str] | None = None) -> Cells:
-    """The works on these hosts, or on all, by what is known of them."""
-    asked = there.asked
-    plans = plans_of(asked, there.names if names is None else names, known)
+def _cells(asked: Asked, names: Sequence[str], known: Surveyed) -> Cells:
+    """The works on these hosts, by what is known of them."""
+    hosts = {name: asked.settings.host(name) for name in names}
+    plans = planned_on(hosts, known.facts, asked.plan)
     return works_of(plans, known.machines, test=asked.test, shards=asked.shards)
 
 
-def _run(there: Party, first: Cells, ledger: Ledger) -> Path:
+def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Path:
     """Look at the hosts, have the ledger know what is to be done, do it, say how it went."""
-    asked, names, folder = there.asked, there.names, ledger.path
-    settings = asked.settings
+    settings, folder = asked.settings, ledger.path
     for key, why in begin_lost(ledger, time.time()).items():
         say(f"{key} is built again: {why}", style="yellow")
     order = Order(
@@ -113,9 +144,7 @@ def _run(there: Party, first: Cells, ledger: Ledger) -> Path:
     )
     hosts = Hosts(settings.fleet, folder, names)
     sample = {name: next((w for w in first.works if name in w.hosts), None) for name in names}
-    errands = {
-        name: there.errand(name, order, hosts, called(ledger), first=sample[name]) for name in names
-    }
+    errands = {name: LineErrand(name, order, hosts, sample[name]) for name in names}
     drivers = {name: Driver(name, errands[name], folder) for name in names}
     fitting = {name: one for name, one in errands.items() if sample[name] is not None}
     finished = False
@@ -124,10 +153,9 @@ def _run(there: Party, first: Cells, ledger: Ledger) -> Path:
         known = survey(settings, fitting)
         for name, why in known.aside.items():
             say(f"{name} is set aside: {why}", style="yellow")
-        works = _cells(there, known, tuple(fitting)).works
+        works = _cells(asked, tuple(fitting), known).works
         ledger.put(works, known.machines.values(), time.time())
         _announce(works, known, ledger)
-        reckon(works, known, ledger)
         with _engine(drivers, known, settings.fleet.dashboard_port) as engine:
             summary = _dispatched(ledger, engine, drivers, settings)
         finished = True
@@ -146,15 +174,6 @@ def _run(there: Party, first: Cells, ledger: Ledger) -> Path:
     results.tell_github(told)
     _tell(ledger, summary)
     return folder
-
-
-def reckon(works: Sequence[Work], known: Surveyed, ledger: Ledger) -> None:
-    """Note what all of it is to take by the plan, where that is known within a few seconds."""
-    machines = [one for name, one in known.machines.items() if name not in known.aside]
-    if len(works) * len(machines) <= _RECKONED and not ledger.fact(RECKONED):
-        seconds = estimate(works, machines).seconds
-        with ledger.change(time.time()) as change:
-            change.fact(RECKONED, str(seconds))
 
 
 class Shown:

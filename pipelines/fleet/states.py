@@ -11,8 +11,6 @@ from pipelines.fleet.model import Doing, FleetState, HostState, Standing, Troubl
 
 #: So many of what is shown a few of.
 _SOME = 20
-#: Fact of the ledger: seconds that all of it was to take.
-RECKONED = "reckoned"
 _TROUBLED = ("failed", "quarantined", "blocked", "cancelled")
 
 
@@ -41,13 +39,10 @@ def state(
         ended=ledger.number("ended"),
         paused=ledger.fact("paused") == "yes",
         works=counts,
-        planned=sum(one.work.core_seconds for one in works),
-        planned_done=sum(one.work.core_seconds for one in works if one.stand == "done"),
         hosts=tuple(_hosts(known, works, attempts, doing or {})),
         waiting=tuple(_waiting(works, {one.machine.name: one for one in known})),
         troubles=tuple(_troubles(works, attempts)),
         latest=tuple(one.span for one in reversed(attempts) if one.span.ended is not None)[:_SOME],
-        reckoned=ledger.number(RECKONED),
         currency=currency,
     )
 
@@ -81,12 +76,7 @@ def _hosts(
     for host in hosts:
         name = host.machine.name
         told = {one.key: one for one in doing.get(name, ())}
-        now = tuple(
-            (told.get(one.work.key) or _doing(one)).model_copy(
-                update={"planned": one.work.core_seconds}
-            )
-            for one in running.get(name, ())
-        )
+        now = tuple(told.get(one.work.key) or _doing(one) for one in running.get(name, ()))
         yield HostState(
             machine=host.machine,
             standing=_standing(host, busy=bool(now), worked=name in worked),

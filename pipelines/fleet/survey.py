@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pipelines.config import Config
 from pipelines.errors import PipelineError
+from pipelines.fleet.lines import LineErrand
 from pipelines.fleet.model import Machine
 from pipelines.hosttext import line
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.remote.facts import Facts
 
 _log = logging.getLogger(__name__)
 #: Hosts that are looked at at a time.
@@ -32,14 +31,7 @@ class Surveyed:
     """Host -> why it cannot be used now."""
 
 
-class Surveyor(Protocol):
-    """Whoever can look at one host."""
-
-    def survey(self) -> tuple[Facts, tuple[str, ...]]:
-        """What it says of itself, and its GPUs' compute capabilities; raises what is wrong."""
-
-
-def survey(settings: Config, errands: Mapping[str, Surveyor]) -> Surveyed:
+def survey(settings: Config, errands: Mapping[str, LineErrand]) -> Surveyed:
     """Reach every host but those that are made on demand."""
     found = Surveyed()
     asked = [name for name in errands if not settings.host(name).made]
@@ -64,18 +56,11 @@ def survey(settings: Config, errands: Mapping[str, Surveyor]) -> Surveyed:
         facts, gpus = answer if isinstance(answer, tuple) else (local, ())
         if isinstance(answer, tuple):
             found.facts[name] = facts
-        found.machines[name] = machine_of(settings, name, facts, gpus)
+        found.machines[name] = _machine(settings, name, facts, gpus)
     return found
 
 
-def assumed(settings: Config, names: Iterable[str]) -> Surveyed:
-    """The same without reaching any: each is taken to be as this machine."""
-    local = HostFacts.local()
-    return Surveyed({name: machine_of(settings, name, local, ()) for name in names})
-
-
-def machine_of(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...]) -> Machine:
-    """The host as a fleet must know it."""
+def _machine(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...]) -> Machine:
     config = settings.host(name)
     return Machine(
         name=name,

@@ -88,7 +88,7 @@ def without_host(entry: Entry, hosts: Mapping[str, HostEntry]) -> ErrorResult:
         kind="ConfigError",
         title="configuration",
         message=f"no host fits: {few(why, '; ') or 'none was given'}",
-        advice="invoke plan says which hosts fit.",
+        advice="invoke plan --host NAME says what a host can build.",
     )
 
 

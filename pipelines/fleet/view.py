@@ -1,7 +1,7 @@
 """A fleet on the terminal: pure functions from :class:`FleetState` to lines of it.
 
-What hosts and cells are called, and why something failed, may come from another controller:
-everything is made harmless, and a line is never wider than the terminal.
+Why something failed is told by hosts: everything is made harmless, and a line is never wider than
+the terminal.
 """
 
 from __future__ import annotations
@@ -34,28 +34,6 @@ _FIRST: tuple[Standing, ...] = ("lost", "aside", "draining", "ready", "starting"
 _WAITS, _TROUBLES = 4, 4
 _HEAD = 6  # lines of headlines, sums and blanks
 _WIDE, _BAR, _LONG = 100, 12, 72  # characters
-#: Of the plan's core-seconds that must be done before they tell more than the plan itself.
-_TELLING = 0.05
-
-
-def left(state: FleetState) -> tuple[float, str] | None:
-    """Seconds that it will still take and how that is reckoned; ``None``: nobody can say."""
-    elapsed = max(0.0, state.now - state.began)
-    running = [doing for host in state.hosts for doing in host.doing]
-    begun = sum(
-        doing.planned * min(1.0, doing.done / doing.total)
-        for doing in running
-        if doing.total and doing.done is not None
-    )
-    share = (state.planned_done + begun) / state.planned if state.planned > 0 else 0.0
-    if state.paused or state.ended is not None or share >= 1:
-        return None
-    if share >= _TELLING and elapsed > 0:
-        done = f"{units.percent(share)} of the plan's core hours done"
-        return elapsed / share * (1 - share), done
-    if state.reckoned is not None and state.reckoned > elapsed:
-        return state.reckoned - elapsed, "as the plan reckons"
-    return None
 
 
 def render(state: FleetState, width: int, height: int = 40) -> Group:
@@ -85,8 +63,6 @@ def _head(state: FleetState, width: int) -> Iterator[Text]:
         if count := state.works.get(stand, 0):
             sums.append(", " if sums else "").append(f"{count:,} {word}", style=style)
     yield sums if sums else Text("nothing to do")
-    if (rest := left(state)) is not None:
-        yield Text(f"about {units.estimate(rest[0])} left ({rest[1]})")
     if state.dashboard:
         yield Text(f"dashboard: {_said(state.dashboard, 100)}", style="dim")
 
@@ -238,9 +214,7 @@ def told(before: FleetState | None, now: FleetState) -> list[Text]:
         lines.append(Text("paused" if now.paused else "goes on", style="yellow"))
     if lines:
         done, total = now.works.get("done", 0), sum(now.works.values())
-        rest = left(now)
-        more = f", about {units.estimate(rest[0])} left" if rest else ""
-        lines[-1].append(f"  ({done:,} of {total:,} done{more})", style="dim")
+        lines[-1].append(f"  ({done:,} of {total:,} done)", style="dim")
     return lines
 
 

@@ -8,15 +8,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controller
 
 from pipelines.divided import Divided
 from pipelines.files import sha256_of
+from pipelines.paths import PACKAGE
 from pipelines.record import BuildResult
 from pipelines.run import Run
 
@@ -25,14 +26,51 @@ pytestmark = pytest.mark.sandbox
 ARCHS = ("75", "80", "90")
 
 
-class Project(Controller):
+class Project:
     """A controller with three sandboxes, two of which are a fleet."""
 
+    #: Seconds for a command line to end, or for something to become true.
     patience = 1200.0
 
     def __init__(self, path: Path) -> None:
+        self.path, self.out = path, path / "out"
+        path.mkdir()
         hosts = {name: {"kind": "sandbox"} for name in ("a", "b", "lone")}
-        super().__init__(path, {"hosts": hosts, "fleet": {"hosts": ["a", "b"], "free_gib": 0.1}})
+        settings = {"hosts": hosts, "fleet": {"hosts": ["a", "b"], "free_gib": 0.1}}
+        (path / "pipeline.yaml").write_text(json.dumps(settings))
+        self.environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self.path / "said.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "pipelines", *words],
+                cwd=self.path,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def run(self, *words: str) -> None:
+        assert self.start(*words).wait(self.patience) == 0, self.said()
+
+    def said(self) -> str:
+        log = self.path / "said.log"
+        return log.read_text() if log.is_file() else ""
+
+    def until(self, true: Callable[[], object]) -> None:
+        deadline = time.monotonic() + self.patience
+        while not true():
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.2)
+
+    def building(self) -> int:
+        """How many builds have begun on their hosts: they have said something of their own."""
+        logs = self.out.glob("fleet-*/*.log")
+        return sum("running build_ext" in log.read_text() for log in logs)
+
+    def remove(self, *hosts: str) -> None:
+        for host in hosts:
+            self.start("host", "remove", "--host", host, "--force").wait(120)
 
     def state(self) -> dict[str, Any]:
         done = subprocess.run(

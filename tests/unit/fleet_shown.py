@@ -61,7 +61,6 @@ def state(hosts: int = 4, works: int = 200, /, **keys: object) -> FleetState:
                 stage=("provision", "build", "audit")[number % 3],
                 done=(7 * number + 3) % 73 if number % 3 == 1 else None,
                 total=73 if number % 3 == 1 else None,
-                planned=13_000,
             )
             for slot in range(2 if number % 5 else 1)
         )
@@ -98,8 +97,6 @@ def state(hosts: int = 4, works: int = 200, /, **keys: object) -> FleetState:
             "waiting": max(0, works - works // 10 - running - 1),
             "failed": 1,
         },
-        "planned": works * 13_000.0,
-        "planned_done": works // 10 * 13_000.0,
         "hosts": tuple(made),
         "waiting": (
             Waiting(

@@ -15,10 +15,13 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from pipelines.fleet.model import Ended, Machine, Outcome, Work
+from pipelines.fleet.dispatch import Dispatcher
+from pipelines.fleet.ledger import Ledger
+from pipelines.fleet.model import Ended, Machine, Outcome, Span, Work
 from pipelines.fleet.rooms import Room, seconds_on
 from pipelines.record import ErrorResult
 
@@ -47,16 +50,24 @@ class Host:
     """Key -> seconds of work whose units are there."""
     done: dict[str, str] = field(default_factory=dict)
     """Key -> sha256 of what it made."""
+    warm: set[str] = field(default_factory=set)
 
 
 class World:
     """All hosts, and the time."""
 
-    def __init__(self, machines: list[Machine], seed: int, share: float = 0.0) -> None:
-        """``share`` of the attempts meet a fault."""
+    def __init__(
+        self,
+        machines: Iterable[Machine],
+        seed: int,
+        share: float = 0.0,
+        *,
+        seconds: Callable[[Work, Machine], float] = seconds_on,
+        clock: float = 1_000_000.0,
+    ) -> None:
+        """``share`` of the attempts meet a fault; ``seconds``: what a work takes on a warm host."""
         self.random = random.Random(seed)
-        self.share = share
-        self.clock = 1_000_000.0
+        self.share, self.seconds, self.clock = share, seconds, clock
         self.hosts = {one.name: Host(one, alive=not one.made) for one in machines}
         self.home: dict[str, str] = {}
         self.befell: Counter[str] = Counter()
@@ -102,7 +113,9 @@ class World:
             self.wrong.append(f"{name} has no room for {work.key} beside {list(host.jobs)}")
         number = next(self._count)
         kept = host.kept.get(work.key, 0.0)
-        left = max(0.0, seconds_on(work, host.machine) - kept)
+        left = max(0.0, self.seconds(work, host.machine) - kept)
+        if work.warm and work.warm not in host.warm:
+            left += work.cold_seconds
         # From here on nothing of the fleet's own is called: a host is not killed with it.
         host.jobs[work.key] = (work, self.clock - kept, number)
         self.compiled[work.key] += 1
@@ -117,6 +130,7 @@ class World:
         work = host.jobs.pop(key)[0]
         host.kept.pop(key, None)
         host.done[key] = self.made(work)
+        host.warm.add(work.warm)
         if self.session is not None:
             self.session.ended(key, name)
 
@@ -332,3 +346,23 @@ class Session:
 
     def close(self) -> None:
         self.world.session = None
+
+
+def simulated(
+    out: Path,
+    works: Iterable[Work],
+    machines: Iterable[Machine],
+    seconds: Callable[[Work, Machine], float] = seconds_on,
+) -> tuple[float, list[Span]]:
+    """Seconds until all works are done on hosts that never fail, and what each host did."""
+    machines = list(machines)
+    world = World(machines, 1, seconds=seconds)
+    ledger = Ledger.create(out, "simulated", world.clock, durable=False)
+    try:
+        ledger.put(works, machines, world.clock)
+        assert Dispatcher(ledger, Session(world)).run().complete
+        assert not world.wrong
+        spans = [one.span for one in ledger.attempts()]
+    finally:
+        ledger.close()
+    return world.clock - min(one.began for one in spans), spans

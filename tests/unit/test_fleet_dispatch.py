@@ -8,16 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fleet_world import Session, World
+from fleet_world import Session, World, simulated
 from fleets import cell, end, gpu_test, machine
 
-from pipelines.errors import ConfigError
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.entries import Entry
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Work
 from pipelines.fleet.rules import Rules
-from pipelines.fleet.simulate import forecast
 from pipelines.units import GIB
 
 RULES = Rules(poll=5.0)
@@ -434,22 +432,9 @@ def test_what_was_left_goes_on_at_the_same_host_with_the_next_controller(tmp_pat
     assert fleet.world.compiled["x"] == 1
 
 
-def test_a_forecast_is_what_the_dispatcher_does(tmp_path: Path) -> None:
-    works = [cell(str(n), 800) for n in range(5)]
-    said = forecast(works, [A, B])
-    assert (said.seconds, said.works) == (300.0, {"done": 5})
-    assert forecast([], [A]).seconds == 0
-    with pytest.raises(ConfigError, match="twice"):
-        forecast([cell("x"), cell("x")], [A])
-    vm = machine("vm", made=True)
-    said = forecast([cell("x", 8000, hosts=("vm",))], [vm])
-    assert said.seconds == 1000
-    assert said.held["vm"] >= 1060
-
-
 @pytest.mark.parametrize("cores", [(16, 16, 16, 16), (4, 8, 32, 64)], ids=str)
 def test_two_hundred_cells_on_four_hosts_take_little_more_than_they_must(
-    cores: tuple[int, ...],
+    tmp_path: Path, cores: tuple[int, ...]
 ) -> None:
     dice = random.Random(1)
     hosts = [machine(f"h{n}", cores=many) for n, many in enumerate(cores)]
@@ -460,13 +445,14 @@ def test_two_hundred_cells_on_four_hosts_take_little_more_than_they_must(
         for n, size in enumerate(sizes)
     ]
     ideal = max(max(sizes) / max(cores), sum(sizes) / sum(cores))
-    assert ideal <= forecast(works, hosts).seconds <= 1.15 * ideal
+    assert ideal <= simulated(tmp_path, works, hosts)[0] <= 1.15 * ideal
 
 
-def test_shares_begin_early_enough_for_their_link() -> None:
+def test_shares_begin_early_enough_for_their_link(tmp_path: Path) -> None:
     """A share of 500 s is before cells of 600 s: its link of 200 s comes after it."""
     shares = [cell(f"x/{n}of2", 4000, kind="shard", cell="x") for n in (1, 2)]
     link = cell("x", 1600, kind="link", after=("x/1of2", "x/2of2"))
-    said = forecast([cell("y", 4800), cell("z", 4800), *shares, link], [A, B])
-    assert {one.key for one in said.spans if one.began == 0} == {"x/1of2", "x/2of2"}
-    assert said.seconds == 1300.0
+    works = [cell("y", 4800), cell("z", 4800), *shares, link]
+    seconds, spans = simulated(tmp_path, works, [A, B])
+    assert {one.key for one in spans[:2]} == {"x/1of2", "x/2of2"}
+    assert seconds == 1300.0

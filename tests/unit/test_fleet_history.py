@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fleet_shown import BEGAN, HOSTILE, machine
+from fleet_world import Session, World
 
 from pipelines.commands.report import run_report
 from pipelines.errors import ConfigError
@@ -16,8 +18,7 @@ from pipelines.fleet.accounts import account
 from pipelines.fleet.dispatch import Dispatcher
 from pipelines.fleet.history import history, stretches
 from pipelines.fleet.ledger import FILE, Ledger
-from pipelines.fleet.model import Ended, Machine, Work
-from pipelines.fleet.simulate import SimulatedEngine
+from pipelines.fleet.model import Machine, Outcome, Work
 from pipelines.fleet.states import state
 
 
@@ -102,13 +103,11 @@ def test_of_a_fleet_that_was_done(ledger: Ledger) -> None:
     machines = [machine(1, slots=1), machine(2, slots=1, price=0.0), machine(3)]
     ledger.put(works, machines, BEGAN)
     ledger.refuse("lab3", "its clock is an hour ahead", BEGAN)
-    engine = SimulatedEngine(machines)
-    engine.clock = BEGAN
-    Dispatcher(ledger, engine).run()
+    Dispatcher(ledger, Session(World(machines, 1, clock=BEGAN))).run()
     told = history(ledger, "EUR")
     assert told.name == ledger.path.name
     assert [one.stand for one in told.works] == ["done"] * 3
-    assert [one.queued - BEGAN for one in told.works] == [0, 225, 0]  # it comes after "a"
+    assert [one.queued - BEGAN for one in told.works] == [0, 226, 0]  # it comes after "a"
     assert told.refused == {"lab3": "its clock is an hour ahead"}
     assert told.ended is not None
     accounts = account(told)
@@ -117,33 +116,18 @@ def test_of_a_fleet_that_was_done(ledger: Ledger) -> None:
     assert "All 2 cells done" in page.render(told)
 
 
-class Broken(SimulatedEngine):
-    """Every work fails, or its host says what is hostile."""
+class Broken(Session):
+    """Every work fails, and its host says what is hostile."""
 
-    def tell(self, key: str, host: str, attempt: int, began: float) -> None:
-        """A work has ended."""
-        from fleet_shown import WRONG
-
-        error = WRONG.model_copy(update={"message": HOSTILE})
-        ended = Ended(
-            key=key,
-            host=host,
-            attempt=attempt,
-            outcome="failed",
-            began=began,
-            ended=self.clock,
-            error=error,
-            run="/etc",
-        )
-        self._told.append(ended)
+    def tell(self, key: str, outcome: Outcome, why: str = "", **_: Any) -> None:
+        super().tell(key, "failed", HOSTILE)
+        self.told[-1] = self.told[-1].model_copy(update={"run": "/etc"})
 
 
 def test_what_failed_is_said_with_its_reason(ledger: Ledger) -> None:
     machines = [machine(1)]
     ledger.put([work("a"), work("a/link", kind="link", after=("a",))], machines, BEGAN)
-    engine = Broken(machines)
-    engine.clock = BEGAN
-    Dispatcher(ledger, engine).run()
+    Dispatcher(ledger, Broken(World(machines, 1, clock=BEGAN))).run()
     told = history(ledger)
     assert [one.stand for one in told.works] == ["failed", "blocked"]
     made = page.render(told, ledger.path)
@@ -185,7 +169,7 @@ def test_its_page_is_made_again_from_the_ledger_alone(
 def test_a_damaged_ledger_is_refused(ledger: Ledger, damage: str) -> None:
     ledger.put([work("a")], [machine(1)], BEGAN)
     with ledger.change(BEGAN) as change:
-        change.begin("a", 1, "lab1", 10.0)
+        change.begin("a", 1, "lab1")
     with sqlite3.connect(ledger.path / FILE) as database:
         database.execute(damage)
     database.close()
@@ -204,7 +188,7 @@ def test_a_ledger_of_another_version_is_refused(ledger: Ledger) -> None:
     with sqlite3.connect(ledger.path / FILE) as database:
         database.execute("UPDATE facts SET value = '99' WHERE key = 'schema'")
     database.close()
-    with pytest.raises(ConfigError, match="version 99, not 1"):
+    with pytest.raises(ConfigError, match="version 99, not 2"):
         run_report([str(ledger.path)])
 
 

@@ -19,7 +19,7 @@ from pipelines.buildplan import Request
 from pipelines.commands.fleets import refuse_beside_fleet
 from pipelines.commands.plan import planned
 from pipelines.config import Config
-from pipelines.errors import ConfigError, StorageError
+from pipelines.errors import ConfigError, HostError, StorageError
 from pipelines.fleet import looking
 from pipelines.fleet.cells import Cells, planned_on, works_of
 from pipelines.fleet.looking import Hosts
@@ -30,10 +30,10 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
 from pipelines.remote import identity
 from pipelines.session.base import UnfitHostError
-from pipelines.toolchain.lock import load_lock
 from pipelines.units import GIB
 
 ROOMY = FleetSettings(free_gib=0)
+NAMES = "abcd"
 
 
 def looked(hosts: Hosts, name: str, **told: Any) -> None:
@@ -45,14 +45,14 @@ def looked(hosts: Hosts, name: str, **told: Any) -> None:
 
 def test_one_machine_under_two_names_is_one(tmp_path: Path) -> None:
     """By what it says of itself, also for who goes on with the fleet and asks the other first."""
-    hosts = Hosts(ROOMY, tmp_path)
+    hosts = Hosts(ROOMY, tmp_path, NAMES)
     looked(hosts, "a")
     looked(hosts, "a")
     looked(hosts, "c", place="another")
     looked(hosts, "d", boot="a copy of that machine, started by itself")
     with pytest.raises(UnfitHostError, match="b is the same machine and place as a"):
         looked(hosts, "b")
-    again = Hosts(ROOMY, tmp_path)
+    again = Hosts(ROOMY, tmp_path, NAMES)
     with pytest.raises(UnfitHostError, match="the same machine"):
         looked(again, "b")
     looked(again, "a")
@@ -73,23 +73,23 @@ def test_the_other_name_of_a_machine_may_be_removed(tmp_path: Path) -> None:
 )
 def test_a_clock_an_hour_off_is_refused(tmp_path: Path, off: float, said: str) -> None:
     with pytest.raises(UnfitHostError, match=said):
-        looked(Hosts(ROOMY, tmp_path), "a", time=time.time() + off)
+        looked(Hosts(ROOMY, tmp_path, NAMES), "a", time=time.time() + off)
 
 
 def test_a_clock_that_is_a_little_off_is_not(tmp_path: Path) -> None:
-    looked(Hosts(ROOMY, tmp_path), "a", time=time.time() + 60)
+    looked(Hosts(ROOMY, tmp_path, NAMES), "a", time=time.time() + 60)
 
 
 def test_a_slow_answer_is_no_wrong_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the host said was right at some moment between the question and the answer."""
     moments = iter([1000.0, 5000.0])
     monkeypatch.setattr(looking, "time", SimpleNamespace(time=lambda: next(moments)))
-    looked(Hosts(ROOMY, tmp_path), "a", time=3000.0)
+    looked(Hosts(ROOMY, tmp_path, NAMES), "a", time=3000.0)
 
 
 def test_a_full_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnfitHostError, match=r"3\.0 GiB free .* wants 10\.0 GiB") as caught:
-        looked(Hosts(FleetSettings(), tmp_path), "a", free=3 * GIB)
+        looked(Hosts(FleetSettings(), tmp_path, NAMES), "a", free=3 * GIB)
     assert "free_gib" in caught.value.advice
 
 
@@ -99,7 +99,7 @@ def test_a_full_disk_is_refused(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, told: dict[str, Any]) -> None:
     with pytest.raises(UnfitHostError, match="makes no sense"):
-        looked(Hosts(ROOMY, tmp_path), "a", **told)
+        looked(Hosts(ROOMY, tmp_path, NAMES), "a", **told)
 
 
 CHAIN = {
@@ -111,28 +111,28 @@ CHAIN = {
 
 
 def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
-    hosts = Hosts(ROOMY, tmp_path)
+    hosts = Hosts(ROOMY, tmp_path, NAMES)
     hosts.agree("a", "3.11", CHAIN)
     hosts.agree("b", "3.11", CHAIN | {"source": "of another cell", "variable TEMP": "D:/t"})
     hosts.agree("c", "3.12", CHAIN | {"tool set": "MSVC 14.51"})  # of another Python
     with pytest.raises(UnfitHostError, match=r"than a: tool set is MSVC 14\.51, there MSVC 14\.44"):
         hosts.agree("c", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
     with pytest.raises(UnfitHostError, match="than when this fleet began") as caught:
-        Hosts(ROOMY, tmp_path).agree("a", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+        Hosts(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
     assert "hosts.json" in caught.value.advice
     without = {k: v for k, v in CHAIN.items() if not k.startswith("found")}
     with pytest.raises(UnfitHostError, match="is absent, there"):
-        Hosts(ROOMY, tmp_path).agree("d", "3.11", without)
+        Hosts(ROOMY, tmp_path, NAMES).agree("d", "3.11", without)
 
 
 def test_what_was_known_of_hosts_and_is_damaged_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "hosts.json").write_text('{"chains": {"3.11": {"host": 7}}}')
     with pytest.raises(StorageError, match=r"hosts\.json cannot be read"):
-        Hosts(ROOMY, tmp_path).agree("a", "3.11", CHAIN)
+        Hosts(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN)
 
 
 def test_threads_that_agree_at_once_lose_nothing(tmp_path: Path) -> None:
-    hosts = Hosts(ROOMY, tmp_path)
+    hosts = Hosts(ROOMY, tmp_path, NAMES)
     threads = [
         threading.Thread(target=hosts.agree, args=("a", f"group {n}", CHAIN)) for n in range(8)
     ]
@@ -152,15 +152,24 @@ def test_a_place_has_one_name_for_all_who_look(tmp_path: Path) -> None:
     assert identity.identity(str(tmp_path / "other"))["place"] != first["place"]
 
 
-def test_a_host_of_which_something_unexpected_is_found_is_aside(settings: Config) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (HostError("no answer\nfrom 127.0.0.1"), "no answer from 127.0.0.1"),
+        (RuntimeError("\x1b[31mwhat"), "this should not happen: RuntimeError: what"),
+    ],
+)
+def test_a_host_that_cannot_be_looked_at_is_aside(
+    settings: Config, error: Exception, why: str
+) -> None:
     """And the others go on."""
 
-    class Odd:
+    class Away:
         def survey(self) -> None:
-            raise RuntimeError("\x1b[31mwhat is this")
+            raise error
 
-    found = survey(settings, cast("Any", {"lab1": Odd()}))
-    assert found.aside == {"lab1": "this should not happen: RuntimeError: what is this"}
+    found = survey(settings, cast("Any", {"lab1": Away()}))
+    assert found.aside == {"lab1": why}
     assert [*found.machines] == ["lab1"]
 
 
@@ -185,14 +194,14 @@ def machine(name: str, *gpus: str) -> Machine:
 def cells(
     settings: Config, *machines: Machine, test: bool = True, shards: int | None = None, **axes: str
 ) -> Cells:
-    lock, asked = load_lock(), []
+    asked = []
 
-    def plan(name: str) -> Plan:
+    def plan(name: str, _: HostFacts | None) -> Plan:
         asked.append(name)
         facts = HostFacts(cores=8, memory=64 * GIB, origin="a host")
         return planned(settings, Request(axes={**axes, "host": name}), facts=facts)
 
-    plans = planned_on(settings.hosts, lambda name: settings.host(name).supply(lock), {}, plan)
+    plans = planned_on(settings.hosts, {}, plan)
     assert asked == ["sand", "lab1"], "hosts that are alike are asked once"
     return works_of(plans, {one.name: one for one in machines}, test=test, shards=shards)
 
@@ -240,14 +249,12 @@ def test_a_divided_cell_is_its_shares_and_their_link(settings: Config) -> None:
 
 def test_what_no_host_can_build_is_left_out_with_the_reason(settings: Config) -> None:
     alone = settings.model_copy(update={"hosts": {"sand": settings.hosts["sand"]}})
-    lock = load_lock()
 
     def of(**axes: str) -> Cells:
         plans = planned_on(
             alone.hosts,
-            lambda name: alone.host(name).supply(lock),
             {},
-            lambda name: planned(alone, Request(axes={**axes, "host": name})),
+            lambda name, _: planned(alone, Request(axes={**axes, "host": name})),
         )
         return works_of(plans, {}, test=False)
 

@@ -62,7 +62,7 @@ def fleet(tmp_path: Path) -> Any:
         for entry in ledger.works():
             work = entry.work
             run = ran(tmp_path, work.key.replace("/", "-"), share=work.kind == "shard")
-            change.begin(work.key, 1, "a", 1.0)
+            change.begin(work.key, 1, "a")
             change.end(end(work.key, "a", run=str(run)))
             change.work(entry, stand="done", host="a", attempt=1)
     yield ledger

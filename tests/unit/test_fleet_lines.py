@@ -54,7 +54,7 @@ class Fleet:
 
     def again(self) -> LineErrand:
         """As another process would have it."""
-        hosts = Hosts(FleetSettings(free_gib=0), self.folder)
+        hosts = Hosts(FleetSettings(free_gib=0), self.folder, ["desk"])
         return LineErrand("desk", self.order, hosts, CELL)
 
     def do(self, work: Work = CELL) -> Done:
@@ -139,7 +139,9 @@ def test_another_tool_chain_is_refused_before_anything_is_sent(
     )
     plan = fleet.line.plan
     group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))
-    Hosts(FleetSettings(), fleet.folder).agree("lab", group, {"tool set": "MSVC 14.44"})
+    Hosts(FleetSettings(), fleet.folder, ["desk", "lab"]).agree(
+        "lab", group, {"tool set": "MSVC 14.44"}
+    )
     driver = Driver("desk", fleet.errand, fleet.folder)
     assert driver.reach() == ""
     ended = driver.do(CELL, 1)

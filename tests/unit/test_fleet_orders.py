@@ -84,7 +84,7 @@ def test_why_a_work_waits_is_what_it_waits_for(ledger: Ledger) -> None:
     assert why["v"].startswith("it was left")
 
 
-@pytest.mark.parametrize("line", [["build"], ["plan"], ["build", "test"]])
+@pytest.mark.parametrize("line", [["build"], ["build", "test"]])
 def test_hosts_of_a_fleet_without_one_are_refused(
     ledger: Ledger, capsys: pytest.CaptureFixture[str], line: list[str]
 ) -> None:

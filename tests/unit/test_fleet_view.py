@@ -88,34 +88,12 @@ def test_nobody_forges_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_zero_works() -> None:
     empty = FleetState(name="fleet-x", began=BEGAN, now=BEGAN, works={})
     assert "nothing to do" in drawn(empty)
-    assert view.left(empty) is None
     assert view.told(None, empty) == []
 
 
 def test_a_clock_that_went_back() -> None:
     shown = state(now=BEGAN - 3600)
     assert any("0 min 00 s" in line for line in drawn(shown))
-    assert view.left(shown) is None or view.left(shown)[0] >= 0  # type: ignore[index]
-
-
-def test_how_long_it_will_take() -> None:
-    nothing_yet = state(planned_done=0.0, hosts=())
-    assert view.left(nothing_yet) is None
-    planned = nothing_yet.model_copy(update={"reckoned": 5085.0})
-    assert view.left(planned) == (4000.0, "as the plan reckons")
-    late = nothing_yet.model_copy(update={"reckoned": 900.0})
-    assert view.left(late) is None  # it was to be over by now: nobody knows
-    half = state(planned=100.0, planned_done=50.0, hosts=())
-    assert view.left(half) == (1085.0, "50 % of the plan's core hours done")
-    doing = Doing(key="a", kind="cell", began=BEGAN, done=36, total=72, planned=50.0)
-    begun = HostState(machine=machine(1), standing="ready", doing=(doing,))
-    more = half.model_copy(update={"hosts": (begun,)})
-    rest = view.left(more)
-    assert rest is not None
-    assert rest[0] == pytest.approx(1085 / 3)
-    assert rest[1] == "75 % of the plan's core hours done"
-    assert view.left(more.model_copy(update={"paused": True})) is None
-    assert view.left(more.model_copy(update={"ended": BEGAN + 1})) is None
 
 
 def test_a_line_an_event() -> None:
