@@ -57,6 +57,6 @@ lock: ## Resolve the Python requirements anew (needs the environment)
 	@printf '%s\n' mkdocs-material | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-docs.lock
 
 clean: ## Remove what was made here; downloads stay in the cache
-	-@[ -x $(PYTHON) ] && $(INVOKE) sandbox.teardown --force
+	-@[ -x $(PYTHON) ] && $(INVOKE) host.remove --force
 	@rm -rf .venv .venv-ansible .venv-docs .venv-workflows .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@rm -rf build dist *.egg-info

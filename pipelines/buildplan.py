@@ -192,7 +192,7 @@ def resolve_given(request: Request) -> Given | None:
     """The wheel that is given, if one is; :class:`ConfigError` for a flag that is a recipe's."""
     if request.wheel is None:
         return None
-    for axis in ("recipe", "version", "torch", "cuda", "platform", "archs"):
+    for axis in ("recipe", "version", "torch", "cuda", "archs"):
         if said := request.axes.get(axis):
             flag = (AXES[axis].flag or axis).replace("_", "-")
             raise ConfigError(
@@ -231,23 +231,8 @@ def resolve_target(
         python=check_python(asked.get("python") or default.python, recipe),
         torch=recipe.torch or "",
         cuda=recipe.cuda,
-        platform=_platform(asked.get("platform"), settings, host),
         archs=archs,
     )
-
-
-def _platform(asked: str | None, settings: Config, host: str) -> str:
-    """As a target has it: empty for that of the host; all that may be named are of Windows."""
-    if not asked:
-        return ""
-    from pipelines.matrix.platforms import check_platform  # not for commands that name none
-
-    if not settings.host(host).is_windows:
-        raise ConfigError(
-            f"--platform {line(asked, 40)}: {host} is no Windows, and builds for itself",
-            advice="Leave it out, or name another host.",
-        )
-    return check_platform(asked)
 
 
 def settle(recipe: Recipe, request: Request) -> Recipe:

@@ -36,7 +36,9 @@ def started_as(program: str) -> None:
 def commands_are(names: Iterable[str]) -> None:
     """Only before these words is a name of the program taken for one."""
     global _named  # noqa: PLW0603
-    words = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    # host.stop may be typed as two words, too.
+    known = (re.escape(name).replace(r"\.", "[. ]") for name in names)
+    words = "|".join(sorted(known, key=len, reverse=True))
     _named = re.compile(rf"(?<![\w./\\-])(?:invoke|wcw)(?= (?:--help|(?:{words})(?![\w-])))")
 
 

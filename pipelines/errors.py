@@ -147,6 +147,6 @@ INTERRUPTED = 130
 ANSWERS = {
     0: "It was done, and nothing is wrong.",
     UNFIT: "`invoke doctor` found something that will go wrong.",
-    WORSE: "`invoke compare` found something slower, larger or lost.",
+    WORSE: "`invoke compare` found something missing or failing that was not before.",
     INTERRUPTED: "Interrupted by Ctrl-C, or a fleet was cancelled: what was finished is kept.",
 }

@@ -22,7 +22,7 @@ from pipelines.taken import Company, PrebuiltFile, Sha256
 from pipelines.target import Archs, Target
 
 #: Of the record; one with another number is not read.
-SCHEMA = 2
+SCHEMA = 1
 
 Size = Annotated[int, Field(ge=0, le=1 << 50)]
 #: A path or name of a host's; none of Windows' is longer.

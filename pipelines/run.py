@@ -245,7 +245,7 @@ class Run:
         try:
             told = {key: json.loads(value) for key, value in rows}
             if told.get("schema_version") != SCHEMA:
-                raise ValueError(f"it is of version {told.get('schema_version', 1)}, not {SCHEMA}")  # noqa: TRY301
+                raise ValueError(f"it is of version {told.get('schema_version')}, not {SCHEMA}")  # noqa: TRY301
             return RunFacts.model_validate(told)
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise self._unreadable(error) from error

@@ -92,14 +92,6 @@ class Target(Model):
             several="releases of CUDA, separated by commas",
         ),
     ] = ""
-    platform: Annotated[
-        Text,
-        Axis(
-            "platform of the wheel, such as win_arm64 (default: the host's, win_amd64 on Windows)",
-            tag="{}",
-            words="{}",
-        ),
-    ] = ""
     archs: Annotated[
         Archs,
         Axis(

@@ -11,7 +11,7 @@ _NAMED = 3  # of several runs, in an error
 
 
 def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
-    """Print what differs between two runs; 0, or ``compare.WORSE`` when something got worse.
+    """Print what differs between two runs; 0, or :data:`errors.WORSE` for what got worse.
 
     The runs are named as for :func:`find`, each a single one.
     """
@@ -48,7 +48,7 @@ class CompareOptions(Options):
 
 
 def compare(options: CompareOptions) -> int:
-    """Show what got slower, larger or lost a capability; leaves with 15 when something did."""
+    """Show what differs; leaves with 15 when something is missing or fails that did not before."""
     return run_compare(options.before, options.after, as_json=options.as_json)
 
 

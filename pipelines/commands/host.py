@@ -101,5 +101,3 @@ COMMANDS = (
     Command(status, HostOptions, on_line=True),
     Command(remove, StopOptions, on_line=True),
 )
-#: The same under the names that they had when there were sandboxes alone.
-SANDBOX = (*COMMANDS[:3], Command(remove, StopOptions, name="teardown", on_line=True))

@@ -88,7 +88,7 @@ COMMANDS = (
     *(lock.COMMAND, wheelhouse.COMMAND),
 )
 #: Those of two words, such as ``host start``, which is ``host.start`` as well.
-INNER = {"host": host.COMMANDS, "image": image.COMMANDS, "sandbox": host.SANDBOX}
+INNER = {"host": host.COMMANDS, "image": image.COMMANDS}
 #: Commands of which every further word is a value of that flag.
 FURTHER = {command.called: command.further for command in COMMANDS if command.further}
 #: What the program is called.

@@ -14,7 +14,7 @@ from pipelines.commands.command import Command
 from pipelines.commands.options import Flag, Json, Options
 from pipelines.errors import ConfigError
 
-_SECONDS = 900.0  # imports of three packages, each in its own time; a download with --install
+_SECONDS = 900.0  # imports of three packages, each in its own time
 _MOST = 8 << 20  # bytes of its answer
 
 
@@ -33,7 +33,6 @@ class WhichOptions(Options):
     share: Annotated[
         bool, Flag("print one line about the machine, for the index's page; no names, no paths")
     ] = False
-    install: Annotated[bool, Flag("run the command that is printed, and look again")] = False
     no_load: Annotated[bool, Flag("import nothing, not even in another process")] = False
     as_json: Json = False
 
@@ -51,7 +50,7 @@ def which(options: WhichOptions) -> int:
     python = str(Path(options.python).expanduser()) if options.python else sys.executable
     said = {"index": options.index, "package": options.package, "for": options.for_}
     flags = [word for name, text in said.items() if text for word in (f"--{name}", text)]
-    for name in ("share", "install", "no_load", "as_json"):
+    for name in ("share", "no_load", "as_json"):
         if getattr(options, name):
             flags.append(f"--{name.removeprefix('as_').replace('_', '-')}")
     mark = secrets.token_hex(16)

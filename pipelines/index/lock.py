@@ -66,7 +66,7 @@ def _dead(lock: bytes) -> bool:
 def require_mine(store: Store, mine: bytes, before: Catalogue) -> None:
     """The last look before the one write that decides."""
     data = store.read(CATALOGUE, MOST)
-    # Compared as what it says: what an earlier release wrote has other bytes.
+    # Compared as what it says: somebody may have laid the file out in another way.
     now = Catalogue() if data is None else read_catalogue(data, store.name)
     same = now.dump() == before.dump()
     if store.read(LOCK, _LOCK_BYTES) != mine or not same:

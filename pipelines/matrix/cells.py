@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
-from pipelines.matrix.platforms import USUAL, check_platform
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import RELEASE
 from pipelines.recipe.model import Recipe
@@ -48,8 +47,7 @@ def expand(
     lists = list(archs)
     wanted = {axis: tuple(dict.fromkeys(values)) for axis, values in asked.items()}
     for axis, values in wanted.items():
-        if axis != "platform":
-            _check(axis, values)
+        _check(axis, values)
     cells = []
     for torch in _torches(recipe, wanted.get("torch", ())):
         axes = _axes(recipe, torch, wanted)
@@ -138,5 +136,4 @@ def _axes(
         "torch": (torch,),
         "cuda": asked.get("cuda") or cudas,
         "python": (asked.get("python") or pythons) if recipe.is_wheel else ("",),
-        "platform": tuple(map(check_platform, asked.get("platform") or (USUAL,))),
     }

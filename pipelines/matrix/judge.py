@@ -19,14 +19,13 @@ from pipelines.matrix import compat
 from pipelines.matrix.budget import Budget, plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.paths import MAX_PATH, Longest, longest_path
-from pipelines.matrix.platforms import USUAL, misses
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import fixes_of, local_version, wheel_name
 from pipelines.target import Target
-from pipelines.toolchain.lock import ToolchainLock, load_lock
+from pipelines.toolchain.lock import load_lock
 from pipelines.toolsets import MSVC, NEEDED, able
 from pipelines.versions import free_threaded, minor, python_release, within
 
@@ -91,8 +90,6 @@ class Ground:
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
     rules: tuple[compat.Rule, ...] = field(default_factory=compat.load_rules)
-    lock: Callable[[], ToolchainLock] = load_lock
-    """What another platform than the host's takes is looked for there."""
 
 
 def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Judged]:
@@ -120,7 +117,6 @@ def _judge(
         *_mended(recipe, target, ground, host_rules(recipe, target, ground.supply, ground.others)),
         *_lock_rules(target, ground),
         *_mended(recipe, target, ground, _compat_rules(recipe, target, broken)),
-        *(Finding(*one) for one in misses(target, ground.lock())),
     ]
     archs = budget = None
     try:
@@ -140,7 +136,7 @@ def _judge(
     local = wheel = ""
     if recipe.is_wheel:
         local = local_version(recipe, target.cuda, target.torch or None)
-        wheel = wheel_name(recipe, local, target.python, target.platform or USUAL)
+        wheel = wheel_name(recipe, local, target.python)
     return Judged(target, tuple(findings), archs, budget, longest, local, wheel)
 
 
@@ -248,7 +244,7 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
 
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     where = "toolchain.lock.yaml"
-    known = ground.lock().tools
+    known = load_lock().tools
     lacking = ground.lacking(target)
     unpinned = [name for name in lacking if name in known]
     absent = [name for name in lacking if name not in known]

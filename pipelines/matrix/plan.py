@@ -188,8 +188,7 @@ def decisions(
     made = []
     for name, target in named:
         try:
-            own = (target.platform,) if target.platform else platforms
-            made.append(decide(recipe, target, name=name, platforms=own, look=look))
+            made.append(decide(recipe, target, name=name, platforms=platforms, look=look))
         except ConfigError as error:
             made.append(Decision("none", error.message))
     return made

@@ -47,7 +47,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
         ) from None
 
 
-def wheel_name(recipe: Recipe, local: str, python: str, platform: str = "win_amd64") -> str:
+def wheel_name(recipe: Recipe, local: str, python: str) -> str:
     """The file name that the build is expected to give; empty where the tree says the version.
 
     Of what has no compiled code there is one for all, and a local version in its name only where
@@ -62,7 +62,7 @@ def wheel_name(recipe: Recipe, local: str, python: str, platform: str = "win_amd
     stem = canonicalize_name(recipe.distribution).replace("-", "_")
     if pure:
         return f"{stem}-{version}-py3-none-any.whl"
-    return f"{stem}-{version}-{recipe.wheel_tag or '-'.join(python_tags(python))}-{platform}.whl"
+    return f"{stem}-{version}-{recipe.wheel_tag or '-'.join(python_tags(python))}-win_amd64.whl"
 
 
 def environment(

@@ -29,7 +29,7 @@ from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, State, listing, matches, state
 from pipelines.remote.safe_paths import tree_faults
-from pipelines.toolchain.hashed import adopt, damage, verify
+from pipelines.toolchain.hashed import damage, verify
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import FetchProgress
 from pipelines.toolchain.sources import Source
@@ -193,7 +193,6 @@ def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:
         return None
     if isinstance(source, FileSource):
         path, sha256 = cache.place(source.file, source.sha256), source.sha256
-        adopt(path)
     else:
         name = f"{recipe.name}-{source.commit[:12]}.tar.gz"
         path = cache.place(name, _git_key(recipe, source))

@@ -1,64 +1,32 @@
-"""Two runs side by side: what got slower, larger, or lost a capability; and what got better."""
+"""Two runs side by side: what differs, and what is missing or fails that did not before.
+
+Measured values are shown as they are. How much slower is too slow depends on the machine and on who
+asks: a limit here would be wrong for most.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from decimal import Decimal
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from pipelines import units
 from pipelines.errors import WORSE
-from pipelines.model import Model, read_data
-from pipelines.reports.figures import SCRIPT
 from pipelines.reports.provenance import NUMBERS
-from pipelines.reports.views import VERDICTS, Better, RunView
+from pipelines.reports.views import VERDICTS, RunView
 from pipelines.target import AXES
 
-COMPARE_FILE = Path(__file__).resolve().with_name("compare.yaml")
-
 Judgement = Literal["worse", "better", "changed"]
-_CASES = 50
+_UNITS = 10
 _FAILED = ("failed", "error")
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|nan|inf(?:inity)?)",
     re.IGNORECASE | re.ASCII,
 )
 _SCRIPT_CASE = "test_script"  # of pipelines/smoke/script
-
-
-class Threshold(Model):
-    """What is more than ``ratio`` times as much and more by ``difference`` has got worse."""
-
-    ratio: Annotated[float, Field(ge=1)]
-    difference: Annotated[float, Field(ge=0)]
-
-    def passed(self, before: float, after: float) -> bool:
-        """Whether ``after`` is that much more than ``before``."""
-        return after > before * self.ratio and after - before > self.difference
-
-
-class Thresholds(Model):
-    """``compare.yaml``."""
-
-    stage: Threshold
-    unit: Threshold
-    wheel: Threshold
-    peak: Threshold
-    figure: Threshold
-    number: Threshold
-
-
-@cache
-def load_thresholds(path: Path = COMPARE_FILE) -> Thresholds:
-    """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    return read_data(path, Thresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +37,10 @@ class Difference:
     subject: str
     before: str
     after: str
-    judgement: Judgement
+    judgement: Judgement = "changed"
+    """Measured values are only ``changed``."""
     ratio: float | None = None
     """After by before, where both are numbers."""
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +54,7 @@ class Comparison:
 
     @property
     def worse(self) -> tuple[Difference, ...]:
-        """What got worse."""
+        """What is missing or fails, and did not before."""
         return tuple(d for d in self.differences if d.judgement == "worse")
 
     @property
@@ -107,50 +75,28 @@ def told(seen: Comparison) -> dict[str, Any]:
     }
 
 
-def compare(before: RunView, after: RunView, thresholds: Thresholds | None = None) -> Comparison:
-    """What differs between two runs, what got worse first.
-
-    Times count only of the same host with the same jobs, GPU figures only of the same GPU, device
-    code and sizes only of wheels for the same platform: of others they are shown as changed.
-    """
-    given = thresholds or load_thresholds()
-    old, new = before.target, after.target
-    same_host = (old.host, before.jobs) == (new.host, after.jobs)
-    same_cell = old == new.model_copy(update={"host": old.host})
-    same_platform = _platform(before) == _platform(after)
-    cell = "" if same_platform else "another platform"
-    cell = cell if same_cell else "another cell"
-    same_gpu = before.gpu == after.gpu and (bool(after.gpu) or old.host == new.host)
-    found = [
-        *_verdict(before, after),
-        *_capabilities(before, after),
-        *_archs(before, after, same_platform),
-        *_cases(before, after),
-        *_times(before, after, given, same_host),
-        *_sizes(before, after, given, same_host=same_host, cell=cell),
-        *_figures(before, after, given.figure, same_gpu),
-        *_told_numbers(before, after, given.number),
-    ]
+def compare(before: RunView, after: RunView) -> Comparison:
+    """What differs between two runs, what got worse first."""
+    rules = (_verdict, _capabilities, _archs, _cases, _numbers, _measured)
+    found = [difference for rule in rules for difference in rule(before, after)]
     order: tuple[Judgement, ...] = ("worse", "changed", "better")
-    return Comparison(
-        before,
-        after,
-        _notes(before, after),
-        tuple(sorted(found, key=lambda d: order.index(d.judgement))),
-    )
+    found.sort(key=lambda difference: order.index(difference.judgement))
+    return Comparison(before, after, _notes(before, after), tuple(found))
 
 
 def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
-    """What was not the same to begin with: every axis, the host last, jobs and GPU."""
+    """What was not the same to begin with: every axis, the host last, jobs, GPU, units."""
     was, now = (view.target.values() for view in (before, after))
     names = [*(name for name in AXES if name != "host"), "host"]
     pairs: list[tuple[str, object, object]] = [(name, was[name], now[name]) for name in names]
     pairs += [("jobs", before.jobs, after.jobs), ("GPU", before.gpu, after.gpu)]
     if before.evidence and after.evidence:
         pairs.append(("evidence", before.evidence, after.evidence))
-    if before.gpu_way and after.gpu_way:  # a run of before this was recorded does not say
+    if before.gpu_way and after.gpu_way:  # only a run with a test on a GPU says
         pairs.append(("way of the GPU", before.gpu_way, after.gpu_way))
     said = [f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
+    if others := _units(before).keys() ^ _units(after).keys():
+        said.append(f"{units.counted(len(others), 'compile unit')} in only one of the two")
     old, new = _printed(before), _printed(after)
     if old and new:
         same = sum(name in old and _is_same(old[name], value) for name, value in new.items())
@@ -169,41 +115,35 @@ def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
 
 def _capabilities(before: RunView, after: RunView) -> Iterator[Difference]:
     """Those of a run whose suite said none are not lost: it was not asked."""
-    if not before.capabilities or not after.capabilities:
-        return
-    old = {c.name: c for c in before.capabilities}
-    new = {c.name: c for c in after.capabilities}
-    for name in sorted(old.keys() | new.keys()):
-        a, b = old.get(name), new.get(name)
-        had, has = a is not None and a.there, b is not None and b.there
+    old, new = ({c.name: c for c in view.capabilities} for view in (before, after))
+    for name in sorted(old.keys() | new.keys()) if old and new else ():
+        had, has = (name in side and side[name].there for side in (old, new))
         if had != has:
-            judgement: Judgement = "worse" if had else "better"
-            said = (a.state if a else "-", b.state if b else "-")
-            yield Difference("capability", name, *said, judgement)
+            was, now = (side[name].state if name in side else "-" for side in (old, new))
+            yield Difference("capability", name, was, now, "worse" if had else "better")
 
 
-def _platform(view: RunView) -> set[str]:
-    """The platform tags of its wheels, if it has any."""
-    return {wheel.path.rpartition("-")[2] for wheel in view.wheels}
-
-
-def _archs(before: RunView, after: RunView, same: bool) -> Iterator[Difference]:
-    """Device code that the audit found in the wheel."""
-    for kind in ("SASS", "PTX"):
+def _archs(before: RunView, after: RunView) -> Iterator[Difference]:
+    """Device code that the audit found; it is lost only of a wheel for the same platform."""
+    is_same = _platform(before) == _platform(after)
+    for kind in ("SASS", "PTX") if before.checks and after.checks else ():
         old, new = (
             {arch for check in view.checks if check.name == kind for arch in check.values}
             for view in (before, after)
         )
-        if old != new and before.checks and after.checks:
+        if old != new:
             judgement: Judgement = "worse" if old - new else "better"
-            if not same:
-                judgement = "changed"
             was, now = (
                 " ".join(sorted(side, key=lambda arch: (len(arch.rstrip("abcdef")), arch)))
                 or "none"
                 for side in (old, new)
             )
-            yield Difference("device code", kind, was, now, judgement)
+            yield Difference("device code", kind, was, now, judgement if is_same else "changed")
+
+
+def _platform(view: RunView) -> set[str]:
+    """The platform tags of its wheels, if it has any."""
+    return {wheel.path.rpartition("-")[2] for wheel in view.wheels}
 
 
 def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
@@ -212,94 +152,20 @@ def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
         return
     old = {(c.suite, c.name): c.outcome for c in before.cases}
     new = {(c.suite, c.name): c.outcome for c in after.cases}
-    rows = []
     for key, outcome in new.items():
-        was = old.get(key)
-        if was == outcome or was is None or {was, outcome} <= set(_FAILED):
-            if was is None and outcome in _FAILED:
-                rows.append(Difference("smoke case", key[1], "-", outcome, "worse"))
-            continue
-        worse = outcome in _FAILED or (was == "passed" and outcome == "skipped")
-        rows.append(Difference("smoke case", key[1], was, outcome, "worse" if worse else "better"))
-    yield from rows[:_CASES]
-    if len(rows) > _CASES:
-        worst = any(row.judgement == "worse" for row in rows[_CASES:])
-        yield Difference(
-            "smoke case", f"{len(rows) - _CASES} more", "", "", "worse" if worst else "changed"
-        )
-    gone = len(old.keys() - new.keys())
-    come = len(new.keys() - old.keys())
+        was = old.get(key, "-")
+        failed = outcome in _FAILED and was not in _FAILED
+        if failed or (was, outcome) == ("passed", "skipped"):
+            yield Difference("smoke case", key[1], was, outcome, "worse")
+        elif key in old and was != outcome and outcome not in _FAILED:
+            yield Difference("smoke case", key[1], was, outcome, "better")
+    gone, come = len(old.keys() - new.keys()), len(new.keys() - old.keys())
     if gone or come:
-        yield Difference("smoke case", "names", f"{gone} only then", f"{come} only now", "changed")
+        yield Difference("smoke case", "names", f"{gone} only then", f"{come} only now")
 
 
-def _times(before: RunView, after: RunView, given: Thresholds, same: bool) -> Iterator[Difference]:
-    old, new = (
-        {unit.name: unit.seconds for unit in view.timeline.units} if view.timeline else {}
-        for view in (before, after)
-    )
-    note = "" if same else "another host or number of jobs"
-    for stage in after.stages:
-        was = before.stage(stage.name)
-        if was is None or was.seconds is None or stage.seconds is None:
-            continue
-        if was.state != "passed" or stage.state != "passed":
-            continue
-        others = stage.name == "build" and old.keys() != new.keys()
-        why = note or ("other units were compiled" if others else "")
-        yield from _numbers(
-            "stage",
-            stage.name,
-            was.seconds,
-            stage.seconds,
-            given.stage,
-            shown=units.seconds,
-            note=why,
-        )
-    for name in sorted(old.keys() & new.keys()):
-        yield from _numbers(
-            "compile unit", name, old[name], new[name], given.unit, shown=units.seconds, note=note
-        )
-
-
-def _sizes(
-    before: RunView, after: RunView, given: Thresholds, *, same_host: bool, cell: str
-) -> Iterator[Difference]:
-    old, new = (sum(wheel.size for wheel in view.wheels) for view in (before, after))
-    if old and new:
-        yield from _numbers("size", "wheel", old, new, given.wheel, shown=units.size, note=cell)
-    if before.timeline and after.timeline and before.timeline.peak and after.timeline.peak:
-        peaks = (before.timeline.peak, after.timeline.peak)
-        note = cell if same_host else "another host or number of jobs"
-        yield from _numbers(
-            "memory", "while compiling", *peaks, given.peak, shown=units.size, note=note
-        )
-
-
-def _figures(before: RunView, after: RunView, given: Threshold, same: bool) -> Iterator[Difference]:
-    old = {figure.key: figure for figure in before.figures}
-    for figure in after.figures:
-        was = old.get(figure.key)
-        if was is None or was.unit != figure.unit or figure.group == "number":
-            continue
-
-        def shown(value: float, unit: str = figure.unit) -> str:
-            return f"{units.number(value)} {unit}".strip()
-
-        yield from _numbers(
-            figure.group,
-            f"{figure.subject} {figure.series}",
-            was.value,
-            figure.value,
-            given,
-            shown=shown,
-            better=figure.better,
-            note="" if same else "another GPU",
-        )
-
-
-def _told_numbers(before: RunView, after: RunView, given: Threshold) -> Iterator[Difference]:
-    """What scripts printed, in full; one that is not told any more is lost, whatever it meant."""
+def _numbers(before: RunView, after: RunView) -> Iterator[Difference]:
+    """What scripts printed, in full; one that is not printed any more, or is none now, is lost."""
     old, new = _printed(before), _printed(after)
     ran = new or any(case.name == _SCRIPT_CASE for case in after.cases)
     for name in [*new, *(old.keys() - new.keys())] if old and ran else ():
@@ -307,22 +173,14 @@ def _told_numbers(before: RunView, after: RunView, given: Threshold) -> Iterator
         if "-" in (was, now):
             yield Difference("number", name, was, now, "changed" if name in new else "worse")
         elif not _is_same(was, now):
-            pair = float(was), float(now)
-            found = [*_numbers("number", name, *pair, given, shown=_whole, better="neither")]
-            told = found[0] if found else Difference("number", name, was, now, "changed")
-            finite = all(map(math.isfinite, pair))
-            worse = math.isfinite(pair[0]) and not finite  # what was a number is none now
-            judgement: Judgement = "worse" if worse else "changed"
-            ratio = told.ratio if finite else None
-            yield replace(told, before=was, after=now, judgement=judgement, ratio=ratio)
+            lost = math.isfinite(float(was)) and not math.isfinite(float(now))
+            yield Difference("number", name, was, now, "worse" if lost else "changed")
 
 
 def _printed(view: RunView) -> dict[str, str]:
     """The numbers that a script printed, as it printed them: a float has not all of an integer."""
-    own = [figure for figure in view.figures if figure.group == "number"]
-    told = {figure.key.removeprefix(SCRIPT): _whole(figure.value) for figure in own}
-    texts = dict(dict(view.provenance).get(NUMBERS, ()))
-    return told | {name: text for name, text in texts.items() if _NUMBER.fullmatch(text)}
+    texts = dict(view.provenance).get(NUMBERS, ())
+    return {name: text for name, text in texts if _NUMBER.fullmatch(text)}
 
 
 def _is_same(was: str, now: str) -> bool:
@@ -330,27 +188,42 @@ def _is_same(was: str, now: str) -> bool:
     return was.lower() == now.lower() or Decimal(was) == Decimal(now)
 
 
-def _whole(value: float) -> str:
-    return repr(value).removesuffix(".0")
+def _measured(before: RunView, after: RunView) -> Iterator[Difference]:
+    """Times, sizes and the figures of the smoke suite, where they read differently."""
+    for stage in after.stages:
+        was = before.stage(stage.name)
+        if was is not None and (was.state, stage.state) == ("passed", "passed"):
+            yield from _pair("stage", stage.name, (was.seconds, stage.seconds), units.seconds)
+    old, new = _units(before), _units(after)
+    most = sorted(old.keys() & new.keys(), key=lambda name: (-abs(new[name] - old[name]), name))
+    for name in most[:_UNITS]:
+        yield from _pair("compile unit", name, (old[name], new[name]), units.seconds)
+    sizes = (sum(wheel.size for wheel in view.wheels) or None for view in (before, after))
+    yield from _pair("size", "wheel", sizes, units.size)
+    peaks = ((view.timeline and view.timeline.peak) or None for view in (before, after))
+    yield from _pair("memory", "while compiling", peaks, units.size)
+    known = {(figure.key, figure.unit): figure.value for figure in before.figures}
+    for figure in after.figures:
+        if figure.group != "number":  # which stand above, in full
+            subject, unit = f"{figure.subject} {figure.series}", figure.unit
+            pair = known.get((figure.key, unit)), figure.value
+            yield from _pair(figure.group, subject, pair, units.number, unit)
 
 
-def _numbers(
+def _units(view: RunView) -> dict[str, float]:
+    """Seconds by compile unit."""
+    return {unit.name: unit.seconds for unit in view.timeline.units} if view.timeline else {}
+
+
+def _pair(
     kind: str,
     subject: str,
-    before: float,
-    after: float,
-    given: Threshold,
-    *,
+    pair: Iterable[float | None],
     shown: Callable[[float], str],
-    better: Better = "lower",
-    note: str = "",
+    unit: str = "",
 ) -> Iterator[Difference]:
-    """A difference if it passes the threshold either way; judged if nothing speaks against it."""
-    more, less = given.passed(before, after), given.passed(after, before)
-    if not more and not less:
-        return
-    judgement: Judgement = "changed"
-    if not note and better != "neither":
-        judgement = "worse" if more == (better == "lower") else "better"
-    ratio = after / before if before else None
-    yield Difference(kind, subject, shown(before), shown(after), judgement, ratio, note)
+    """The difference of what was measured in both runs."""
+    before, after = pair
+    if before is not None and after is not None and shown(before) != shown(after):
+        was, now = (f"{shown(value)} {unit}".strip() for value in (before, after))
+        yield Difference(kind, subject, was, now, ratio=after / before if before else None)

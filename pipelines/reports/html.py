@@ -53,7 +53,6 @@ _CELL = tuple(name for name in AXES if name not in ("host", "recipe", "version")
 _TITLES = {
     "python": "Python",
     "cuda": "CUDA",
-    "platform": "Platform",
     "archs": "Architectures",
 }
 #: Bytes of a page of many runs, beyond which less is told of each.
@@ -164,9 +163,7 @@ def grid(views: Sequence[RunView]) -> Grid:
     for number, view in enumerate(views):
         key = view.target.model_copy(update={"host": "", "python": ""})
         rows.setdefault(key, {}).setdefault(view.target.python, []).append(number)
-    # There are few runs for another platform than the usual one, which has no name.
-    usual = not any(view.target.platform for view in views)
-    names = [name for name in _CELL if name != "python" and not (usual and name == "platform")]
+    names = [name for name in _CELL if name != "python"]
     ordered = sorted(rows, key=lambda k: (k.package, [_version(getattr(k, n)) for n in names]))
     return Grid(
         ("Package", *(_TITLES.get(name, name) for name in names)),

@@ -114,11 +114,11 @@ def comparison(seen: Comparison) -> Group:
         *(Text(inert(f"  {note}"), style="yellow") for note in seen.notes),
     ]
     table = Table(box=None, pad_edge=False)
-    for column in ("", "what", "of", "then", "now", "ratio", ""):
+    for column in ("", "what", "of", "then", "now", "ratio"):
         table.add_column(column, justify="right" if column == "ratio" else "left")
     for row in seen.differences[:_DIFFERENCES]:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        told = (row.kind, row.subject, row.before, row.after, ratio, row.note)
+        told = (row.kind, row.subject, row.before, row.after, ratio)
         table.add_row(
             Text(row.judgement, style=_JUDGEMENTS[row.judgement]),
             *(Text(inert(safe(text, 120))) for text in told),
@@ -128,7 +128,7 @@ def comparison(seen: Comparison) -> Group:
     if (more := len(seen.differences) - _DIFFERENCES) > 0:
         rows.append(Text(f"and {more} more differences"))
     if seen.worse:
-        rows.append(Text(f"{len(seen.worse)} got worse", style="bold red"))
+        rows.append(Text(f"{len(seen.worse)} worse: missing or failing", style="bold red"))
     else:
-        rows.append(Text("nothing got worse", style="green"))
+        rows.append(Text("nothing is missing or fails that did not before", style="green"))
     return Group(*rows)

@@ -22,7 +22,6 @@ from pipelines.session import transfers
 from pipelines.session.base import ByteStream, DeadHostError, Given, Item, Progress, Result, Session
 from pipelines.session.bootstrap import bootstrap_command
 from pipelines.session.link import PATIENCE, ConnectionLostError, Link
-from pipelines.session.link_pool import MoreLinks
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 
@@ -74,8 +73,7 @@ class ChannelSession:
         self._patience = patience
         self._lock = threading.Lock()
         self._closed = False
-        self._more = MoreLinks(self.name, reconnect)
-        self._lines = transfers.Lines(self.name, self._link, self._more.get, self._more.useful)
+        self._transfers = transfers.Connection(self.name, self._link)
 
     def _link(self) -> Link:
         """The connection, made anew if the last one broke."""
@@ -164,7 +162,7 @@ class ChannelSession:
         """
         size = source.stat().st_size if source.is_file() else 0
         with timed(_log, logging.INFO, "%s: sent %s, %d bytes", self.name, source.name, size):
-            return transfers.put(self._lines, source, target, progress)
+            return transfers.put(self._transfers, source, target, progress)
 
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
         """Fetch a file; it lands under ``target`` by rename once both sha256 agree.
@@ -172,13 +170,12 @@ class ChannelSession:
         A lost connection is made anew; what has come is kept, also for the next command.
         """
         with timed(_log, logging.INFO, "%s: fetched %s", self.name, target.name):
-            return transfers.get(self._lines, source, target, progress)
+            return transfers.get(self._transfers, source, target, progress)
 
     def close(self) -> None:
         """Leave; the host's Python ends. Harmless when repeated."""
         if not self._closed:
             self._closed = True
-            self._more.close()
             self._current.close()
             _log.info("%s: the session is closed", self.name)
 

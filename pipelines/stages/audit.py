@@ -118,7 +118,7 @@ def _checks(
     checks = gate(
         facts,
         archs,
-        platform=(plan.target.platform or WINDOWS[0]) if windows else f"linux_{machine}",
+        platform=WINDOWS[0] if windows else f"linux_{machine}",
         python=plan.target.python,
         cuda=plan.target.cuda,
         tag=plan.recipe.wheel_tag,

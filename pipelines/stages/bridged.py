@@ -57,5 +57,5 @@ def require_asked_bridge(properties: Mapping[str, str], done: SmokeResult, gpu: 
     if done.bridge and (other := _strange(properties, done, done.bridge)):
         raise SmokeError(
             f"the smoke suite was told through the bridge of {other}",
-            advice="Type: invoke sandbox.stop --gpu, then the same again: it is tested anew.",
+            advice="Type: invoke host stop --gpu, then the same again: it is tested anew.",
         )

@@ -100,8 +100,7 @@ def _offer(
         raise AuditError(f"{audited.file} is a stand-in's wheel, as it says itself")
     if audited.archs is None:
         raise AuditError(
-            f"{audited.file}: the record does not say which GPU architectures the audit judged",
-            advice="It is of an earlier release: build again; what is built already is taken.",
+            f"{audited.file}: the record does not say which GPU architectures the audit judged"
         )
     units = [unit for binary in inside.binaries for unit in binary.inventory.containers]
     if lacking := set(audited.archs.sass) - {arch for unit in units for arch in unit.sass}:

@@ -21,7 +21,6 @@ from pipelines.toolchain.sources import Source
 #: Two changes within a tick of the file system's clock have one time: what has changed within so
 #: many nanoseconds is not remembered yet.
 _TICK = 100_000_000
-_SHORT = 16  # digits that earlier releases called a download's directory by
 
 
 def sha256_once(path: Path) -> str:
@@ -58,23 +57,6 @@ def damage(path: Path, sha256: str, size: int | None = None) -> str:
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
     return "" if found == sha256 else f"it has sha256 {found}, pinned is {sha256}"
-
-
-def kept_short(path: Path) -> Path:
-    """Where earlier releases, which went by the first digits of its sha256, have that file."""
-    return path.parent.with_name(path.parent.name[:_SHORT]) / path.name
-
-
-def adopt(path: Path) -> None:
-    """Take over what an earlier release has kept of a file; whoever uses it verifies it.
-
-    It is linked: checkouts of that release go on with their name until ``invoke cache --prune``.
-    """
-    old = kept_short(path)
-    if not path.exists() and old.is_file():
-        with contextlib.suppress(OSError):  # without links, or somebody else was first
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.link(old, path)
 
 
 def verify(path: Path, source: Source) -> None:

@@ -294,12 +294,7 @@ class Cache:
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` that are not in the cache yet; what is there is not looked into."""
-        places = {name: self.path(name) for name in names}
-        return [
-            name
-            for name, path in places.items()
-            if not path.is_file() and not hashed.kept_short(path).is_file()
-        ]
+        return [name for name in dict.fromkeys(names) if not self.path(name).is_file()]
 
     def size(self, name: str) -> int:
         """Bytes of a tool's file: as pinned, or as it is in the cache; 0 when neither is known."""
@@ -320,7 +315,6 @@ class Cache:
 
     def has(self, path: Path, sha256: str, size: int | None = None) -> bool:
         """Whether a file of the cache is there with the pinned content; tells of a damaged one."""
-        hashed.adopt(path)
         if not path.is_file():
             return False
         if why := hashed.damage(path, sha256, size):

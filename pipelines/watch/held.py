@@ -26,7 +26,7 @@ from pipelines.which.choosing import runs_python
 _BESIDE = frozenset(
     {".git", ".gitignore", ".nojekyll", "CNAME", "LICENSE", "README.md", "files", LOCK}
 )
-_USUAL = "win_amd64"
+_PLATFORMS = ("win_amd64", "any")
 
 
 def catalogue_of(index: str) -> Catalogue:
@@ -91,9 +91,8 @@ def _of_torch(wheel: Wheel, torch: str) -> bool:
 
 def _of_python(wheel: Wheel, target: Target) -> bool:
     tags = (tag.split("-") for tag in wheel.name.tags)
-    wanted = (target.platform or _USUAL, "any")
     return any(
-        platform in wanted and runs_python(interpreter, abi, target.python)
+        platform in _PLATFORMS and runs_python(interpreter, abi, target.python)
         for interpreter, abi, platform in tags
     )
 

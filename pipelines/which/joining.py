@@ -44,8 +44,8 @@ _HEAD = '''"""Which wheel of this index fits this Python, and why what is instal
 
     python which.py --index https://wheels.example.org/
 
-It needs Python 3.9 or later and nothing else, installs nothing unless --install is typed, and never
-replaces torch; --help tells the rest. It is {version},
+It needs Python 3.9 or later and nothing else, and installs nothing: it prints the command; --help
+tells the rest. It is {version},
 the modules of which stand below one another.
 """
 

@@ -38,7 +38,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     )
     environment = {**os.environ, "WCW_CONFIG": str(config), "XDG_CACHE_HOME": str(base / "cache")}
     yield environment
-    invoke(environment, "sandbox.teardown")
+    invoke(environment, "host.remove")
     shutil.rmtree(base, ignore_errors=True)
 
 

@@ -22,7 +22,6 @@ import pytest
 
 from pipelines.paths import PACKAGE
 from pipelines.remote import rpc
-from pipelines.session import link_pool
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transfers import lanes
 from pipelines.session.transports.endpoint import Endpoint
@@ -296,20 +295,15 @@ def test_against_a_process_per_piece(place: Place) -> None:
         show(f"up against {title}: ratio", f"{mine / rate:.1f}", ">= 10")
 
 
-def test_links_and_latency(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many shells pay, near and far."""
+def test_latency(place: Place) -> None:
+    """Near and far."""
     with slowed(place, 20, 0) as far:
         for title, url in (("loopback", place.http), ("20 ms", far)):
             up, down = raw(place, url)
             rates = f"{SIZE / up / MB:.1f}/{SIZE / down / MB:.1f} MB/s"
             show(f"{title}: raw Send/Receive, up/down", rates)
-            for links in (1, 2, 4, 8):
-                monkeypatch.setattr(
-                    link_pool.MoreLinks, "useful", lambda *_, links=links: links - 1
-                )
-                up, down = ours(place, url)
-                rates = f"{SIZE / up / MB:.1f}/{SIZE / down / MB:.1f} MB/s"
-                show(f"{title}: {links} links, up/down", rates)
+            up, down = ours(place, url)
+            show(f"{title}: ours, up/down", f"{SIZE / up / MB:.1f}/{SIZE / down / MB:.1f} MB/s")
 
 
 def test_compression(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,10 @@ import pytest
 from pipelines.errors import HostError, StorageError, TransferError
 from pipelines.hosts.sandbox.wsman import (
     DropConnectionError,
-    Limits,
     WsmanServer,
     write_credentials,
 )
 from pipelines.remote import rpc
-from pipelines.session import link_pool
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
@@ -109,7 +107,7 @@ def connect(server: WsmanServer) -> ChannelSession:
         return WinRSStream(endpoint, bootstrap_command(sys.executable))
 
     session = open_session(stream(), name="host", reconnect=stream, pauses=(0.0, 0.1, 0.5))
-    session._lines = dataclasses.replace(session._lines, chunk=CHUNK, block=BLOCK)
+    session._transfers = dataclasses.replace(session._transfers, chunk=CHUNK, block=BLOCK)
     return session
 
 
@@ -238,20 +236,6 @@ def test_a_block_that_rots_on_the_disk(
         file.write(bytes([byte[0] ^ 4]))
     carry()
     assert target.read_bytes() == source.read_bytes()
-
-
-def test_no_more_shells_than_the_quota(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
-    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
-    users = write_credentials(tmp_path / "users", "builder", "Passw0rd!")
-    with WsmanServer(launch, users, limits=Limits(max_shells=2)) as server:
-        with connect(server) as session:
-            session.put(source, str(tmp_path / "target"))
-        with connect(server) as session:
-            session.get(str(tmp_path / "target"), tmp_path / "back")
-    assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

@@ -71,7 +71,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     code, said = made.invoke("provision")
     assert code == 0, said
     yield made
-    made.invoke("sandbox.teardown", "--force")
+    made.invoke("host.remove", "--force")
 
 
 def kill_service(checkout: Checkout) -> None:
@@ -83,11 +83,11 @@ def kill_wineserver(checkout: Checkout) -> None:
 
 
 def stop(checkout: Checkout) -> None:
-    code, said = checkout.invoke("sandbox.stop")
+    code, said = checkout.invoke("host.stop")
     assert code == 2, "not while a build runs"
     job = re.search(r"would end with it: (\w{12}) smoke-attention", said)
     assert job, said
-    code, said = checkout.invoke("sandbox.stop", "--force")
+    code, said = checkout.invoke("host.stop", "--force")
     assert (code, "stopped" in said) == (0, True), said
 
 
@@ -128,9 +128,9 @@ def test_reading_after_a_crash_loses_nothing(checkout: Checkout) -> None:
     assert code == 0, said
     jobs = checkout.invoke("jobs")[1]
     assert "smoke-attention" in jobs
-    assert checkout.invoke("sandbox.start")[0] == 0
+    assert checkout.invoke("host.start")[0] == 0
     kill_service(checkout)
-    assert "crashed" in checkout.invoke("sandbox.status")[1]
+    assert "crashed" in checkout.invoke("host.status")[1]
     for words in (("jobs",), ("doctor",), ("jobs",)):
         code, said = checkout.invoke(*words)
         assert code == 0, said

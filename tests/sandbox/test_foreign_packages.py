@@ -42,7 +42,7 @@ def theirs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[For
     package: Foreign = request.param
     folder = repository(package, tmp_path)
     yield package, folder
-    program(folder, "sandbox.teardown", "--force")
+    program(folder, "host.remove", "--force")
 
 
 def test_from_init_to_a_tested_wheel(theirs: tuple[Foreign, Path]) -> None:
@@ -117,4 +117,4 @@ def test_one_that_needs_a_network_while_it_is_built(tmp_path: Path) -> None:
         assert "-DFETCHCONTENT_SOURCE_DIR_<NAME>" in said
         assert not [*tmp_path.glob(".wcw/out/*/wheels/*.whl")]
     finally:
-        program(tmp_path, "sandbox.teardown", "--force")
+        program(tmp_path, "host.remove", "--force")

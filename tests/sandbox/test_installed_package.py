@@ -117,4 +117,4 @@ def test_provision_build_test(installed: Installed) -> None:
         assert {"build", "audit", "test"} <= {str(s.get("name")).split(".")[-1] for s in suites}
         assert {path.name for path in installed.project.iterdir()} == {".sandbox", "out"}
     finally:
-        installed.run("wcw", "sandbox.teardown", "--force")
+        installed.run("wcw", "host.remove", "--force")

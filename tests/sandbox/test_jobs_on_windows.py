@@ -119,7 +119,7 @@ def test_a_killed_controller_finds_its_build_again(tmp_path: Path) -> None:
             text=True,
         )
 
-    assert invoke("sandbox.start").wait(120) == 0
+    assert invoke("host.start").wait(120) == 0
     try:
         killed = invoke("build", "--archs", "75;86")
         assert killed.stdout is not None
@@ -140,7 +140,7 @@ def test_a_killed_controller_finds_its_build_again(tmp_path: Path) -> None:
         assert log.count("running bdist_wheel") == 1 + len(healed)
         assert len(list((run / "wheels").glob("*.whl"))) == 1
     finally:
-        invoke("sandbox.teardown", "--force").wait(60)
+        invoke("host.remove", "--force").wait(60)
 
 
 #: In a program of the job: what it was given, and what the shipped module does on Windows.

@@ -12,7 +12,7 @@ from pipelines import called
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(called, "_typed", "")
-    called.commands_are(["build", "provision", "sandbox.stop"])
+    called.commands_are(["build", "provision", "host.stop"])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,8 @@ def test_what_is_typed(
     called.started_as(program)
     assert called.as_typed("Type: invoke build test") == f"Type: {typed} build test"
     assert called.as_typed("wcw --help.") == f"{typed} --help."
-    assert called.as_typed("invoke sandbox.stop --force") == f"{typed} sandbox.stop --force"
+    for words in ("host.stop --force", "host stop --force"):
+        assert called.as_typed(f"invoke {words}") == f"{typed} {words}"
 
 
 @pytest.mark.parametrize(

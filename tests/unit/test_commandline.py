@@ -99,7 +99,6 @@ def test_flags_reach_the_plan(typed: Typed, tmp_path: Path) -> None:
         "python": "3.12",
         "torch": "2.6",
         "cuda": "12.6",
-        "platform": "",
         "archs": "80",
     }
     assert (plan.jobs, plan.minutes) == (3, 14.5)

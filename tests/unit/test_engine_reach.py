@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from engine_api import WindowsEngine
-from engine_simulator import Served
+from engine_simulator import Handler, Served
 from tls_keys import Authority, serving
 
 from pipelines.errors import ConfigError, HostError, SetupError
@@ -118,6 +118,22 @@ def test_an_engine_that_hangs_later_is_given_up_too(served: Served) -> None:
         engine.image("x")
 
 
+def test_an_engine_that_ends_within_a_stream(served: Served) -> None:
+    """The SDK lets errors of urllib3 out there."""
+    engine = Engine(served.url)
+
+    def die(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.wfile.write(b'50\r\n{"stat')
+        handler.close_connection = True
+
+    served.replace("POST /images/create", die)
+    with pytest.raises(HostError, match="image x: the engine does not answer any more"):
+        engine.pull("x", lambda *_: None)
+
+
 def test_what_is_no_engine(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as web:
 
@@ -128,7 +144,7 @@ def test_what_is_no_engine(tmp_path: Path) -> None:
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<html>Hi</html>")
 
         threading.Thread(target=answer, daemon=True).start()
-        with pytest.raises(HostError, match="the engine's answer cannot be used"):
+        with pytest.raises(HostError, match="does not answer"):
             Engine(f"tcp://127.0.0.1:{web.getsockname()[1]}")
 
 

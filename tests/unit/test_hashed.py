@@ -155,30 +155,6 @@ def test_every_digit_of_a_pin_counts(tmp_path: Path, net: list[str]) -> None:
         other.fetch("tool")
 
 
-def short(root: Path, data: bytes) -> Path:
-    """As earlier releases kept it."""
-    path = root / "cache/downloads" / GOOD[:16] / "f.whl"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(data)
-    return path
-
-
-def test_what_an_earlier_release_kept_is_taken_over(tmp_path: Path, net: list[str]) -> None:
-    old, made = short(tmp_path, DATA), cache(tmp_path)
-    assert made.missing(["tool"]) == []
-    path = made.fetch("tool")
-    assert path.parent.name == GOOD
-    assert path.read_bytes() == DATA
-    assert old.exists(), "a checkout of that release may be at it"
-    assert net == []
-
-
-def test_what_an_earlier_release_kept_and_is_damaged_is_not(tmp_path: Path, net: list[str]) -> None:
-    short(tmp_path, OTHER)
-    assert cache(tmp_path).fetch("tool").read_bytes() == DATA
-    assert net == ["f.whl"]
-
-
 def test_the_damaged_are_listed(tmp_path: Path, net: list[str]) -> None:
     made = cache(tmp_path)
     assert made.damaged(["tool"]) == {}, "what is not there is not damaged"

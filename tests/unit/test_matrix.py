@@ -91,7 +91,6 @@ def test_a_cell_is_a_whole_target() -> None:
         "python": "3.12",
         "torch": "2.8",
         "cuda": "12.8",
-        "platform": "",
         "archs": "80",
     }
 
@@ -252,7 +251,6 @@ def test_a_matrix_for_github(cache: Cache) -> None:
         "python": "3.12",
         "torch": "2.8",
         "cuda": "12.8",
-        "platform": "",
         "archs": "80;90;120",
         "way": "build",
     }
@@ -415,7 +413,7 @@ def test_a_new_axis_is_written_in_one_place(
     assert row.target.label.endswith("CUDA 12.8, 80, new ABI")
     assert row.way.why.startswith("nothing prebuilt fits cp312-torch2.8-cu128-abinew-sm80")
     (cell,) = export.as_json(made)["cells"]
-    assert [*cell][:7] == ["id", "python", "torch", "cuda", "platform", "archs", "abi"]
+    assert [*cell][:6] == ["id", "python", "torch", "cuda", "archs", "abi"]
     there = dataclasses.replace(row, way=dataclasses.replace(row.way, action="prebuilt"))
     (job,) = export.as_gha(dataclasses.replace(made, rows=(there,)))["include"]
     assert [*job] == ["cell", *targets.AXES, "way"]

@@ -636,7 +636,7 @@ def test_fetched_with_the_licence(
     shutil.rmtree(fetch.place(shop.cache, pins.load_pins()))  # as invoke cache --prune may
     with pytest.raises(HostError, match="has lost its compiler from the cache") as caught:
         asked.check(shop.cache, tmp_path / "prefix")
-    assert "sandbox.stop" in caught.value.advice
+    assert "host stop" in caught.value.advice
 
 
 @pytest.mark.parametrize("lie", ["toolset", "sdk", "payloads", "licence"])

@@ -61,7 +61,7 @@ def test_help_of_the_program(words: list[str], capsys: Captured) -> None:
     said = capsys.readouterr().out
     assert said.startswith("Usage: wcw COMMAND")
     assert said.index("\n  provision ") < said.index("\n  build ") < said.index("\n  lock ")
-    assert "\n  sandbox.stop " in said
+    assert "\n  host.stop " in said
     assert "-q, --quiet" in said
     assert "echo" not in said
 
@@ -97,7 +97,7 @@ def test_version(capsys: Captured) -> None:
 WRONG = {
     "buidl": ("unknown command 'buidl'", "Did you mean 'build'?"),
     "provision buidl": ("unknown command 'buidl'", "Did you mean 'build'?"),
-    "sandbox": ("unknown command 'sandbox'", "Did you mean 'sandbox."),
+    "host": ("unknown command 'host'", "Did you mean 'hosts'"),
     "nonsense": ("unknown command 'nonsense'", "→ Type: wcw --help"),
     "build --ofline": ("unknown flag '--ofline' for build", "Did you mean '--offline'?"),
     "build --hots x": ("unknown flag '--hots' for build", "Did you mean '--hosts'?"),
@@ -208,7 +208,7 @@ def completed(capsys: Captured, *typed: str) -> list[str]:
 
 
 def test_completion(capsys: Captured) -> None:
-    assert {"build", "provision", "sandbox.stop"} <= {*completed(capsys, "wcw", "bui")}
+    assert {"build", "provision", "host.stop"} <= {*completed(capsys, "wcw", "bui")}
     assert {"--archs", "--jobs"} <= {*completed(capsys, "./wcw", "build", "--ar")}
     assert "--follow" in completed(capsys, "wcw", "jobs", "--fo")
     assert "--follow" not in completed(capsys, "wcw", "build", "--fo")

@@ -537,7 +537,7 @@ def fact(run: Run, key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("schema_version", "1"),
+        ("schema_version", str(SCHEMA - 1)),
         ("schema_version", str(SCHEMA + 1)),
         ("schema_version", "null"),
         ("colour", '"red"'),

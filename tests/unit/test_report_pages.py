@@ -301,7 +301,7 @@ def test_the_matrix(tmp_path: Path) -> None:
     grid = pages.grid(made)
     assert grid.pythons == ("3.10", "3.11", "3.12", "3.13")
     assert grid.titles == ("Package", "torch", "CUDA", "Architectures")
-    others = {"host", "version", "python", "platform"}
+    others = {"host", "version", "python"}
     assert len({*grid.titles, *others}) == len(AXES), "the recipe is a package"
     assert grid.caption == "Status by package, torch, CUDA, architectures and Python"
     assert [row[0][1:] for row in grid.rows][:2] == [
@@ -317,14 +317,6 @@ def test_the_matrix(tmp_path: Path) -> None:
     tally = [sum(v.verdict == kind for v in made) for kind in ("passed", "unfinished", "failed")]
     assert tally == [20, 1, 3]
     assert "20 of 24 runs passed" in source
-
-
-def test_another_platform_is_told_and_the_usual_one_is_not(views: dict[str, RunView]) -> None:
-    usual = next(iter(views.values()))
-    target = usual.target.model_copy(update={"platform": "win_arm64"})
-    assert "<dt>Platform</dt>" not in pages.render([usual])
-    told = "<dt>Platform</dt><dd>win_arm64</dd>"
-    assert told in pages.render([dataclasses.replace(usual, target=target)])
 
 
 def test_versions_are_sorted_as_versions() -> None:

@@ -100,13 +100,13 @@ def test_a_directory_that_cannot_be_written(out: Path, monkeypatch: pytest.Monke
 
 
 def test_compare_prints_and_judges(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fast, slow = samples.good(out), samples.good(out, slower=2.0)
-    assert run_compare(fast.id, slow.id) == WORSE
+    good, failed = samples.good(out), samples.failed_build(out)
+    assert run_compare(good.id, failed.id) == WORSE
     said = capsys.readouterr().out
     assert "worse" in said
-    assert "15 min 00 s" in said
-    assert run_compare(slow.id, str(fast.path)) == 0
-    assert "nothing got worse" in capsys.readouterr().out
+    assert "passed" in said
+    assert run_compare(failed.id, str(good.path)) == 0
+    assert "worse" not in capsys.readouterr().out
 
 
 def test_compare_wants_one_run_each(out: Path) -> None:

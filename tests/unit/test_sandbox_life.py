@@ -265,9 +265,9 @@ def test_one_of_another_image_that_runs_is_left_running(
         with pytest.raises(DeadHostError, match="it runs") as caught:
             use()
         assert not isinstance(caught.value, NotWholeError), "nothing is moved from under it"
-        assert "sandbox.stop provision" in caught.value.advice
+        assert "host stop provision" in caught.value.advice
     assert (sandbox.status(), sandbox.made) == ("running", 1)
-    sandbox.only_look()  # as invoke jobs, and sandbox.stop, which asks what runs there
+    sandbox.only_look()  # as invoke jobs, and host stop, which asks what runs there
     reach(sandbox, monkeypatch)
     with pytest.raises(DeadHostError, match="it runs"):
         sandbox.prepare()

@@ -140,9 +140,9 @@ def test_another_bill_than_was_meant_is_refused(tmp_path: Path) -> None:
     assert not judged(wheel(tmp_path, blank), bill()).ok
 
 
-def test_nothing_planned_is_not_judged(tmp_path: Path) -> None:
-    said = judged(packed(tmp_path, bill()), "")
-    assert (said.judged, said.found) == (False, "none was planned")
+def test_a_record_without_a_bill_passes_no_wheel(tmp_path: Path) -> None:
+    for path in (packed(tmp_path, bill()), wheel(tmp_path, FILES)):
+        assert not judged(path, "").ok
 
 
 def test_a_build_that_is_healed_names_the_tool_set_that_built_it() -> None:

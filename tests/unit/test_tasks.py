@@ -46,7 +46,7 @@ def invoke(*words: str, **env: str) -> tuple[int, str]:
 def test_list() -> None:
     code, said = invoke("--list")
     assert code == 0
-    for name in ("provision", "build", "test", "sandbox.start", "sandbox.teardown"):
+    for name in ("provision", "build", "test", "host.start", "host.remove"):
         assert f"  {name} " in said
 
 

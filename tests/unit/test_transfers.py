@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from pipelines.errors import HostError, RemoteError, StorageError, TransferError
 from pipelines.remote import blocks, rpc
-from pipelines.session import link_pool
 from pipelines.session.channel import open_session
 from pipelines.session.transfers import lanes
 from pipelines.session.transports.popen import PopenStream
@@ -73,7 +72,9 @@ class Way:
         self.session = open_session(
             self.stream(), name="here", reconnect=self.stream, pauses=(0.0, 0.0)
         )
-        self.session._lines = dataclasses.replace(self.session._lines, chunk=CHUNK, block=BLOCK)
+        self.session._transfers = dataclasses.replace(
+            self.session._transfers, chunk=CHUNK, block=BLOCK
+        )
         self.session.call(rpc.ping)
         if self.lives:
             self.streams[0].left = self.lives[0]
@@ -279,57 +280,6 @@ def test_two_at_once(tmp_path: Path, same: bool) -> None:
         assert not one.blocks()
 
 
-def test_several_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
-    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
-    for direction in ("put", "get"):
-        with way(tmp_path, direction) as going:
-            going.source.write_bytes(random.Random(1).randbytes(100 * BLOCK))
-            going.streams[0].on_write = going.streams[0].on_read = slowly(0.002)
-            going.carry()
-            assert going.landed()
-            pids = [stream.pid for stream in going.streams]
-            assert len(pids) == 1 + link_pool.MOST
-            assert sum(s.passed > BOOT + 3 * BLOCK for s in going.streams) > 1
-        for pid in pids:
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
-        going.target.unlink()
-
-
-def test_no_more_links_than_the_host_grants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
-    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
-    with way(tmp_path, "put") as going:
-        asked: list[int] = []
-
-        def refuse() -> PopenStream:
-            asked.append(1)
-            raise HostError("too many shells")
-
-        going.session._more._reconnect = refuse
-        going.carry()
-        assert going.landed()
-        asked_before = len(asked)
-        assert asked_before
-        going.carry()
-        assert len(asked) == asked_before, "once refused, the host is not asked again"
-
-
-def test_an_additional_link_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
-    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
-    monkeypatch.setattr(link_pool, "MOST", 1)
-    with way(tmp_path, "put", float("inf"), 1.5 * BLOCK) as going:
-        going.source.write_bytes(random.Random(1).randbytes(50 * BLOCK))
-        going.streams[0].on_write = slowly(0.005)
-        going.carry()
-        assert going.landed()
-        assert going.streams[1].left < 0
-
-
 def test_full_disk_there(tmp_path: Path) -> None:
     with way(tmp_path, "put") as going:
         key = hashlib.sha256(going.source.read_bytes()).hexdigest()[:12]
@@ -391,8 +341,8 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     with source.open("wb") as file:
         file.truncate(48 * MB)
     with way(tmp_path, "put") as going:
-        going.session._lines = dataclasses.replace(
-            going.session._lines, chunk=lanes.CHUNK, block=lanes.BLOCK
+        going.session._transfers = dataclasses.replace(
+            going.session._transfers, chunk=lanes.CHUNK, block=lanes.BLOCK
         )
         tracemalloc.start()
         try:

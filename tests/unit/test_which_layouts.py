@@ -230,17 +230,6 @@ def test_a_pipe_is_no_record(tmp_path: Path) -> None:
     assert looking.read_text(tmp_path / "RECORD") is None
 
 
-def test_what_would_make_pip_fetch_torch_is_put_aside(file: Path, tmp_path: Path) -> None:
-    linux = Linux(tmp_path, "import os\nsys.exit('has ' + ' '.join(os.environ))")
-    for name in ("TARGET", "PREFIX", "ROOT", "IGNORE_INSTALLED", "FORCE_REINSTALL", "INDEX_URL"):
-        linux.environment[f"PIP_{name}"] = "https://me:secret@example.org/"
-    code, said, errors = linux.which(file, "--install")
-    (has,) = (line.split() for line in errors.splitlines() if line.startswith("has "))
-    assert (code, "PIP_INDEX_URL" in has, "secret" in said + errors) == (2, True, False)
-    assert {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT"}.isdisjoint(has)
-    assert {"PIP_IGNORE_INSTALLED", "PIP_FORCE_REINSTALL"}.isdisjoint(has)
-
-
 def test_folders_of_one_name_without_init_hide_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,38 +390,12 @@ def test_a_share_opens_no_binary(
 
 
 def test_a_share_says_what_is_not_known(file: Path, tmp_path: Path) -> None:
-    linux = Linux(tmp_path, "")
+    linux = Linux(tmp_path)
     smi = tmp_path / "bin/nvidia-smi"
     smi.write_text(smi.read_text().replace("8.9, NVIDIA", "[N/A], NVIDIA"))
     code, said, errors = linux.which(file, "--share")
     assert (code, said.count("\n")) == (0, 1)
     assert "not all of 1 GPUs say what they are" in errors
-
-
-@pytest.mark.parametrize(
-    ("pip", "words", "ends"),
-    [
-        ("", (), (2, "is not what this Python has")),
-        ("raise OSError('no DLL')", (), (9, "DOES NOT LOAD")),
-        ("raise OSError('no DLL')", ("--no-load",), (0, "its import was not tried")),
-        ("pass", (), (0, "is installed, and loads")),
-    ],
-)
-def test_what_was_installed_is_looked_at(
-    file: Path, tmp_path: Path, pip: str, words: tuple[str, ...], ends: tuple[int, str]
-) -> None:
-    version = "2.8.3+cu128torch2.8"
-    about = f"flash_attn-{version}.dist-info"
-    installs = (
-        "import os, torch\nos.chdir(os.path.dirname(os.path.dirname(torch.__file__)))\n"
-        f"os.makedirs('flash_attn'); os.makedirs({about!r})\n"
-        f"open('flash_attn/__init__.py', 'w').write({pip!r})\n"
-        f"open('{about}/METADATA', 'w').write('Name: flash-attn\\nVersion: {version}\\n')\n"
-        f"open('{about}/RECORD', 'w').write('flash_attn/__init__.py,,{len(pip)}\\n')\n"
-    )
-    ended = Linux(tmp_path, installs if pip else "").which(file, "--install", *words)
-    assert ended[0] == ends[0], ended
-    assert ends[1] in ended[1] + ended[2]
 
 
 def test_a_way_without_https_is_not_gone() -> None:

@@ -12,10 +12,8 @@ from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 from requests import Response
 from requests.exceptions import RequestException
-from urllib3.exceptions import HTTPError
 
 from pipelines.errors import HostError, PipelineError
-from pipelines.hosts.engine.answers import Ended, whole
 from pipelines.hosts.engine.hijack import Hijacked, low_level
 from pipelines.hosts.engine.refusals import told
 from pipelines.hosttext import safe
@@ -95,11 +93,11 @@ class Box:
 
     def _watch(self, end: Response) -> None:
         """Learn how it ends: an engine that removes it then does not tell any more."""
-        with contextlib.suppress(RequestException, HTTPError, OSError, HostError, ValueError):
-            data = whole(end, None)
-            ended = Ended.model_validate_json(data)
-            self._error = str((ended.Error or {}).get("Message") or "")
-            self._exit = ended.StatusCode
+        with contextlib.suppress(RequestException, ValueError):
+            end.raise_for_status()
+            ended = end.json()
+            self._error = str((ended.get("Error") or {}).get("Message") or "")
+            self._exit = ended["StatusCode"]
 
     def restart(self) -> None:
         """Stop what runs in it, and start it again with the same files."""

@@ -105,7 +105,7 @@ class Boxes:
         return {"label": [*mine, f"{LABEL}host={host}"] if host else mine}
 
     def _ours(self, thing: Container | Volume, host: str) -> bool:
-        """What is removed by its labels is not left to an engine that may not look at them."""
+        """Once more than the engine's filters say: what is found may be removed."""
         return label(thing, "project") == self.project and (
             not host or label(thing, "host") == host
         )

@@ -7,13 +7,10 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from docker.errors import create_api_error_from_http_exception
+from docker.errors import NotFound
 from docker.models.containers import Container
-from requests import HTTPError, codes
 
 from pipelines.errors import HostError
-from pipelines.hosts.engine.answers import whole
-from pipelines.hosts.engine.hijack import low_level
 from pipelines.hosts.engine.refusals import telling
 
 _LONGEST = 1 << 20
@@ -22,30 +19,28 @@ _LONGEST = 1 << 20
 def read_file(container: Container, path: str, longest: int = _LONGEST) -> bytes | None:
     """What is in a file of at most so many bytes; ``None``: there is none.
 
-    Raises :class:`HostError` for what is larger, or no file. Nothing is unpacked: of the archive
-    that the engine sends, the bytes of the first file are taken, whatever it is called.
+    Raises :class:`HostError` for what is larger, or no file: what runs in the container can put
+    anything there. Nothing is unpacked: the bytes of the archive's first file are taken.
     """
     what = f"{path} of container '{container.name}'"
-    api = low_level(container)
+    packed = bytearray()
     with telling(f"read {what}"):
-        # Not the SDK's get_archive, which waits without an end.
-        url = f"{api.base_url}/v{api.api_version}/containers/{container.id}/archive"
-        answer = api.get(url, params={"path": path}, timeout=api.timeout, stream=True)
-        if answer.status_code == codes.not_found:
-            return None
         try:
-            answer.raise_for_status()
-        except HTTPError as error:
-            raise create_api_error_from_http_exception(error) from error
-        packed = whole(answer, api.timeout, longest + 10240)  # and what tar puts around it
+            pieces, _ = container.get_archive(path)
+        except NotFound:
+            return None
+        for piece in pieces:
+            packed += piece
+            if len(packed) > longest + 10240:  # with what tar puts around it
+                raise HostError(f"{what} has more than {longest} bytes")
     try:
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
             member = archive.next()
             file = archive.extractfile(member) if member is not None and member.isreg() else None
             if file is not None:
                 return file.read()
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise HostError(f"{what}: the engine sent no archive: {error}") from error
+    except tarfile.TarError as error:  # it changed while it was packed
+        raise HostError(f"{what} cannot be read: {error}") from error
     raise HostError(f"{what} is no file")
 
 

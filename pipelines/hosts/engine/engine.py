@@ -32,11 +32,10 @@ _TAIL = 30  # lines of a build's log that may hold why it failed
 
 def advance(event: dict[str, Any], progress: Progress) -> None:
     """Tell how far a pull or push is, if that is what an event is about."""
-    detail = event.get("progressDetail")
-    told = detail if isinstance(detail, dict) else {}
-    total, done = told.get("total"), told.get("current")
-    if isinstance(total, int) and isinstance(done, int) and total > 0:
-        progress(line(f"{event.get('status', '')} {event.get('id', '')}", 80), done, total)
+    detail = event.get("progressDetail") or {}
+    if (total := detail.get("total", 0)) > 0:  # -1, or left out, where it is not known
+        what = line(f"{event.get('status', '')} {event.get('id', '')}", 80)
+        progress(what, detail.get("current", 0), total)
 
 
 class Engine:

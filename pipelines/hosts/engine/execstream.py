@@ -14,7 +14,6 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
-from pipelines.errors import HostError
 from pipelines.hosts.engine.hijack import STDERR, Hijacked, low_level
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosttext import safe
@@ -101,7 +100,7 @@ class ExecStream:
     def _code(self) -> int | None:
         try:
             code = self._api.exec_inspect(self._id)["ExitCode"]
-        except (DockerException, RequestException, HostError, KeyError):
+        except (DockerException, RequestException):
             return None
         return None if code is None else int(code)
 

@@ -16,8 +16,6 @@ _HEADER = struct.Struct(">BxxxI")
 STDOUT, STDERR = 1, 2
 #: Seconds of silence before the other end is asked, between questions, and how many.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-#: The longest piece that is believed; engines send what a pipe holds.
-_LONGEST = 16 << 20
 
 
 def low_level(container: Container) -> Any:
@@ -75,7 +73,7 @@ class Hijacked:
         """
         while not self._left:
             self._stream, self._left = _HEADER.unpack(self._exactly(_HEADER.size))
-            if self._stream not in (0, STDOUT, STDERR) or self._left > _LONGEST:
+            if self._stream not in (0, STDOUT, STDERR):
                 raise EOFError("the engine sent what is no stream of output")
         data = self._recv(min(self._left, most))
         if not data:

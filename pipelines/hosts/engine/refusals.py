@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from docker.errors import APIError, DockerException, NotFound
 from pydantic import Field
 from requests.exceptions import InvalidJSONError, RequestException
+from urllib3.exceptions import HTTPError
 
 from pipelines import errors
 from pipelines.hosts.engine.wire import SshError
@@ -67,7 +68,7 @@ def told(error: BaseException, doing: str) -> errors.PipelineError:
         return _refused(_words(error), doing, gone=isinstance(error, NotFound))
     if isinstance(error, InvalidJSONError):
         return errors.HostError(f"{doing}: what answers is no engine: {safe(str(error), 300)}")
-    if isinstance(error, RequestException | SshError):
+    if isinstance(error, RequestException | HTTPError | SshError):
         return errors.HostError(
             f"{doing}: the engine does not answer any more: {safe(str(error), 300)}",
             advice="Is it still running? Type: docker info. What was made is found again by its "
@@ -97,7 +98,7 @@ def telling(doing: str) -> Iterator[None]:
     """Turn what the SDK raises inside into the project's errors."""
     try:
         yield
-    except (DockerException, RequestException, OSError) as error:
+    except (DockerException, RequestException, HTTPError, OSError) as error:
         raise told(error, doing) from error
 
 

@@ -1,30 +1,26 @@
-"""How requests travel to an engine: the SDK's client, held to answers that end; ssh as a socket."""
+"""How requests travel to an engine: the SDK's client, and ssh as a socket."""
 
 from __future__ import annotations
 
 import http.client
-import json
 import shlex
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import docker
 from docker.transport.basehttpadapter import BaseHTTPAdapter
-from requests import PreparedRequest, Response
+from requests import PreparedRequest
 from requests.adapters import BaseAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.response import BaseHTTPResponse
 
-from pipelines.hosts.engine import answers
 from pipelines.hosttext import safe
 
-_FAILED = 400
-_PIECE = 1 << 16
 #: No questions on the terminal; a machine that vanished is noticed after a minute.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15")
 
@@ -37,7 +33,7 @@ class Client(docker.DockerClient):
 
 
 class Api(docker.APIClient):
-    """The SDK's interface of single requests; its answers have passed :mod:`.answers`."""
+    """The SDK's interface of single requests."""
 
     def __init__(self, *, way: BaseAdapter | None = None, **keys: Any) -> None:
         """``way``: in place of what the SDK would choose for the address."""
@@ -59,30 +55,6 @@ class Api(docker.APIClient):
     def get_adapter(self, url: str | bytes) -> BaseAdapter:
         """Through what a request goes."""
         return self._way or super().get_adapter(str(url))
-
-    def send(self, request: PreparedRequest, **keys: Any) -> Response:
-        """One request; its answer is read here, unless it is to be a stream and is one.
-
-        No redirection is followed: an engine has no business to send us elsewhere.
-        """
-        stream, seconds = keys.get("stream"), keys.get("timeout")
-        response = super().send(request, **{**keys, "stream": True, "allow_redirects": False})
-        if stream and response.status_code < _FAILED:
-            return response
-        data = answers.whole(response, seconds[-1] if isinstance(seconds, tuple) else seconds)
-        if response.status_code >= _FAILED:
-            data = json.dumps({"message": answers.message(data)}).encode()
-        else:
-            path = unquote(urlsplit(str(request.path_url)).path)
-            answers.check(str(request.method), path, data)
-        response._content, response._content_consumed = data, True  # type: ignore[attr-defined]
-        response.close()
-        return response
-
-    def _stream_helper(self, response: Response, decode: bool = False) -> Iterator[Any]:
-        """Events as they come; the SDK's own reads pieces of whatever size the engine names."""
-        pieces = iter(lambda: response.raw.read1(_PIECE, decode_content=True), b"")
-        return answers.events(pieces) if decode else pieces
 
 
 class SshError(OSError):

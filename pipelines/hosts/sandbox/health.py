@@ -47,7 +47,7 @@ def check_image(prefix: Prefix, key: str, *, running: bool) -> None:
         f"{made or '(unknown)'}, today's is {key}"
     )
     if running:
-        raise DeadHostError(f"{says}; it runs", advice="Type: invoke sandbox.stop provision")
+        raise DeadHostError(f"{says}; it runs", advice="Type: invoke host stop provision")
     raise NotWholeError(says, advice=_CURE)
 
 

@@ -54,5 +54,5 @@ def await_service(name: str, run: Path, process: subprocess.Popen[bytes], log: I
         if report["whole"] is False:
             failed = NotWholeError
     except (ValueError, IndexError, KeyError, TypeError):
-        message, advice = text[-1500:] or "no message", "invoke sandbox.teardown, then again"
+        message, advice = text[-1500:] or "no message", "invoke host remove, then again"
     raise failed(f"the sandbox '{name}' did not start: {message}", advice=advice)

@@ -79,7 +79,7 @@ def alone(run: Path) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise HostError(
                     "another service of this sandbox does not end",
-                    advice="Type: invoke sandbox.stop --force",
+                    advice="Type: invoke host stop --force",
                 )
             time.sleep(0.02)
         yield

@@ -270,7 +270,7 @@ class Prefix:
         if check and done.returncode:
             raise HostError(
                 f"{' '.join(map(str, command))} left with {done.returncode} in {self.path}",
-                advice="Free disk space, then: invoke sandbox.teardown provision",
+                advice="Free disk space, then: invoke host remove provision",
             )
 
 

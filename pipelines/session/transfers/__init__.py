@@ -1,7 +1,7 @@
-"""Files over links, by blocks: streamed, verified at both ends, resumed, side by side.
+"""Files over a connection, by blocks: streamed, verified at both ends, resumed.
 
 ==========  ===================================================================================
-``lanes``   who carries the blocks: several requests on one link, several links, breaks
+``lanes``   who carries the blocks: two requests at a time, and what follows a break
 ``upload``  the plan of an upload
 ``fetch``   the plan of a download
 ==========  ===================================================================================
@@ -12,7 +12,7 @@ The host's side is :mod:`pipelines.remote.blocks`.
 from __future__ import annotations
 
 from pipelines.session.transfers.fetch import get
-from pipelines.session.transfers.lanes import Lines
+from pipelines.session.transfers.lanes import Connection
 from pipelines.session.transfers.upload import put
 
-__all__ = ["Lines", "get", "put"]
+__all__ = ["Connection", "get", "put"]

@@ -14,32 +14,34 @@ from pipelines.remote import blocks, files
 from pipelines.session.base import Progress
 from pipelines.session.link import ConnectionLostError, Link
 from pipelines.session.transfers import lanes
-from pipelines.session.transfers.lanes import AHEAD, PLAIN, Blocks, Lines, local
+from pipelines.session.transfers.lanes import AHEAD, PLAIN, Blocks, Connection, local
 
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
-def get(lines: Lines, source: str, target: Path, progress: Progress | None) -> str:
+def get(connection: Connection, source: str, target: Path, progress: Progress | None) -> str:
     """Fetch ``source``: only the blocks that are not here yet, then compare the sha256 of it all.
 
     What has come lies beside the target, named after the host, the path, and the file's size and
     time of change. When that turns out to be too little to tell contents apart, it is removed.
     """
-    head = lanes.again(lines, source, lambda link: link.result(blocks.head, {"path": source}))
+    head = lanes.again(connection, source, lambda link: link.result(blocks.head, {"path": source}))
     size = int(head["size"])
-    identity = f"{lines.name}\0{source}\0{size}\0{head['changed']}"
+    identity = f"{connection.name}\0{source}\0{size}\0{head['changed']}"
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    fetch = _Fetch(lines, source, target, target.with_name(f"{target.name}.{key}.part"))
-    count = max(1, -(-size // lines.block))
+    fetch = _Fetch(connection, source, target, target.with_name(f"{target.name}.{key}.part"))
+    count = max(1, -(-size // connection.block))
     with local("write", target):
         target.parent.mkdir(parents=True, exist_ok=True)
     told: list[str] = []
     if count > 1:  # the host reads the file while its blocks travel
-        ask = threading.Thread(target=fetch.ask, args=(lines.main(), size, told), daemon=True)
+        ask = threading.Thread(target=fetch.ask, args=(connection.link(), size, told), daemon=True)
         ask.start()
     try:
         missing = fetch.missing(count)
-        lanes.carry(lines, Blocks(size, lines.block, missing, source), fetch.move, progress)
+        lanes.carry(
+            connection, Blocks(size, connection.block, missing, source), fetch.move, progress
+        )
     except BaseException as error:
         # Less than a block is of no use later, and on a full disk nothing is.
         if count == 1 or isinstance(error, StorageError):
@@ -49,14 +51,14 @@ def get(lines: Lines, source: str, target: Path, progress: Progress | None) -> s
     if count > 1:
         ask.join()
     if not told:
-        lanes.again(lines, source, lambda link: fetch.digest(link, size, told))
+        lanes.again(connection, source, lambda link: fetch.digest(link, size, told))
     # What was hashed and what was sent are two readings, of which a writer may spoil both alike.
     if count > 1 and head != lanes.again(
-        lines, source, lambda link: link.result(blocks.head, {"path": source})
+        connection, source, lambda link: link.result(blocks.head, {"path": source})
     ):
         fetch.part.unlink()
         raise TransferError(
-            f"{lines.name}: {source} was written to while it was fetched",
+            f"{connection.name}: {source} was written to while it was fetched",
             advice="Run the same command again once nothing writes to it any more.",
         )
     return _land(fetch, size, told[0])
@@ -71,7 +73,7 @@ def _land(fetch: _Fetch, size: int, sent: str) -> str:
         if came != sent:
             fetch.part.unlink()
             raise TransferError(
-                f"{fetch.lines.name}: {fetch.source} arrived damaged and was removed: "
+                f"{fetch.connection.name}: {fetch.source} arrived damaged and was removed: "
                 f"{size} bytes, sha256 {sent} there, {came} here",
                 advice="Does anything write to it? Run the same command again; should it happen "
                 "twice, suspect network or memory.",
@@ -83,9 +85,9 @@ def _land(fetch: _Fetch, size: int, sent: str) -> str:
 class _Fetch:
     """What the lanes do for one file."""
 
-    def __init__(self, lines: Lines, source: str, target: Path, part: Path) -> None:
-        self.lines = lines
-        self.block = lines.block
+    def __init__(self, connection: Connection, source: str, target: Path, part: Path) -> None:
+        self.connection = connection
+        self.block = connection.block
         self.source = source
         self.target = target
         self.part = part
@@ -108,7 +110,7 @@ class _Fetch:
             return list(range(count))
         asked = {"path": self.source, "block": self.block, "count": len(here)}
         there = lanes.again(
-            self.lines, self.source, lambda link: list(link.exchange(blocks.digests, asked))
+            self.connection, self.source, lambda link: list(link.exchange(blocks.digests, asked))
         )
         return [n for n in range(count) if n >= len(here) or here[n] != there[n]]
 
@@ -118,7 +120,7 @@ class _Fetch:
             "path": self.source,
             "offset": number * self.block,
             "length": self.block,
-            "chunk": self.lines.chunk,
+            "chunk": self.connection.chunk,
             "packed": self.packed,
         }
         digest = blocks.Check()

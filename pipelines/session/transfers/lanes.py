@@ -1,12 +1,11 @@
-"""The blocks of one transfer, and the lanes that carry them.
+"""The blocks of one transfer, and the two lanes that carry them over one connection.
 
-A lane is a thread with one request at a time. Two share a link, so that the end of a block (the
-host hashes, writes, answers) costs no time; where the link's latency is what takes long, links of
-their own (each a shell of its own on the host) carry blocks as well. The caller's thread is the
-first lane: progress is told from there, and Ctrl-C arrives there.
+A lane is a thread with one request at a time. Two share the connection, so that the end of a block
+(the host hashes, writes, answers) costs no time. The caller's thread is the first lane: progress is
+reported from there, and Ctrl-C arrives there.
 
-A connection that breaks costs the blocks that were on their way. The first lane connects anew and
-goes on; other links are simply not used any more.
+A connection that breaks costs the blocks that were on their way; the first lane connects again and
+goes on.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,16 +39,12 @@ Move = Callable[[Link, int, Callable[[int], None]], bool]
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Where a transfer finds its links."""
+class Connection:
+    """The session's connection, for its transfers."""
 
     name: str
-    main: Callable[[], Link]
-    """The session's connection, made anew if it broke."""
-    another: Callable[[int], Link | None]
-    """The n-th additional link, from 0; ``None`` when the host grants no more."""
-    useful: Callable[[Link, int], int]
-    """How many additional links are of use for so many bytes."""
+    link: Callable[[], Link]
+    """The link, opened again if it broke."""
     chunk: int = CHUNK
     block: int = BLOCK
 
@@ -72,7 +66,7 @@ class Blocks:
         self.done = size - sum(self.length(number) for number in missing)
         self.damaged: Counter[int] = Counter()
         self.error: BaseException | None = None
-        self.closed = self.aborted = False
+        self.stopped = False
         self.changed = threading.Condition()
 
     def length(self, number: int) -> int:
@@ -87,7 +81,7 @@ class Blocks:
     def take(self) -> int | None:
         """A block to carry, or ``None``."""
         with self.changed:
-            if self.closed or not self.todo:
+            if self.stopped or not self.todo:
                 return None
             number = self.todo.popleft()
             self.flying[number] = 0
@@ -97,7 +91,7 @@ class Blocks:
         """Move a block; whatever goes wrong with it, it is there to be taken again."""
 
         def moved(size: int) -> None:
-            if self.aborted:
+            if self.stopped:
                 raise Stopped
             with self.changed:
                 self.flying[number] += size
@@ -128,7 +122,7 @@ class Blocks:
             )
 
     def lane(self, link: Link, move: Move) -> None:
-        """Carry blocks as long as there are some: a lane beside the first one."""
+        """Carry blocks as long as there are some: the second lane."""
         try:
             while (number := self.take()) is not None:
                 self.carry(link, number, move)
@@ -140,8 +134,8 @@ class Blocks:
                 self.changed.notify_all()
 
 
-def carry(lines: Lines, blocks: Blocks, move: Move, progress: Progress | None) -> None:
-    """Carry all blocks, over as many connections as it takes.
+def carry(connection: Connection, blocks: Blocks, move: Move, progress: Progress | None) -> None:
+    """Carry all blocks, connecting again as often as it takes.
 
     Raises what ``move`` raises, ``TransferError`` for a block that keeps arriving damaged, and
     ``HostError`` when the connection keeps breaking.
@@ -150,67 +144,47 @@ def carry(lines: Lines, blocks: Blocks, move: Move, progress: Progress | None) -
     while blocks.todo:
         before = blocks.landed
         try:
-            _attempt(lines, blocks, move, progress)
+            _attempt(connection, blocks, move, progress)
         except ConnectionLostError as error:
             fruitless = 0 if blocks.landed > before else fruitless + 1
             if fruitless == ATTEMPTS:
-                raise _lost(lines, blocks.what, error) from error
+                raise _lost(connection, blocks.what, error) from error
 
 
-def again(lines: Lines, what: str, ask: Callable[[Link], T]) -> T:
-    """Ask the host something that may be asked twice, over as many connections as it takes."""
+def again(connection: Connection, what: str, ask: Callable[[Link], T]) -> T:
+    """Ask the host something that may be asked twice, connecting again if need be."""
     for attempt in range(ATTEMPTS):
         try:
-            return ask(lines.main())
+            return ask(connection.link())
         except ConnectionLostError as error:
             if attempt == ATTEMPTS - 1:
-                raise _lost(lines, what, error) from error
+                raise _lost(connection, what, error) from error
     raise AssertionError("unreachable")
 
 
-def _lost(lines: Lines, what: str, error: BaseException) -> HostError:
+def _lost(connection: Connection, what: str, error: BaseException) -> HostError:
     """What is said when a transfer gives up."""
     return HostError(
-        f"{lines.name}: connection lost during the transfer of {what}, {ATTEMPTS} times without "
-        f"getting on: {error}",
+        f"{connection.name}: connection lost during the transfer of {what}, {ATTEMPTS} times "
+        f"without getting on: {error}",
         advice="What has arrived is kept: run the same command again to continue.",
     )
 
 
-def _attempt(lines: Lines, blocks: Blocks, move: Move, progress: Progress | None) -> None:
-    """Carry blocks until none is left or the main link breaks."""
-    link = lines.main()
-    blocks.closed = False
-
-    def beside() -> None:
-        blocks.lane(link, move)
-
-    def apart(number: int) -> None:
-        if (other := lines.another(number)) is not None:
-            blocks.lane(other, move)
-
-    waiting = sum(map(blocks.length, blocks.todo))
-    jobs = [beside] if len(blocks.todo) > 1 else []
-    extra = lines.useful(link, waiting) if jobs else 0
-    jobs += [lambda number=number: apart(number) for number in range(extra)]  # type: ignore[misc]
-    threads = [threading.Thread(target=job, daemon=True) for job in jobs]
-    for thread in threads:
-        thread.start()
+def _attempt(connection: Connection, blocks: Blocks, move: Move, progress: Progress | None) -> None:
+    """Carry blocks until none is left or the link breaks."""
+    link = connection.link()
+    blocks.stopped = False
+    second = threading.Thread(target=blocks.lane, args=(link, move), daemon=True)
+    if len(blocks.todo) > 1:
+        second.start()
     try:
         while (number := _next(blocks, progress)) is not None:
             blocks.carry(link, number, _telling(move, blocks, progress))
-    except ConnectionLostError:
-        raise  # blocks on other links may well arrive
-    except BaseException:
-        blocks.aborted = True
-        raise
     finally:
-        # Blocks that are on their way are waited for; not so a link that is still being opened.
-        deadline = time.monotonic() + (2.0 if blocks.aborted else 60.0)
-        with blocks.changed:
-            blocks.closed = True
-            while blocks.flying and time.monotonic() < deadline:
-                blocks.changed.wait(0.1)
+        blocks.stopped = True
+        if second.is_alive():
+            second.join(2.0)  # longer, and it hangs in a link that the next attempt ends
 
 
 def _next(blocks: Blocks, progress: Progress | None) -> int | None:
@@ -231,7 +205,7 @@ def _next(blocks: Blocks, progress: Progress | None) -> int | None:
 
 
 def _telling(move: Move, blocks: Blocks, progress: Progress | None) -> Move:
-    """``move``, which also tells how far all lanes together are."""
+    """``move``, which also reports how far both lanes together are."""
     if progress is None:
         return move
 

@@ -14,22 +14,22 @@ from pipelines.remote.rpc import DONE
 from pipelines.session.base import Progress
 from pipelines.session.link import ConnectionLostError, Link
 from pipelines.session.transfers import lanes
-from pipelines.session.transfers.lanes import ATTEMPTS, PLAIN, Blocks, Lines, local
+from pipelines.session.transfers.lanes import ATTEMPTS, PLAIN, Blocks, Connection, local
 
 
-def put(lines: Lines, source: Path, target: str, progress: Progress | None) -> str:
+def put(connection: Connection, source: Path, target: str, progress: Progress | None) -> str:
     """Send ``source``: only the blocks that the host does not have, then the sha256 of it all."""
     with local("read", source), source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    count = max(1, -(-size // lines.block))
-    upload = _Upload(lines, source, target, sha256, whole=count == 1)
+    count = max(1, -(-size // connection.block))
+    upload = _Upload(connection, source, target, sha256, whole=count == 1)
     try:
         return upload.run(size, count, progress)
     except StorageError:
         # Another lane may have written after the host found its disk full.
         with contextlib.suppress(PipelineError, ConnectionLostError):
-            upload.discard(lines.main())
+            upload.discard(connection.link())
         raise
 
 
@@ -37,10 +37,10 @@ class _Upload:
     """What the lanes do for one file."""
 
     def __init__(
-        self, lines: Lines, source: Path, target: str, sha256: str, *, whole: bool
+        self, connection: Connection, source: Path, target: str, sha256: str, *, whole: bool
     ) -> None:
-        self.lines = lines
-        self.block = lines.block
+        self.connection = connection
+        self.block = connection.block
         self.source = source
         self.target = target
         self.sha256 = sha256
@@ -53,7 +53,7 @@ class _Upload:
 
         def carry(missing: list[int]) -> None:
             blocks = Blocks(size, self.block, missing, self.target)
-            lanes.carry(self.lines, blocks, self.move, progress)
+            lanes.carry(self.connection, blocks, self.move, progress)
 
         if self.whole:
             carry([0])
@@ -61,16 +61,16 @@ class _Upload:
         found = ""
         for _ in range(ATTEMPTS):
             carry(self.missing(count))
-            found = lanes.again(self.lines, self.target, lambda link: self.land(link, size))
+            found = lanes.again(self.connection, self.target, lambda link: self.land(link, size))
             if found == self.sha256:
                 return found
             # Somebody who sends the same took what had come, and has landed it already; or
             # somebody removed or changed it: once more, what is missing now.
-            if lanes.again(self.lines, self.target, self.landed) == self.sha256:
-                lanes.again(self.lines, self.target, self.discard)
+            if lanes.again(self.connection, self.target, self.landed) == self.sha256:
+                lanes.again(self.connection, self.target, self.discard)
                 return self.sha256
         raise TransferError(
-            f"{self.lines.name}: {self.target} arrived damaged: sent {size} bytes, sha256 "
+            f"{self.connection.name}: {self.target} arrived damaged: sent {size} bytes, sha256 "
             f"{self.sha256}, there is {found or 'nothing'}",
             advice=f"Does anything write to {self.source}? Run the same command again; should it "
             "happen twice, suspect network or memory.",
@@ -80,7 +80,7 @@ class _Upload:
         """The blocks that have not come already, by whatever command."""
         asked = {"path": self.target, "block": self.block, "count": count, "key": self.key}
         there = lanes.again(
-            self.lines, self.target, lambda link: list(link.exchange(blocks.digests, asked))
+            self.connection, self.target, lambda link: list(link.exchange(blocks.digests, asked))
         )
         here = blocks.digests(str(self.source), self.block, len(there))
         good = {n for n, pair in enumerate(zip(here, there, strict=False)) if pair[0] == pair[1]}
@@ -115,7 +115,7 @@ class _Upload:
         with local("read", self.source), self.source.open("rb") as file:
             file.seek(number * self.block)
             with link.request(blocks.receive, arguments) as worker:
-                while left and (data := file.read(min(left, self.lines.chunk))):
+                while left and (data := file.read(min(left, self.connection.chunk))):
                     left -= len(data)
                     digest.update(data)
                     worker.send(blocks.pack(data) if self.packed else data)

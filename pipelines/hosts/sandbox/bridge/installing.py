@@ -85,7 +85,7 @@ def environment(prefix: Path) -> dict[str, str]:
     except (OSError, ValueError, TypeError, KeyError):
         raise HostError(
             f"the GPU bridge in {prefix} is damaged: {_INSTALLED} cannot be read",
-            advice="Type: invoke sandbox.teardown provision",
+            advice="Type: invoke host remove provision",
         ) from None
     found = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / _LOG)}
     return found | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})

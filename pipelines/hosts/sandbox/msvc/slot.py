@@ -86,12 +86,12 @@ class Slot:
             except ConfigError as error:  # what the cache had was linked to, not copied
                 raise HostError(
                     f"the sandbox that runs has lost its compiler from the cache: {error.message}",
-                    advice="Type: invoke sandbox.stop, then the same command again: it is fetched.",
+                    advice="Type: invoke host stop, then the same command again: it is fetched.",
                 ) from None
         if not installing.is_installed(tree, prefix):
             raise HostError(
                 f"the sandbox that runs has another compiler than pipeline.yaml names: {tree}",
-                advice="Type: invoke sandbox.stop, then the same command again.",
+                advice="Type: invoke host stop, then the same command again.",
             )
 
     def install(self, cache: Cache, prefix: Path, events: Events) -> Tree:
