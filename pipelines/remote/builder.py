@@ -30,7 +30,7 @@ from . import (
     sharing,
     usage,
 )
-from .reboot import boot_identity
+from .reboot import WINE_BOOT_ID, boot_identity
 from .rpc import idempotent
 from .safe_paths import unpack_member
 
@@ -194,7 +194,11 @@ def drop_unsettled(mark: pathlib.Path, *trees: pathlib.Path) -> bytes:
     goes by the date (https://github.com/rust-lang/rust/issues/70575). ninja's own logs stay: it
     checks their records. Returns a line for the build's log, or nothing.
     """
-    identity, written = boot_identity().encode(), {}
+    try:  # Wine's files are those of a system that outlives it
+        identity = boot_identity(WINE_BOOT_ID).encode()
+    except OSError:
+        identity = boot_identity().encode()
+    written = {}
     if mark.is_file() and mark.read_bytes() == identity:
         return b""
     for folder, _, names in (step for tree in trees for step in os.walk(tree)):

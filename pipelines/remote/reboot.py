@@ -19,6 +19,7 @@ from .resources import registry
 from .rpc import idempotent
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+WINE_BOOT_ID = "\\\\?\\unix" + BOOT_ID.replace("/", "\\")
 _TIMEOUT = 60.0
 _OUTPUT_LIMIT = 1000
 
