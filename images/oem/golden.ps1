@@ -36,6 +36,23 @@ if (Test-Path -LiteralPath $KeyFile -PathType Leaf) {
         Invoke-CimMethod -MethodName 'InstallProductKey' -Arguments @{ ProductKey = $key }
 }
 
+Write-Com1 -Text 'WCW-STEP activation'
+# Windows' own licences. An evaluation that is not activated ends after ten days, one that is after
+# 180, and then shuts down every hour.
+# https://learn.microsoft.com/answers/questions/5834757
+$licence = @{
+    ClassName = 'SoftwareLicensingProduct'
+    Filter    = "ApplicationId = '55c92734-d682-4d71-983e-d6ec3f16059f' AND PartialProductKey IS NOT NULL"
+}
+try {
+    $null = Get-CimInstance @licence | Invoke-CimMethod -MethodName 'Activate'
+}
+catch {
+    # Without the internet; what is left then is said below.
+    Write-Com1 -Text ('not activated: {0}' -f $_.Exception.Message)
+}
+$found = Get-CimInstance @licence | Select-Object -First 1
+
 Write-Com1 -Text 'WCW-STEP what runs at each start'
 $null = New-Item -ItemType Directory -Force -Path $Folder
 foreach ($name in @('serial.ps1', 'ready.ps1', 'enable-winrm-https.ps1')) {
@@ -64,7 +81,8 @@ if ($left.Count -gt 0) {
     throw ('accounts are still enabled: {0}' -f ($left.Name -join ', '))
 }
 
-Write-Com1 -Text ('WCW-GOLDEN {0}' -f (Get-WinRMPin))
+# 1 is licensed, 0 minutes are without an end.
+Write-Com1 -Text ('WCW-GOLDEN {0} {1} {2}' -f (Get-WinRMPin), $found.LicenseStatus, $found.GracePeriodRemaining)
 # Windows itself: the disk is whole only after a shutdown in good order.
 $control = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'shutdown.exe'
 & $control '/s' '/t' '5' '/c' 'The golden disk is ready'

@@ -112,6 +112,7 @@ class State:
                 "Shell\\MaxMemoryPerShellMB": "1024",
                 "Plugin\\microsoft.powershell\\Quotas\\MaxMemoryPerShellMB": "2048",
             },
+            "licence": {"LicenseStatus": 2, "GracePeriodRemaining": 14400},
             "fixed": [],
             "refused": [],
         }

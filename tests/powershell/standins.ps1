@@ -247,8 +247,17 @@ function global:Register-ScheduledTask {
     Save-State
 }
 
-function global:Get-CimInstance { [CmdletBinding()] param($ClassName) [pscustomobject] @{ Class = $ClassName } }
+function global:Get-CimInstance {
+    [CmdletBinding()] param($ClassName, $Filter)
+    $licence = if ($ClassName -eq 'SoftwareLicensingProduct') { $State.licence } else { @{} }
+    [pscustomobject] (@{ Class = $ClassName } + $licence)
+}
 function global:Invoke-CimMethod {
     [CmdletBinding()] param([Parameter(ValueFromPipeline = $true)] $InputObject, $MethodName, $Arguments)
-    process { $State.called = @{ class = $InputObject.Class; method = $MethodName; key = $Arguments.ProductKey }; Save-State }
+    process {
+        if ($State.refused -contains $MethodName) { throw '0xC004F074 No key management service could be contacted.' }
+        $State.called[$MethodName] = @{ class = $InputObject.Class; key = $Arguments.ProductKey }
+        if ($MethodName -eq 'Activate') { $State.licence = @{ LicenseStatus = 1; GracePeriodRemaining = 259200 } }
+        Save-State
+    }
 }

@@ -49,6 +49,7 @@ def base(tmp_path: Path) -> Path:
 def test_from_nothing_to_a_wheel(base: Path, tmp_path: Path) -> None:
     from pipelines.hosts.sandbox.config import SandboxHost
     from pipelines.hosts.sandbox.host import Sandbox
+    from pipelines.hosts.sandbox.image import make_image
 
     cache, events = Cache(load_lock()), Events()
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(base)})
@@ -86,5 +87,14 @@ def test_from_nothing_to_a_wheel(base: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         report = (tmp_path / "out/latest/junit.xml").read_text()
         assert 'failures="0" errors="0"' in report
+        # What bootstrap, provisioning and build have made is closed: Wine keeps the rights of
+        # Everyone as those of others. What is in the image was made by other means.
+        image = {path.name for path in make_image(cache, "3.11", str).glob("drive_c/*")}
+        drive = sandbox.prefix / "drive_c"
+        made = {
+            path.name: path for path in drive.iterdir() if path.name not in image - {python.name}
+        }
+        assert {"b", "t", "w", "tools", "cuda", python.name} <= set(made)
+        assert [name for name, path in made.items() if path.stat().st_mode & 0o007] == []
     finally:
         sandbox.teardown()

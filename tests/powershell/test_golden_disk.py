@@ -90,8 +90,8 @@ def test_golden_disk(golden: Machine) -> None:
     assert golden.state.transports() == ["HTTPS"]
     assert [user["enabled"] for user in kept["users"].values()] == [False, False]
     assert not key.exists()
-    assert kept["called"]["method"] == "InstallProductKey"
-    assert kept["called"]["key"] == "AAAAA-BBBBB"
+    assert kept["called"]["InstallProductKey"]["key"] == "AAAAA-BBBBB"
+    assert kept["called"]["Activate"]["class"] == "SoftwareLicensingProduct"
     (task,) = kept["tasks"].values()
     assert rf"{_INSTALLED}\ready.ps1" in task["action"]
     assert task["principal"].startswith("S-1-5-18")
@@ -102,8 +102,15 @@ def test_golden_disk(golden: Machine) -> None:
     values = golden.state.shell.run(f"(Get-Item -Path '{_WINLOGON}').Property")
     assert values.error == ""
     assert "DefaultPassword" not in values.output
-    assert golden.said()[-2] == f"WCW-GOLDEN {_pin(golden)}"
+    assert golden.said()[-2] == f"WCW-GOLDEN {_pin(golden)} 1 259200"
     assert golden.stopped.read_text().startswith("/s ")
+
+
+def test_golden_disk_that_cannot_be_activated(golden: Machine) -> None:
+    """It says for how long it runs all the same."""
+    golden.state.kept["refused"] = ["Activate"]
+    assert golden.state.run(rf"{golden.folder}\golden.ps1").error == ""
+    assert golden.said()[-2] == f"WCW-GOLDEN {_pin(golden)} 2 14400"
 
 
 def test_golden_disk_on_which_an_account_stays(golden: Machine) -> None:

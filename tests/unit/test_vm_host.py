@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -443,7 +443,7 @@ def volume(tmp_path: Path) -> Local:
 
 
 def test_a_disk_is_sealed_with_what_it_is(volume: Local) -> None:
-    record = disks.seal(volume, ORIGIN, pin=PIN, seconds=900.4)
+    record = disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=900.4)
     assert sorted(record.files) == ["data.qcow2", "windows.boot", "windows.mac"]
     assert (record.pin, record.seconds, record.virtual_size) == (PIN, 900, 32 << 30)
     assert not (volume.folder / "2025.iso").exists(), "8 GB that nobody needs"
@@ -455,7 +455,7 @@ def test_a_disk_is_sealed_with_what_it_is(volume: Local) -> None:
 def test_what_windows_has_not_left_in_good_order_is_not_sealed(volume: Local) -> None:
     (volume.folder / "windows.boot").unlink()
     with pytest.raises(HostError, match="not shut down in good order"):
-        disks.seal(volume, ORIGIN, pin=PIN, seconds=1)
+        disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
     assert disks.look(volume).record is None
     with pytest.raises(disks.DamagedDiskError, match="never finished"):
         disks.check(volume, disks.look(volume))
@@ -466,11 +466,11 @@ def test_an_overlay_is_not_sealed(volume: Local) -> None:
     tool = volume.folder.parent / "qemu-img"
     tool.write_text(f"#!/bin/sh\n[ \"$1\" = check ] || echo '{json.dumps(about)}'\n")
     with pytest.raises(HostError, match="backing file /elsewhere"):
-        disks.seal(volume, ORIGIN, pin="", seconds=1)
+        disks.seal(volume, ORIGIN, pin="", licensed=0, seconds=1)
 
 
 def test_a_record_of_another_version_is_not_read_as_ours(volume: Local) -> None:
-    disks.seal(volume, ORIGIN, pin=PIN, seconds=1)
+    disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
     path = volume.folder / disks.RECORD
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
     with pytest.raises(disks.DamagedDiskError, match="of another disk"):
@@ -573,15 +573,50 @@ def test_the_installing_container_has_no_port_and_no_secret(
     [
         ("", None),
         ("WCW-STEP product key", None),
-        (f"x\nWCW-GOLDEN {PIN}\nguest: off", PIN),
+        (f"x\nWCW-GOLDEN {PIN} 1 0\nguest: off", (PIN, 0)),
+        (f"x\nWCW-GOLDEN {PIN} 1 259200\nguest: off", (PIN, 259200)),
+        (f"x\nWCW-GOLDEN {PIN} 2 14400\nguest: off", (PIN, 14400)),
         ("WCW-GOLDEN 12", None),
+        (f"WCW-GOLDEN {PIN}", None),
     ],
 )
 def test_an_installation_is_over_when_its_pin_is_said(
-    monkeypatch: pytest.MonkeyPatch, said: str, found: str | None
+    monkeypatch: pytest.MonkeyPatch, said: str, found: tuple[str, int] | None
 ) -> None:
     box = cast(Box, SimpleNamespace(said=lambda: said))
     assert making(monkeypatch)._installed(box, began=time.monotonic()) == found
+
+
+@pytest.mark.parametrize("status", ["0", "5"])
+def test_a_windows_without_a_licence_is_no_golden_disk(
+    monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    box = cast(Box, SimpleNamespace(said=lambda: f"WCW-GOLDEN {PIN} {status} 0"))
+    with pytest.raises(HostError, match=f"LicenseStatus {status}"):
+        making(monkeypatch)._installed(box, began=time.monotonic())
+
+
+@pytest.mark.parametrize(("days", "again"), [(None, False), (2, False), (0.9, True), (-3, True)])
+def test_a_golden_disk_is_made_again_before_its_licence_ends(
+    monkeypatch: pytest.MonkeyPatch, days: float | None, again: bool
+) -> None:
+    until = "" if days is None else str(datetime.now(UTC) + timedelta(days=days))
+    record = disks.Record(
+        key="k", origin={}, made="", seconds=1, pin=PIN, licensed=until, virtual_size=1, files={}
+    )
+    done: list[str] = []
+    made = making(monkeypatch)
+    monkeypatch.setattr(made.volume, "find", object)
+    monkeypatch.setattr(made.volume, "remove", lambda: done.append("removed"))
+    monkeypatch.setattr(disks, "look", lambda _: disks.Found(record, {}))
+
+    def make() -> disks.Record:
+        done.append("made")
+        return record
+
+    monkeypatch.setattr(made, "make", make)
+    assert made.ensure() is record
+    assert done == (["removed", "made"] if again else [])
 
 
 def test_an_installation_that_failed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
@@ -61,8 +61,15 @@ class Record(Model):
     """How long that took."""
     pin: str
     """sha256 of the certificate that its Windows had then; empty for one installed elsewhere."""
+    licensed: str = ""
+    """Until when its Windows runs; empty: without an end, or not known."""
     virtual_size: int
     files: dict[str, File]
+
+    def ends_soon(self) -> bool:
+        """Whether its Windows may shut itself down within a day."""
+        soon = datetime.now(UTC) + timedelta(days=1)
+        return bool(self.licensed) and datetime.fromisoformat(self.licensed) < soon
 
 
 class DamagedDiskError(HostError):
@@ -133,8 +140,13 @@ def check(volume: GoldenVolume, found: Found, *, thorough: bool = False) -> Reco
     return record
 
 
-def seal(volume: GoldenVolume, origin: dict[str, str], *, pin: str, seconds: float) -> Record:
-    """Record a disk that was just made; :class:`HostError` for one that is not whole."""
+def seal(
+    volume: GoldenVolume, origin: dict[str, str], *, pin: str, licensed: int, seconds: float
+) -> Record:
+    """Record a disk that was just made; :class:`HostError` for one that is not whole.
+
+    ``licensed`` is for how many minutes its Windows runs, 0 without an end.
+    """
     about = json.loads(volume.run(_WHOLE, write=True))
     if about.get("format") != "qcow2" or about.get("backing-filename"):
         raise HostError(
@@ -146,10 +158,13 @@ def seal(volume: GoldenVolume, origin: dict[str, str], *, pin: str, seconds: flo
     states = look(volume).states
     if set(hashes) != set(states):
         raise HostError(f"volume {volume.name} was changed while it was sealed")
+    now = datetime.now(UTC)
+    until = now + timedelta(minutes=licensed)
     record = Record(
         key=volume.key,
         origin=origin,
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        made=now.isoformat(timespec="seconds"),
+        licensed=until.isoformat(timespec="seconds") if licensed else "",
         seconds=round(seconds),
         pin=pin,
         virtual_size=int(about["virtual-size"]),

@@ -44,7 +44,9 @@ LONGEST = 3 * 3600.0
 _LAST_WORDS = 300.0  # seconds from the end of an installation to Windows' shutdown
 _TELL = 15.0  # seconds between two words on how it goes
 _SAID = re.compile(r"WCW-(GOLDEN|FAILED|STEP) *([^\r\n]*)")
-_PIN = re.compile(r"[0-9a-f]{64}")
+#: Fingerprint of its certificate, LicenseStatus and GracePeriodRemaining in minutes.
+_GOLDEN = re.compile(r"([0-9a-f]{64}) (\d{1,3}) (\d{1,9})")
+_LICENSED = "1"
 #: What is put into the installation, and where it stands in a checkout.
 _OEM = {
     "install.bat": "images/oem/install.bat",
@@ -112,6 +114,10 @@ class Making:
     def _ensure(self, *, thorough: bool) -> disks.Record:
         if (there := self.volume.find()) is not None:
             found = disks.look(self.volume)
+            if found.record is not None and found.record.ends_soon():
+                self.events.step("the licence on the golden disk ends: it is made again")
+                self.volume.remove()  # the engine refuses while machines use it
+                return self.make()
             if found.record is not None:
                 if thorough:
                     self.events.step("comparing the golden disk with its record")
@@ -145,10 +151,12 @@ class Making:
         began = time.monotonic()
         try:
             with timed(_log, logging.INFO, "%s: golden disk", self.name):
-                pin = self._import() if self.config.golden else self._install(began)
+                pin, licensed = self._import() if self.config.golden else self._install(began)
                 self.events.step("sealing the golden disk")
                 took = time.monotonic() - began
-                return disks.seal(self.volume, self.origin, pin=pin, seconds=took)
+                return disks.seal(
+                    self.volume, self.origin, pin=pin, licensed=licensed, seconds=took
+                )
         except BaseException:
             with contextlib.suppress(PipelineError):  # why it came to that matters more
                 self.volume.remove()
@@ -156,7 +164,7 @@ class Making:
 
     # -- installed elsewhere ---------------------------------------------------------------------
 
-    def _import(self) -> str:
+    def _import(self) -> tuple[str, int]:
         source = self._file("golden", str(self.config.golden))
         self.events.step(f"copying {source.name} to the engine")
         with self.events.bars() as bars:
@@ -164,7 +172,7 @@ class Making:
                 source, "data.qcow2", str(self.config.sha256), partial(bars, "golden disk")
             )
         self.volume.run(": >windows.boot", write=True)
-        return ""
+        return "", 0
 
     def _file(self, key: str, name: str) -> Path:
         path = Path(name).expanduser()
@@ -177,8 +185,8 @@ class Making:
 
     # -- installed here --------------------------------------------------------------------------
 
-    def _install(self, began: float) -> str:
-        """Install Windows into the volume; the fingerprint of its certificate."""
+    def _install(self, began: float) -> tuple[str, int]:
+        """Install Windows into the volume; its certificate's fingerprint, its licence's minutes."""
         key = self._product_key()
         iso = self._iso() if self.config.iso else None
         order = Order(
@@ -194,7 +202,7 @@ class Making:
         self.events.step(
             f"installing {self.config.title}: 15 to 60 minutes, ten times that without KVM"
         )
-        box, pin = self.boxes.open(order, partial(self._installed, began=began))
+        box, made = self.boxes.open(order, partial(self._installed, began=began))
         try:
             _await_shutdown(box)
         except BaseException:
@@ -204,7 +212,7 @@ class Making:
         finally:
             box.close()
         self.boxes.remove(box.container)
-        return pin
+        return made
 
     def _keys(self) -> dict[str, Any]:
         keys = keys_of(self.config, self.runner, passed=None)
@@ -255,8 +263,11 @@ class Making:
                 part.unlink(missing_ok=True)
         return place
 
-    def _installed(self, box: Box, *, began: float) -> str | None:
-        """The fingerprint, once the guest has said it; ``HostError`` for what it says instead."""
+    def _installed(self, box: Box, *, began: float) -> tuple[str, int] | None:
+        """As :meth:`_install`, once the guest has said so; ``HostError`` for what it says instead.
+
+        0 minutes are without an end.
+        """
         said = box.said()
         words: Mapping[str, str] = dict(_SAID.findall(said))
         if "FAILED" in words:
@@ -264,8 +275,15 @@ class Making:
                 f"the installation of {self.config.title} failed: {line(words['FAILED'])}\n{said}",
                 advice="Mend that, then type the same command again.",
             )
-        if pin := _PIN.fullmatch(words.get("GOLDEN", "").strip()):
-            return pin[0]
+        if made := _GOLDEN.fullmatch(words.get("GOLDEN", "").strip()):
+            pin, status, minutes = made.groups()
+            if status != _LICENSED and not int(minutes):
+                raise HostError(
+                    f"{self.config.title} has no licence (LicenseStatus {status}): "
+                    "it would shut down every hour",
+                    advice="Give it a product key (key_env), or let it reach Microsoft's servers.",
+                )
+            return pin, int(minutes)
         if (now := time.monotonic()) - self._told > _TELL:
             self._told = now
             last = line((said.splitlines() or [""])[-1], 100)
