@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -31,6 +31,7 @@ LIMIT = 8 << 30
 
 _TIMEOUT = (15, 60)  # seconds to connect, seconds without a byte
 _CHUNK = 1 << 20
+_SERVER = ("scheme", "hostname", "port")
 _PATIENCE, _SLOWEST = 120.0, 2048  # seconds at any rate; then so many bytes a second at least
 
 #: Called with (bytes done, bytes in all; 0 when that is not known).
@@ -183,21 +184,40 @@ def session() -> requests.Session:
     import requests  # 0.1 s, and only needed when the cache lacks something
     import truststore
 
+    context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
     class SystemTrust(requests.adapters.HTTPAdapter):
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-            context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             super().init_poolmanager(*args, **kwargs, ssl_context=context)
+
+        # Through a proxy it is another manager: https://github.com/psf/requests/issues/6109
+        def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+            return super().proxy_manager_for(proxy, **kwargs, ssl_context=context)
+
+    class IndexCredentials(requests.auth.HTTPBasicAuth):
+        """For files that the index has under an address without them; for no other host."""
+
+        def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+            asked = urlsplit(str(request.url))
+            alike = all(getattr(asked, part) == getattr(index, part) for part in _SERVER)
+            return super().__call__(request) if alike else request  # type: ignore[no-untyped-call]
 
     made = requests.Session()
     made.mount("https://", SystemTrust())
+    index = urlsplit(index_url())
+    if index.username:
+        made.auth = IndexCredentials(unquote(index.username), unquote(index.password or ""))
     return made
 
 
 def index_url() -> str:
-    """The package index of the user."""
+    """The package index of the user; what signs in to it is never shown."""
     from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
     own = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
+    credential = urlsplit(own or "").password or urlsplit(own or "").username or ""
+    for value in (credential, unquote(credential)):
+        secret(value)
     return own or PYPI_SIMPLE_ENDPOINT
 
 
