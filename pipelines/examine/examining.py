@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -29,6 +28,7 @@ from pipelines.examine.taking import Taken
 from pipelines.examine.workers import DiedError, TookLongerError, each_apart
 from pipelines.hosttext import line
 from pipelines.record import CheckResult
+from pipelines.remote.limits import cores
 from pipelines.wheels.checks import gate
 from pipelines.wheels.metadata import WheelFacts, inspect
 
@@ -154,7 +154,7 @@ def examine_all(
     """
     limit = seconds or limits().seconds
     done: dict[int, Examined] = {}
-    workers = min(workers or os.cpu_count() or 1, len(taken))
+    workers = min(workers or cores(), len(taken))
     with closing(each_apart(partial(examine, asked=asked), taken, workers, limit)) as found:
         for number, one in found:
             if isinstance(one, StorageError):

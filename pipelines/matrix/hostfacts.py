@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.remote import facts, limits
 from pipelines.units import GIB
 
 
@@ -32,23 +32,21 @@ class HostFacts:
     @classmethod
     def local(cls) -> HostFacts:
         """The machine this runs on, as a stand-in for a host that was not asked."""
-        page = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-        pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-        return cls(cores=os.cpu_count() or 1, memory=page * pages or 8 * GIB)
+        return cls(cores=limits.cores(), memory=facts.memory().get("total", 8 * GIB))
 
     @classmethod
     def told(
         cls,
-        facts: Mapping[str, Any],
+        said: Mapping[str, Any],
         *,
         name: str,
         native: tuple[str, ...] | None = None,
         msvc: str | None = None,
     ) -> HostFacts:
         """From what ``facts.facts`` of a session returned; what is no number is left out."""
-        memory = facts.get("memory") or {}
+        memory = said.get("memory") or {}
         total, commit = memory.get("total"), memory.get("commit_available")
-        cores = facts.get("cpus")
+        cores = said.get("cpus")
         return cls(
             cores=cores if isinstance(cores, int) and cores > 0 else 1,
             memory=total if isinstance(total, int) and total > 0 else 8 * GIB,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypedDict, cast
 
+from . import limits
 from .rpc import idempotent
 
 #: The variables that explain a failure; never all of them, for they may hold secrets.
@@ -120,14 +121,14 @@ def memory() -> Memory:
         if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
             return {}
         return {
-            "total": status.total,
+            "total": limits.memory(status.total),
             "available": status.available,
             "commit_limit": status.total_page_file,
             "commit_available": status.available_page_file,
         }
     page = os.sysconf("SC_PAGE_SIZE")
     return {
-        "total": page * os.sysconf("SC_PHYS_PAGES"),
+        "total": limits.memory(page * os.sysconf("SC_PHYS_PAGES")),
         "available": page * os.sysconf("SC_AVPHYS_PAGES"),
     }
 
@@ -180,7 +181,7 @@ def facts(path: str = ".") -> Facts:
             "executable": lambda: sys.executable,
             "pid": os.getpid,
             "cwd": os.getcwd,
-            "cpus": lambda: os.cpu_count() or 1,
+            "cpus": limits.cores,
             "memory": memory,
             "disk": lambda: disk(path),
             "time": time.time,

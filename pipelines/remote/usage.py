@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import pathlib
 import sys
 import threading
 import time
 from typing import TypedDict
 
-from . import facts
+from . import facts, limits
 
 _EVERY = 2.0  # seconds
 _MOST_SAMPLES = 600  # beyond that every second one is dropped, and they come half as often
@@ -72,7 +71,7 @@ class Gauge:
         told: Timeline = {
             "units": sorted(units, key=lambda unit: unit[1])[:_MOST_UNITS],
             "samples": list(self._samples),
-            "cpus": os.cpu_count() or 1,
+            "cpus": limits.cores(),
             "memory": 0,
         }
         with contextlib.suppress(OSError, AttributeError):

@@ -34,7 +34,7 @@ from pipelines.provisioning.resources import (
 from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.record import ProvisionResult
 from pipelines.remote import facts as remote_facts
-from pipelines.remote import files, usage
+from pipelines.remote import files, limits, usage
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
 from pipelines.stages.buildspec import build_spec
 from pipelines.stages.line import Line, run_build, run_provision
@@ -454,7 +454,7 @@ def test_a_gauge_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert told["units"] == []
     assert told["samples"]
     assert all(0 <= busy <= 1 and used > 0 for _, busy, used in told["samples"])
-    assert told["cpus"] == os.cpu_count()
+    assert told["cpus"] == limits.cores()
     assert told["memory"] > 100 << 20
 
 

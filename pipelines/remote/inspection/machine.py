@@ -7,6 +7,7 @@ import pathlib
 import sys
 from typing import TypedDict, cast
 
+from .. import limits
 from ..facts import disk, gather
 from ..resources import registry
 from ..rpc import idempotent
@@ -61,7 +62,7 @@ def _cpu() -> Processor:
             if line.startswith("model name"):
                 model = line.partition(":")[2]
                 break
-    return {"model": str(model).strip() if model else None, "cores": os.cpu_count() or 1}
+    return {"model": str(model).strip() if model else None, "cores": limits.cores()}
 
 
 def _policies() -> dict[str, object] | None:

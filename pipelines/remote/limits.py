@@ -1,0 +1,59 @@
+"""What this process may use of the machine: containers and job schedulers give it less.
+
+Windows has none of these files, so there it is what the machine has; Wine's processes are Linux'.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import sys
+from collections.abc import Iterator
+
+_ROOT = r"\\?\unix" if sys.platform == "win32" else ""
+
+
+def cores() -> int:
+    """Processors: by affinity, and by the quotas of its control groups, rounded up."""
+    allowed = [os.cpu_count() or 1]
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith("Cpus_allowed:"):
+            allowed.append(int(line.partition(":")[2].replace(",", ""), 16).bit_count())
+    for folder in _groups("cpu"):
+        quota, _, period = _read(f"{folder}/cpu.max").partition(" ")
+        quota = quota or _read(f"{folder}/cpu.cfs_quota_us")
+        period = period or _read(f"{folder}/cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal():
+            allowed.append(-(-int(quota) // int(period)))
+    return max(1, min(allowed))
+
+
+def memory(total: int) -> int:
+    """Bytes: the least of ``total`` and the limits of its control groups."""
+    names = ("memory.max", "memory.limit_in_bytes")
+    found = (_read(f"{folder}/{name}") for folder in _groups("memory") for name in names)
+    return min([total, *(int(text) for text in found if text.isdecimal())])
+
+
+def _groups(controller: str) -> Iterator[str]:
+    """Directories of the process' control groups and of those above, of both versions.
+
+    https://docs.kernel.org/admin-guide/cgroup-v2.html
+    """
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
+        while path != "/":  # in a container it may be one that only the outside knows
+            yield root + path
+            path = posixpath.dirname(path)
+        yield root
+
+
+def _read(path: str) -> str:
+    try:
+        with open(_ROOT + (path.replace("/", "\\") if "\\" in _ROOT else path)) as file:  # noqa: PTH123
+            return file.read().strip()
+    except OSError:
+        return ""
