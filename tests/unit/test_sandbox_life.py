@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
-from pipelines.errors import HostError, StorageError
+from pipelines.errors import HostError, SetupError, StorageError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox import image, libcxx
@@ -149,6 +151,26 @@ def test_states(sandbox: Fake) -> None:
         assert sandbox.status() == "changing"
     (sandbox.prefix / SEAL).unlink()
     assert sandbox.status() == "broken"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EBADF, 0])
+def test_a_home_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """There an exclusive lock wants a writable file (flock(2)), and some servers have no locks."""
+    genuine = fcntl.flock
+
+    def flock(file: IO[str], kind: int) -> None:
+        if number or (kind & fcntl.LOCK_EX and not file.writable()):
+            raise OSError(number or errno.EBADF, os.strerror(number or errno.EBADF))
+        genuine(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    if number:
+        with pytest.raises(SetupError, match="cannot be locked"), alone(tmp_path):
+            pass
+        return
+    with alone(tmp_path):
+        assert alive(tmp_path)
+    assert not alive(tmp_path)
 
 
 def test_a_service_is_one_s_own_and_alive(sandbox: Fake, tmp_path: Path) -> None:

@@ -8,15 +8,36 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+from pipelines.errors import SetupError
 
 
 @contextmanager
 def alone(target: Path) -> Iterator[None]:
     """Only one process at a time is in here with ``target``, which need not be there."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{target.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (target.parent / f".{target.name}.lock").open("w") as file:
+        lock(file, wait=True)
         yield
+
+
+def lock(file: IO[str], *, wait: bool = False) -> bool:
+    """Lock a file, which is open for writing, until it is closed; whether it was free.
+
+    NFS makes locks of byte ranges of these, which want a writable file (flock(2)). Raises
+    :class:`SetupError` on a file system that has none.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise SetupError(
+            f"{file.name} cannot be locked on that file system: {error.strerror}",
+            advice="Let XDG_CACHE_HOME and the sandbox's 'home' be on a local disk.",
+        ) from error
+    return True
 
 
 @contextmanager

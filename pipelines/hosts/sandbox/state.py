@@ -6,16 +6,16 @@ lives, ``in-use`` from its start until Windows has ended in good order.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypedDict, cast
+from typing import TypedDict, cast
 
 from pipelines.errors import HostError
+from pipelines.hosts.sandbox.making import lock
 from pipelines.session.base import DeadHostError
 
 #: There while Windows runs, and afterwards if it did not end in good order.
@@ -64,8 +64,8 @@ def published(run: Path) -> State | None:
 def alive(run: Path) -> bool:
     """Whether a service is there: starting, running, or still ending."""
     try:
-        with (run / "alive").open() as lock:
-            return not _lock(lock)
+        with (run / "alive").open("r+") as file:
+            return not lock(file)
     except FileNotFoundError:
         return False
 
@@ -74,8 +74,8 @@ def alive(run: Path) -> bool:
 def alone(run: Path) -> Iterator[None]:
     """Be the one service of ``run`` for as long as this lasts, or :class:`HostError`."""
     deadline = time.monotonic() + _TURN
-    with (run / "alive").open("a") as lock:
-        while not _lock(lock):
+    with (run / "alive").open("a") as file:
+        while not lock(file):
             if time.monotonic() > deadline:
                 raise HostError(
                     "another service of this sandbox does not end",
@@ -83,12 +83,3 @@ def alone(run: Path) -> Iterator[None]:
                 )
             time.sleep(0.02)
         yield
-
-
-def _lock(file: IO[str]) -> bool:
-    """Lock the file until it is closed; whether it was free."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
