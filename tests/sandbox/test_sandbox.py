@@ -114,6 +114,14 @@ def test_every_directory_of_a_bare_host_was_made_the_one_way(line: Line) -> None
     assert [name for name, path in made.items() if path.stat().st_mode & 0o007] == []
 
 
+def test_every_user_of_a_shared_cache_can_copy_the_image(line: Line) -> None:
+    sandbox = line.plan.host.lifecycle
+    assert isinstance(sandbox, Sandbox)
+    files = make_image(sandbox.cache, "3.11", str).rglob("*")
+    closed = [path for path in files if not path.is_symlink() and not path.stat().st_mode & 0o004]
+    assert closed == []
+
+
 def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
     """One of the sandbox, and one that MSVC has built; each passed off as the other."""
     (built,) = (run_build(line) / "wheels").glob("*.whl")

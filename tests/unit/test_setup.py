@@ -72,6 +72,15 @@ def test_apt_fails(machine: Path) -> None:
     assert "Type: sudo apt-get update" in said
 
 
+def test_apt_does_not_outlive_a_setup_that_fails(machine: Path) -> None:
+    """It would hold dpkg's lock against the next attempt."""
+    program(machine, "id", "echo 0")
+    program(machine, "apt-get", "/bin/sleep 1; echo done >>ended; /bin/sleep 0.2")
+    program(machine, "python3", 'case "$*" in *"-m venv"*) exit 4;; esac')
+    setup(machine)
+    assert (machine / "ended").read_text() == "done\n"
+
+
 def test_no_python(machine: Path) -> None:
     (machine / "bin/python3").unlink()
     assert "Type: sudo apt-get install python3" in setup(machine)

@@ -184,6 +184,7 @@ def _seal(prefix: Prefix, python: str, key: str) -> None:
         for service in ("Eventlog", "PlugPlay"):
             registry.write(f"\n[System\\\\CurrentControlSet\\\\Services\\\\{service}]\n")
             registry.write('"Start"=dword:00000004\n')  # SERVICE_DISABLED
+    (prefix.path / "wineserver").unlink(missing_ok=True)  # whose it was alone may read it
     (prefix.path / ".update-timestamp").write_text("disable\n")  # copies are not "updated"
     (prefix.path / SEAL).write_text(
         json.dumps({"python": python, "wine": prefix.wine.version, "image": key}, indent=1)
