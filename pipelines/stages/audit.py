@@ -126,7 +126,8 @@ def _checks(
         toolset=plan.toolset,
         pure=plan.recipe.kind == "pure",
     )
-    checks.append(judge(facts, built.bill if built else ""))
+    if built is not None:
+        checks.append(judge(facts, built.bill))
     return str(facts.version), [*checks, *_torch_names(plan, facts)]
 
 

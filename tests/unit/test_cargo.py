@@ -146,7 +146,7 @@ def test_objects_after_a_restart_are_made_again(
         path.write_bytes(bytes(path.stat().st_size))
     calls(tmp_path)
     monkeypatch.delenv("FAKE_BAD")
-    monkeypatch.setattr(builder, "boot_identity", lambda: "another")
+    monkeypatch.setattr(builder, "boot_identity", lambda *_: "another")
     result, log = run(make())
     assert result["exit"] == 0, log
     assert len(calls(tmp_path)) == 3

@@ -27,7 +27,7 @@ from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.base import GpuWay, Opening, Supply
 from pipelines.hosts.gpus import bridged_numbers, by_bridge
 from pipelines.hosts.live import LiveSession
-from pipelines.hosts.sandbox import health, image
+from pipelines.hosts.sandbox import health, image, powershell
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox.bridge import attached, building, driver
 from pipelines.hosts.sandbox.bridge.driver import Driver
@@ -388,6 +388,7 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
 
     monkeypatch.setattr(Cache, "missing", lambda *_: [])
     monkeypatch.setattr(Cache, "fetch_all", lambda *_: None)
+    monkeypatch.setattr(powershell, "found", lambda _: None)
     monkeypatch.setattr(image, "make_image", made)
     monkeypatch.setattr(image, "image_key", lambda *_: "today's")
     monkeypatch.setattr(image, "copy_image", copied)
