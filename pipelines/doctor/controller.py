@@ -44,7 +44,7 @@ def _python(facts: Facts) -> Verdict:
     numbers = [int(word) if word.isascii() and word.isdigit() else 0 for word in words[:2]]
     if tuple(numbers) >= _PYTHON:
         return Verdict(AREA, "Python", "ok", found)
-    cure = "uv python install 3.11, then: make setup"
+    cure = "install Python 3.11 or newer, then: rm -r .venv; scripts/setup"
     return Verdict(AREA, "Python", "error", found, wanted, cure)
 
 

@@ -299,10 +299,10 @@ def quota(name: str, found: int | str) -> dict[str, Any]:
 CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     # -- this machine
     ("this machine: operating system", {"controller/system": GONE}, "unknown", "not told", ""),
-    ("this machine: Python", {"controller/python": "3.10.14"}, "error", "3.10.14", "make setup"),
+    ("this machine: Python", {"controller/python": "3.10.14"}, "error", "3.10.14", "scripts/setup"),
     ("this machine: Python", {"controller/python": "3.14.0rc1"}, "ok", "3.14.0rc1", ""),
     ("this machine: Python", {"controller/python": "4.0"}, "ok", "4.0", ""),
-    ("this machine: Python", {"controller/python": "new"}, "error", "new", "uv python install"),
+    ("this machine: Python", {"controller/python": "new"}, "error", "new", "scripts/setup"),
     ("this machine: Python", {"controller/python": 3.11}, "unknown", "not told", ""),
     *[
         (f"this machine: disk of {what}", {f"controller/disks/{key}/free": free}, level, said, cure)

@@ -101,6 +101,13 @@ def test_old_python(machine: Path) -> None:
     assert "Python 3.11 or newer is needed" in setup(machine)
 
 
+def test_a_newer_python_by_its_name(machine: Path) -> None:
+    """As on Ubuntu 22.04 and RHEL 9, where python3 is an older one."""
+    program(machine, "python3", 'case "$2" in *version_info*) exit 1;; -V) echo 3.9;; esac')
+    program(machine, "python3.12", 'case "$2" in *ensurepip*) exit 1;; esac')
+    assert "python3.12-venv" in setup(machine)
+
+
 #: Stands for python3: an environment that it makes writes down what is done with it.
 MAKES = """case "$*" in
 *"-m venv"*)
