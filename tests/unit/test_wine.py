@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -19,7 +20,7 @@ from pipelines.toolchain.lock import Cache, ToolchainLock
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose only programs and files are those below the returned directory."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(wine, "_PLACES", (str(tmp_path / "bin/wine64"),))
+    monkeypatch.setattr(wine, "_FOLDERS", (str(tmp_path / "bin"), str(tmp_path / "lib/wine")))
     monkeypatch.setattr(wine, "_LIBRARIES", (str(tmp_path / "dlls"),))
     monkeypatch.setattr(wine, "_HEADERS", (str(tmp_path / "include"),))
     wine.find_wine.cache_clear()
@@ -42,6 +43,23 @@ def test_found(machine: Path) -> None:
     found = wine.find_wine()
     assert found.version == "wine-9.0"
     assert found.server == machine / "bin/wineserver64"
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_found_where_newer_distributions_have_it(machine: Path, linked: bool) -> None:
+    """Loader, server and DLLs in one folder, of which PATH knows a link to the loader at most."""
+    install(machine)
+    shutil.rmtree(machine / "dlls")
+    folder = machine / ("elsewhere" if linked else "lib/wine")
+    (folder / "x86_64-windows").mkdir(parents=True)
+    (folder / "x86_64-windows/kernel32.dll").touch()
+    (machine / "bin/wine64").rename(folder / "wine")
+    (machine / "bin/wineserver64").rename(folder / "wineserver")
+    if linked:
+        (machine / "bin/wine").symlink_to(folder / "wine")
+    found = wine.find_wine()
+    assert found.server == folder / "wineserver"
+    assert found.libraries == folder / "x86_64-windows"
 
 
 @pytest.mark.parametrize(

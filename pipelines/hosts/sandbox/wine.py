@@ -21,7 +21,8 @@ from pathlib import Path
 from pipelines.errors import HostError, SetupError
 
 _APT = "apt-get install --no-install-recommends wine64 libwine-dev"
-_PLACES = ("/usr/lib/wine/wine64", "/usr/lib/wine/wine", "/opt/wine-stable/bin/wine64")
+#: Debian 12 and 13; Ubuntu 26.04 (https://github.com/hartwork/sandwine/issues/208); WineHQ.
+_FOLDERS = ("/usr/lib/wine", "/usr/lib/x86_64-linux-gnu/wine", "/opt/wine-stable/bin")
 _LIBRARIES = (
     "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows",
     "/opt/wine-stable/lib64/wine/x86_64-windows",
@@ -84,21 +85,13 @@ class Wine:
 @cache
 def find_wine() -> Wine:
     """The Wine of this machine, or :class:`SetupError` with the command that installs it."""
-    loader = next((Path(p) for p in _PLACES if Path(p).exists()), None)
-    if loader is None and (found := shutil.which("wine64") or shutil.which("wine")):
-        loader = Path(found)
+    loader = _program("wine64", "wine")
     if loader is None:
         raise SetupError("Wine is not installed", advice=f"Type: sudo {_APT}")
-    server = next(
-        (
-            path
-            for name in ("wineserver64", "wineserver")
-            for path in (loader.with_name(name), Path(shutil.which(name) or "/nowhere"))
-            if path.exists()
-        ),
-        None,
-    )
-    libraries = next((Path(p) for p in _LIBRARIES if Path(p, "kernel32.dll").exists()), None)
+    own = loader.resolve().parent
+    server = _program("wineserver64", "wineserver", near=(loader.parent, own))
+    places = (own / "x86_64-windows", *map(Path, _LIBRARIES))
+    libraries = next((path for path in places if (path / "kernel32.dll").exists()), None)
     for part, what in ((server, "wineserver"), (libraries, "64-bit DLLs")):
         if part is None:
             raise SetupError(f"Wine's {what} are not installed", advice=f"Type: sudo {_APT}")
@@ -110,6 +103,14 @@ def find_wine() -> Wine:
     if answer.returncode:
         raise SetupError(f"{loader} does not run: {answer.stderr.strip()}", advice=f"Type: {_APT}")
     return Wine(loader, server, libraries, answer.stdout.strip(), _heap_aside())
+
+
+def _program(*names: str, near: Sequence[Path] = ()) -> Path | None:
+    """One of Wine's programs: in these folders, where distributions have it, or on PATH."""
+    folders = (*near, *map(Path, _FOLDERS))
+    there = (folder / name for folder in folders for name in names)
+    on_path = (Path(found) for name in names if (found := shutil.which(name)))
+    return next((path for path in (*there, *on_path) if path.is_file()), None)
 
 
 def _heap_aside() -> tuple[str, ...]:
