@@ -256,7 +256,8 @@ function global:Invoke-CimMethod {
     [CmdletBinding()] param([Parameter(ValueFromPipeline = $true)] $InputObject, $MethodName, $Arguments)
     process {
         if ($State.refused -contains $MethodName) { throw '0xC004F074 No key management service could be contacted.' }
-        $State.called[$MethodName] = @{ class = $InputObject.Class; key = $Arguments.ProductKey }
+        $key = if ($Arguments) { $Arguments.ProductKey }
+        $State.called[$MethodName] = @{ class = $InputObject.Class; key = $key }
         if ($MethodName -eq 'Activate') { $State.licence = @{ LicenseStatus = 1; GracePeriodRemaining = 259200 } }
         Save-State
     }

@@ -278,6 +278,9 @@ def test_another_lock_compiler_or_flag_is_refused(
 def test_what_was_found_on_the_host_is_compared_there(
     tmp_path: Path, published: Path, name: str
 ) -> None:
+    if name != "environment" and not shutil.which(name):
+        pytest.skip(f"needs {name}")
+
     def change(data: dict[str, Any]) -> None:
         assert data["inputs"]["materials"][f"found {name}"]
         data["inputs"]["materials"][f"found {name}"] = "another"

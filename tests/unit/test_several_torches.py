@@ -353,6 +353,7 @@ def test_what_a_dll_has_of_python_is_read(tmp_path: Path) -> None:
     assert read_back(tmp_path, module).of_python == ("PyInit__cuda",)
 
 
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
 def test_what_a_linux_library_has_of_python_is_read(tmp_path: Path) -> None:
     def compiled(text: str) -> bytes:
         (tmp_path / "x.c").write_text(text)

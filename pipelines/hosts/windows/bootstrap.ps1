@@ -409,8 +409,10 @@ function Save-Payload {
 }
 
 $parent = [System.IO.Path]::GetDirectoryName($Target)
-$part = $Target + '.wcw-zip'
-$fresh = $Target + '.wcw-new'
+# A directory of its own, for that of the target may be the root of a drive, where users write.
+$work = $Target + '.wcw-new'
+$part = $work + '\python.zip'
+$fresh = $work + '\python'
 $old = $Target + '.wcw-old'
 $lock = $null
 try {
@@ -452,10 +454,10 @@ try {
         Write-Answer -Answer @{ state = 'failed'; kind = 'foreign'; message = ('{0} holds something else' -f $Target) }
         return
     }
-    Remove-Path -Path $fresh
-    Remove-Path -Path $part
+    Remove-Path -Path $work
     Assert-Space -Path $Target -Bytes ($Size + $Unpacked)
     Write-Answer -Answer @{ state = 'need' }
+    New-ProtectedDirectory -Path $fresh
     Save-Payload -Path $part -Size $Size -Digest $Digest
     Add-Type -AssemblyName 'System.IO.Compression.FileSystem'
     [System.IO.Compression.ZipFile]::ExtractToDirectory($part, $fresh)
@@ -481,6 +483,12 @@ try {
         }
         throw
     }
+    # Before the answer: whoever waits for it may end this process.
+    foreach ($path in @($work, $old)) {
+        if (Test-Path -LiteralPath $path) {
+            Remove-Item -LiteralPath $path -Recurse -Force -ErrorAction SilentlyContinue
+        }
+    }
     Write-Answer -Answer ($fact + @{ state = 'installed' })
 }
 catch {
@@ -497,7 +505,7 @@ catch {
 }
 finally {
     if ($null -ne $lock) {
-        $litter = @($part, $fresh)
+        $litter = @($work)
         if (Test-Path -LiteralPath $Target) {
             $litter += $old
         }
