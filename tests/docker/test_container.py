@@ -389,7 +389,7 @@ def test_a_full_disk_says_so(
 
     def small() -> Order:
         made = order()
-        keys = {**made.keys, "tmpfs": {"/sandbox/prefix/drive_c/t": "size=1m"}}
+        keys = {**made.keys, "tmpfs": {"/sandbox/prefix/drive_c/t": "size=1m,mode=0700"}}
         return Order(**{**vars(made), "keys": keys})
 
     monkeypatch.setattr(host, "order", small)

@@ -408,6 +408,7 @@ class WindowsEngine:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for member in archive:
                 unpack_member(archive, member, place, "what a test has packed")
+                (place / member.name).chmod(member.mode)
 
 
 def _command(box: Box) -> list[str]:
