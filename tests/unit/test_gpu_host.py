@@ -36,7 +36,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.hosts.sandbox.state import State
-from pipelines.hosts.sandbox.wine import SEAL
+from pipelines.hosts.sandbox.wine import SEAL, find_wine
 from pipelines.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import compilecache
@@ -392,6 +392,7 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
     monkeypatch.setattr(image, "make_image", made)
     monkeypatch.setattr(image, "image_key", lambda *_: "today's")
     monkeypatch.setattr(image, "copy_image", copied)
+    find_wine()  # which starts a program, the first time
     monkeypatch.setattr("subprocess.Popen", process)
     monkeypatch.setattr(sandbox_host, "await_service", lambda *_: state)
     monkeypatch.setattr(sandbox, "endpoint", lambda _: None)
