@@ -48,7 +48,7 @@ def open_matrix(given: dict[str, Any]) -> Matrix:
             gpu=shared.gpu,
         ),
     )
-    left_out = {row.name: _why_not(row) for row in plan.rows if not row.possible}
+    left_out = {row.name: row.why_not for row in plan.rows if not row.possible}
     cells: list[Cell] = []
     sessions: dict[tuple[str, str], LiveSession] = {}
     for row in plan.rows:
@@ -90,14 +90,6 @@ def _line(
         events=Tell,
     )
     return Line(plan, sessions.setdefault(same, LiveSession(plan.host)))
-
-
-def _why_not(row: Row) -> str:
-    """The first reason for which the plan rejects a cell."""
-    if row.way.action == "none":
-        return row.way.why
-    found = next((finding for finding in row.judged.findings if finding.error), None)
-    return f"{found.says} ({found.rule})" if found else row.way.why
 
 
 def _together(reasons: Iterable[str]) -> str:

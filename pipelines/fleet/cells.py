@@ -86,7 +86,7 @@ def works_of(
     left_out: dict[str, str] = {}
     unplanned = {host: plan for host, plan in plans.items() if isinstance(plan, str)}
     for key, by_host in rows.items():
-        refused = unplanned | {h: _why_not(r) for h, r in by_host.items() if not r.possible}
+        refused = unplanned | {h: r.why_not for h, r in by_host.items() if not r.possible}
         fitting = {host: row for host, row in by_host.items() if row.possible}
         if not fitting:
             left_out[key] = next(iter(refused.values()), "no host can build it")
@@ -110,14 +110,6 @@ def works_of(
 
 def _key(plan: Plan, row: Row) -> str:
     return "-".join(filter(None, (plan.recipe.name, plan.recipe.version, row.name)))
-
-
-def _why_not(row: Row) -> str:
-    """The first reason for which a plan rejects a cell."""
-    if row.way.action == "none":
-        return row.way.why
-    found = next((finding for finding in row.judged.findings if finding.error), None)
-    return f"{found.says} ({found.rule})" if found else row.way.why
 
 
 def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Work:

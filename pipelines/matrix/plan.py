@@ -60,6 +60,14 @@ class Row:
             self.way.action == "build" and self.judged.buildable
         )
 
+    @property
+    def why_not(self) -> str:
+        """The first reason for which it is not possible."""
+        if self.way.action == "none":
+            return self.way.why
+        found = next((finding for finding in self.judged.findings if finding.error), None)
+        return f"{found.says} ({found.rule})" if found else self.way.why
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -10,7 +10,9 @@ import posixpath
 import sys
 from collections.abc import Iterator
 
-_ROOT = r"\\?\unix" if sys.platform == "win32" else ""
+#: What Wine has Linux' files under.
+UNIX = r"\\?\unix"
+_ROOT = UNIX if sys.platform == "win32" else ""
 
 
 def cores() -> int:
@@ -45,7 +47,7 @@ def _groups(controller: str) -> Iterator[str]:
         if controllers and controller not in controllers.split(","):
             continue
         root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
-        while path != "/":  # in a container it may be one that only the outside knows
+        while path.strip("/"):  # in a container it may be one that only the outside knows
             yield root + path
             path = posixpath.dirname(path)
         yield root
@@ -53,7 +55,7 @@ def _groups(controller: str) -> Iterator[str]:
 
 def _read(path: str) -> str:
     try:
-        with open(_ROOT + (path.replace("/", "\\") if "\\" in _ROOT else path)) as file:  # noqa: PTH123
+        with open(_ROOT + path.replace("/", os.sep)) as file:  # noqa: PTH123
             return file.read().strip()
     except OSError:
         return ""

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
 from .jobs import store
+from .limits import UNIX
 from .resources import registry
 from .rpc import idempotent
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-WINE_BOOT_ID = "\\\\?\\unix" + BOOT_ID.replace("/", "\\")
+WINE_BOOT_ID = UNIX + BOOT_ID.replace("/", "\\")
 _TIMEOUT = 60.0
 _OUTPUT_LIMIT = 1000
 

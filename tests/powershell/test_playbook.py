@@ -51,7 +51,7 @@ pytestmark = [
 ]
 
 _KNOBS = {"product": "17.14.41", "toolset": "14.44", "installer": 0}
-#: Without the spaces a policy or a person may type; PowerShell finds it before it looks for COM.
+#: A module, which PowerShell loads by itself where no other has the function.
 _CIM = """
 function Get-CimInstance {
     param($ClassName, $Property)

@@ -7,14 +7,13 @@ answers 0. Run as a program, this module fetches the pinned file.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 
 from pipelines.errors import ConfigError
+from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -41,14 +40,12 @@ def found(cache: Cache) -> Path | None:
 
 
 def _unpacked(cache: Cache) -> Path:
-    archive = cache.fetch(_TOOL)
-    place = archive.with_name("unpacked")
-    if not place.is_dir():
-        scratch = Path(tempfile.mkdtemp(dir=archive.parent))
-        with zipfile.ZipFile(archive) as opened:
-            opened.extractall(scratch)
-        with contextlib.suppress(OSError):  # another process was faster
-            scratch.rename(place)
+    place = cache.path(_TOOL).with_name("unpacked")
+    with alone(place):
+        if not place.is_dir():
+            with scratch_for(place) as scratch, zipfile.ZipFile(cache.fetch(_TOOL)) as opened:
+                opened.extractall(scratch)
+                scratch.rename(place)
     return place
 
 

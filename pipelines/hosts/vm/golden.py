@@ -114,11 +114,11 @@ class Making:
     def _ensure(self, *, thorough: bool) -> disks.Record:
         if (there := self.volume.find()) is not None:
             found = disks.look(self.volume)
-            if found.record is not None and found.record.ends_soon():
-                self.events.step("the licence on the golden disk ends: it is made again")
-                self.volume.remove()  # the engine refuses while machines use it
-                return self.make()
             if found.record is not None:
+                if found.record.ends_soon():
+                    self.events.step("the licence on the golden disk ends: it is made again")
+                    self.volume.remove()  # the engine refuses while machines use it
+                    return self.make()
                 if thorough:
                     self.events.step("comparing the golden disk with its record")
                 return disks.check(self.volume, found, thorough=thorough)

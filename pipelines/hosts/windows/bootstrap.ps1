@@ -261,6 +261,20 @@ function Remove-Path {
     }
 }
 
+function Remove-Litter {
+    # What is in use stays for the next time.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string[]] $Paths
+    )
+    foreach ($path in $Paths) {
+        if (Test-Path -LiteralPath $path) {
+            Remove-Item -LiteralPath $path -Recurse -Force -ErrorAction SilentlyContinue
+        }
+    }
+}
+
 function Get-TrustedSid {
     # Who may own and change a directory of ours: this account, SYSTEM, Administrators,
     # TrustedInstaller, and ContainerAdministrator, whom only the inside of a container knows.
@@ -484,11 +498,7 @@ try {
         throw
     }
     # Before the answer: whoever waits for it may end this process.
-    foreach ($path in @($work, $old)) {
-        if (Test-Path -LiteralPath $path) {
-            Remove-Item -LiteralPath $path -Recurse -Force -ErrorAction SilentlyContinue
-        }
-    }
+    Remove-Litter -Paths @($work, $old)
     Write-Answer -Answer ($fact + @{ state = 'installed' })
 }
 catch {
@@ -509,11 +519,7 @@ finally {
         if (Test-Path -LiteralPath $Target) {
             $litter += $old
         }
-        foreach ($path in $litter) {
-            if (Test-Path -LiteralPath $path) {
-                Remove-Item -LiteralPath $path -Recurse -Force -ErrorAction SilentlyContinue
-            }
-        }
+        Remove-Litter -Paths $litter
         $lock.Dispose()
     }
 }
