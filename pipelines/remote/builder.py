@@ -187,8 +187,8 @@ def unpack_source(archive: str, target: str) -> None:
             unpack_member(tar, member, root, archive)
 
 
-def drop_unsettled(mark: pathlib.Path, *trees: pathlib.Path) -> bytes:
-    """Remove what was written last below ``trees`` if the host was restarted since ``mark``.
+def drop_unsettled(mark: pathlib.Path, tree: pathlib.Path) -> bytes:
+    """Remove what was written last below ``tree`` if the host was restarted since ``mark``.
 
     After a loss of power NTFS has a file's name, size and date but perhaps zeros in it, and ninja
     goes by the date (https://github.com/rust-lang/rust/issues/70575). ninja's own logs stay: it
@@ -201,7 +201,7 @@ def drop_unsettled(mark: pathlib.Path, *trees: pathlib.Path) -> bytes:
     written = {}
     if mark.is_file() and mark.read_bytes() == identity:
         return b""
-    for folder, _, names in (step for tree in trees for step in os.walk(tree)):
+    for folder, _, names in os.walk(tree):
         for path in (pathlib.Path(folder, n) for n in names if not n.startswith(".ninja_")):
             written[path] = path.lstat().st_mtime
     last = max((at for at in written.values() if at <= time.time()), default=0.0)
@@ -228,7 +228,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
             packages = stack.enter_context(fixedplace.linked(source.with_name("p") / "site"))
             placed = {buildwheel.FIXED: fixed, buildwheel.PACKAGES: str(packages)}
         cache = stack.enter_context(compilecache.running(spec.get("cache"), source))
-        yield cache.line() + drop_unsettled(job / "boot", cache.source, job / "objects")
+        yield cache.line() + drop_unsettled(job / "boot", cache.source)
         unpack_source(spec["archive"], str(cache.source))
         environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
         cache.join(environment)

@@ -162,6 +162,15 @@ class Builds:
             found += given(done)
         return found
 
+    def sent(self, objects: Sequence[sharing.Given], job: str) -> list[sharing.Given]:
+        """The objects where the controller puts them for a link, by their hashes."""
+        folder = self.room / job / "objects"
+        folder.mkdir(parents=True, exist_ok=True)
+        return [
+            {**row, "path": shutil.copy(row["path"], str(folder / row["sha256"]))}
+            for row in objects
+        ]
+
     def link(
         self,
         objects: Sequence[sharing.Given],

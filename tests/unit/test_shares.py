@@ -181,7 +181,7 @@ def test_the_wheel_is_the_one_that_is_built_whole(
         objects = builds.shares(count)
     assert without_wheels(room), "no share leaves a wheel, not even aside"
     assert len(objects) == 5
-    linked = builds.link(objects, f"link{count}")
+    linked = builds.link(builds.sent(objects, f"link{count}"), f"link{count}")
     shutil.rmtree(room / f"link{count}")
     assert wheels(linked) == whole, builds.log
     assert len(whole) == 1
