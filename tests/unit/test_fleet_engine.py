@@ -36,7 +36,7 @@ from pipelines.fleet.model import Ended, Machine, Needs, Work
 from pipelines.session.base import DeadHostError, FullHostError, UnfitHostError
 from pipelines.units import GIB
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def work(key: str, slots: int = 1, memory: int = GIB, gpu: tuple[str, ...] = ()) -> Work:
