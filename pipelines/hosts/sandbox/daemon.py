@@ -63,7 +63,7 @@ class WineLauncher:
         if cwd and cwd[:2].upper() == "C:":
             folder = drive.joinpath(*(part for part in cwd[2:].split("\\") if part != ".."))
         return subprocess.Popen(
-            [*self.prefix.wine.command, r"C:\windows\system32\winrshost.exe"],
+            [*self.prefix.command(), r"C:\windows\system32\winrshost.exe"],
             cwd=folder if folder.is_dir() else drive,
             env=self.prefix.environment(asked),
             stdin=subprocess.PIPE,

@@ -18,7 +18,7 @@ def main() -> None:
     home, *command = sys.argv[1:]
     prefix = Prefix(Path(home) / "prefix")
     os.chdir(prefix.drive / "users/builder")
-    started = [*prefix.wine.command, *command]
+    started = [*prefix.command(), *command]
     os.execvpe(started[0], started, prefix.environment())  # noqa: S606 - no shell
 
 

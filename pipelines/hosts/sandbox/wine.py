@@ -46,10 +46,14 @@ _GENUINE = (
 _TORCH = {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
 
 
+#: Where systemd keeps a directory for each user who is logged in.
+_RUNTIME = Path("/run/user")
 #: A file of a prefix that is whole: its Python, the Wine that made it, the key of its image.
 SEAL = "sealed.json"
 #: Seconds that Windows' processes have to end in, and between two looks at them.
 _ENDING = 5.0
+#: And the server, to write the registry.
+_WRITING = 20.0
 _PAUSE = 0.005
 _EMPTY_LOOKS = 3
 
@@ -174,6 +178,35 @@ class Prefix:
                 advice="Is the disk full, or the directory owned by somebody else?",
             )
 
+    def command(self) -> tuple[str, ...]:
+        """What a Windows program and its arguments are put behind, so that the server is found.
+
+        Debian's Wine keeps its socket in /run/user/UID if that is there when a process begins, else
+        in /tmp, under a name that is in the prefix (wineserver/request.c, get_tmp_dir). After a
+        login or a logout a program would start a second server, and one of the two lose what
+        Windows' registry is told. Raises :class:`HostError` where the server is out of reach.
+        """
+        runtime, noted = _RUNTIME / str(os.getuid()), (self.path / "wineserver").exists()
+        for pid in self._processes(server=True):
+            try:
+                place = Path(f"/proc/{pid}/cwd").readlink()
+            except OSError:  # it has ended meanwhile
+                continue
+            if not place.is_dir():
+                raise HostError(
+                    f"{place}, through which the sandbox's Windows is reached, was removed, as "
+                    f"{runtime} is when its user logs out",
+                    advice="Type: invoke host stop, then the same command. So that it stays: "
+                    "sudo loginctl enable-linger $USER",
+                )
+            sought = runtime / "wine" / place.name
+            if noted and runtime.is_dir() and place.parent != sought.parent:
+                sought.parent.mkdir(mode=0o700, exist_ok=True)
+                if not sought.is_symlink() or sought.readlink() != place:
+                    sought.unlink(missing_ok=True)
+                    sought.symlink_to(place)
+        return self.wine.command
+
     def watch(self) -> subprocess.Popen[bytes]:
         """A process that ends when the wineserver does, whatever ends that."""
         return subprocess.Popen(
@@ -202,10 +235,13 @@ class Prefix:
             time.sleep(_PAUSE)
         for pid in self._processes(server=True):
             _signal(pid, signal.SIGTERM)
-        try:
-            self._quiet([self.wine.server, "-w"], 20, check=False)
-        except HostError:
-            self._quiet([self.wine.server, "-k9"], 10, check=False)
+        give_up = time.monotonic() + _WRITING
+        while any(self._processes(server=True)):
+            if time.monotonic() > give_up:
+                for pid in self._processes(server=True):
+                    _signal(pid, signal.SIGKILL)
+                break
+            time.sleep(_PAUSE)
 
     def _processes(self, *, server: bool = False) -> Iterator[int]:
         """The prefix's Windows processes as they are found, or what serves them."""
@@ -231,7 +267,7 @@ class Prefix:
         """
         try:
             done = subprocess.run(
-                [*self.wine.command, *arguments],
+                [*self.command(), *arguments],
                 cwd=cwd or self.drive,
                 env=self.environment(),
                 input=b"",  # makes a pipe, see above
