@@ -115,7 +115,7 @@ MAKES = """case "$*" in
     /bin/rm -rf .venv && /bin/mkdir -p .venv/bin
     for name in python uv; do
         echo "#!/bin/sh" >.venv/bin/$name
-        echo "case \\$2 in '') exit \\${DEAD:-0};; *) echo \\$0 >>made;; esac" >>.venv/bin/$name
+        echo "case \\$* in *'config list') echo \\$PIP;; '-c '*) exit \\${DEAD:-0};; *) echo \\$0 >>made;; esac" >>.venv/bin/$name
         /bin/chmod +x .venv/bin/$name
     done;;
 esac"""
@@ -153,3 +153,6 @@ def test_the_environment_is_made_where_the_checkout_is(machine: Path, tmp_path: 
     assert made(tmp_path / "moved", DEAD="1") == anew, "its Python is gone"
     (tmp_path / "moved/requirements.lock").write_text("changed")
     assert made(tmp_path / "moved") == anew[1:]
+    (tmp_path / "moved/requirements.lock").write_text("changed again")
+    mirror = "global.index-url='https://mirror.example/simple'"
+    assert made(tmp_path / "moved", PIP=mirror) == [".venv/bin/python"] * 2, "uv would not ask it"

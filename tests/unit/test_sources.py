@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import base64
 import http.server
 import select
@@ -71,7 +72,7 @@ def proxy() -> Iterator[tuple[str, list[str]]]:
     asked: list[str] = []
 
     def relay(client: socket.socket) -> None:
-        with client:
+        with client, contextlib.suppress(ConnectionError):
             head = client.recv(4096).decode()
             asked.append(head.split()[1])
             host, _, port = asked[-1].partition(":")
