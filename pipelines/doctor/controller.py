@@ -132,7 +132,4 @@ def _wine(facts: Facts) -> Verdict:
     error = facts.text("wine", "error")
     if error is None:
         return Verdict(AREA, "Wine", "unknown", facts.at("wine").why, wanted)
-    cure = facts.text("wine", "advice") or (
-        "sudo apt-get install --no-install-recommends wine64 libwine-dev"
-    )
-    return Verdict(AREA, "Wine", "error", error, wanted, cure)
+    return Verdict(AREA, "Wine", "error", error, wanted, facts.text("wine", "advice") or "")

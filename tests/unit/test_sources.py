@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import base64
+import contextlib
 import http.server
 import select
 import socket

@@ -476,6 +476,13 @@ def test_an_engine_for_linux_containers(lab: Lab) -> None:
     assert "Switch to Windows containers" in told.advice
 
 
+@pytest.mark.parametrize("machine", ["aarch64", None])
+def test_an_engine_on_another_processor(lab: Lab, machine: str | None) -> None:
+    about = {**lab.windows.info(), "Architecture": machine}
+    lab.served.replace("GET /info", lambda handler: handler.answer(about))
+    refused(lab, ConfigError, f"x86-64.*{machine}")
+
+
 def test_an_image_that_is_not_to_be_had(lab: Lab) -> None:
     nowhere = f"{SERVERCORE}@sha256:{'0' * 64}"
     refused(lab, ConfigError, "the registry has no such image", image=nowhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigError, HostError, SetupError
-from pipelines.hosts.sandbox import powershell, wine
+from pipelines.hosts.sandbox import distribution, powershell, wine
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 
@@ -20,9 +21,10 @@ from pipelines.toolchain.lock import Cache, ToolchainLock
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose only programs and files are those below the returned directory."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(wine, "_FOLDERS", (str(tmp_path / "bin"), str(tmp_path / "lib/wine")))
-    monkeypatch.setattr(wine, "_LIBRARIES", (str(tmp_path / "dlls"),))
-    monkeypatch.setattr(wine, "_HEADERS", (str(tmp_path / "include"),))
+    folders = (str(tmp_path / "bin"), str(tmp_path / "lib/wine"))
+    monkeypatch.setattr(distribution, "_FOLDERS", folders)
+    monkeypatch.setattr(distribution, "_LIBRARIES", (str(tmp_path / "dlls"),))
+    monkeypatch.setattr(distribution, "_HEADERS", (str(tmp_path / "include"),))
     wine.find_wine.cache_clear()
     return tmp_path
 
@@ -106,6 +108,50 @@ def test_half_a_wine(machine: Path, lost: str, said: str) -> None:
     with pytest.raises(SetupError, match=f"{said} are not installed") as caught:
         _ = wine.find_wine().headers  # which only images are made with
     assert "apt-get install" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("told", "typed"),
+    [
+        ({"ID": "debian"}, "apt-get install --no-install-recommends wine64 libwine-dev"),
+        ({"ID": "ubuntu", "ID_LIKE": "debian"}, "apt-get install"),
+        ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}, "apt-get install"),
+        ({"ID": "fedora"}, "dnf install wine-core wine-devel"),
+        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "dnf install"),
+        ({"ID": "arch"}, "pacman -S --needed wine"),
+        ({"ID": "opensuse-tumbleweed", "ID_LIKE": "opensuse suse"}, "zypper install wine wine-dev"),
+        ({"ID": "void"}, "64-bit Wine"),
+    ],
+    ids=lambda value: value["ID"] if isinstance(value, dict) else "",
+)
+def test_a_distribution_is_told_its_own_packages(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, str], typed: str
+) -> None:
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: told)
+    with pytest.raises(SetupError) as caught:
+        wine.find_wine()
+    assert typed in caught.value.advice
+    assert [*distribution.missing(tests=True)] == ["wine", "headers", "installers"]
+    install(machine)
+    assert [*distribution.missing(tests=False)] == []
+
+
+@pytest.mark.parametrize(("system", "machine_"), [("Darwin", "arm64"), ("Linux", "aarch64")])
+def test_a_platform_without_a_sandbox(
+    machine: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    system: str,
+    machine_: str,
+) -> None:
+    install(machine)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine_)
+    with pytest.raises(SetupError, match=f"{system} on {machine_}") as caught:
+        wine.find_wine()
+    assert caught.value.advice == distribution.INSTEAD
+    assert distribution.main() == 77
+    assert distribution.INSTEAD in capsys.readouterr().err
 
 
 def test_a_wine_that_does_not_run(machine: Path) -> None:

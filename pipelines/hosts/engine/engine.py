@@ -93,7 +93,13 @@ class Engine:
         return "" if not known or parts.hostname in LOOPBACK else str(parts.hostname)
 
     def require(self, system: System, why: str) -> None:
-        """:class:`ConfigError` for an engine of the other system, before anything is fetched."""
+        """:class:`ConfigError` for an engine of another platform, before anything is fetched."""
+        machine = safe(str(self.about.get("Architecture", "unknown")), 40)
+        if machine not in ("x86_64", "amd64"):
+            raise ConfigError(
+                f"{why} needs an engine on x86-64; {self.title} is on {machine}",
+                advice="Name another one with 'engine'.",
+            )
         if self.system != system:
             advice = "Name another one with 'engine'."
             if "Desktop" in self.title:

@@ -19,15 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from pipelines.errors import HostError, SetupError
-
-_APT = "apt-get install --no-install-recommends wine64 libwine-dev"
-#: Debian 12 and 13; Ubuntu 26.04 (https://github.com/hartwork/sandwine/issues/208); WineHQ.
-_FOLDERS = ("/usr/lib/wine", "/usr/lib/x86_64-linux-gnu/wine", "/opt/wine-stable/bin")
-_LIBRARIES = (
-    "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows",
-    "/opt/wine-stable/lib64/wine/x86_64-windows",
-)
-_HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
+from pipelines.hosts.sandbox import distribution
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
 #: No wow64.dll either: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and
@@ -81,40 +73,33 @@ class Wine:
 
         Only making an image needs them: :class:`SetupError` where they are not installed.
         """
-        if found := next((Path(p) for p in _HEADERS if Path(p, "msvcrt").is_dir()), None):
+        if found := distribution.files().headers:
             return found
-        raise SetupError("Wine's headers are not installed", advice=f"Type: sudo {_APT}")
+        raise SetupError("Wine's headers are not installed", advice=distribution.advice("headers"))
 
 
 @cache
 def find_wine() -> Wine:
     """The Wine of this machine, or :class:`SetupError` with the command that installs it."""
-    loader = _program("wine64", "wine")
+    if why := distribution.unfit():
+        raise SetupError(why, advice=distribution.INSTEAD)
+    found = distribution.files()
+    loader, server, libraries = found.loader, found.server, found.libraries
     if loader is None:
-        raise SetupError("Wine is not installed", advice=f"Type: sudo {_APT}")
-    own = loader.resolve().parent
-    server = _program("wineserver64", "wineserver", near=(loader.parent, own))
-    places = (own / "x86_64-windows", *map(Path, _LIBRARIES))
-    libraries = next((path for path in places if (path / "kernel32.dll").exists()), None)
-    for part, what in ((server, "wineserver"), (libraries, "64-bit DLLs")):
-        if part is None:
-            raise SetupError(f"Wine's {what} are not installed", advice=f"Type: sudo {_APT}")
-    assert server is not None  # noqa: S101 - the loop above has checked, for the type checker
-    assert libraries is not None  # noqa: S101
-    answer = subprocess.run(
-        [loader, "--version"], capture_output=True, text=True, timeout=60, check=False
-    )
-    if answer.returncode:
-        raise SetupError(f"{loader} does not run: {answer.stderr.strip()}", advice=f"Type: {_APT}")
+        raise SetupError("Wine is not installed", advice=distribution.advice())
+    if server is None or libraries is None:
+        part = "64-bit DLLs" if server else "wineserver"
+        raise SetupError(f"Wine's {part} are not installed", advice=distribution.advice())
+    try:
+        answer = subprocess.run(
+            [loader, "--version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise SetupError(
+            f"{loader} does not run: {said.strip()}", advice=distribution.advice()
+        ) from None
     return Wine(loader, server, libraries, answer.stdout.strip(), _heap_aside())
-
-
-def _program(*names: str, near: Sequence[Path] = ()) -> Path | None:
-    """One of Wine's programs: in these folders, where distributions have it, or on PATH."""
-    folders = (*near, *map(Path, _FOLDERS))
-    there = (folder / name for folder in folders for name in names)
-    on_path = (Path(found) for name in names if (found := shutil.which(name)))
-    return next((path for path in (*there, *on_path) if path.is_file()), None)
 
 
 def _heap_aside() -> tuple[str, ...]:
