@@ -132,4 +132,5 @@ def _wine(facts: Facts) -> Verdict:
     error = facts.text("wine", "error")
     if error is None:
         return Verdict(AREA, "Wine", "unknown", facts.at("wine").why, wanted)
-    return Verdict(AREA, "Wine", "error", error, wanted, facts.text("wine", "advice") or "")
+    cure = facts.text("wine", "advice") or "scripts/setup"
+    return Verdict(AREA, "Wine", "error", error, wanted, cure)

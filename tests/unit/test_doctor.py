@@ -351,7 +351,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: Wine", {"controller/wine": {"error": "Wine is not installed",
      "advice": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),
     ("this machine: Wine", {"controller/wine": {"error": "Wine does not run: no"}}, "error",
-     "Wine does not run: no", ""),
+     "Wine does not run: no", "scripts/setup"),
     ("this machine: Wine", {"controller/wine": {}}, "unknown", "not told", ""),
     # -- the host
     ("host: operating system", {}, "ok", "Windows Server 2022, build 20348, ServerStandard", ""),
@@ -1340,8 +1340,8 @@ def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "Wine is not installed",
             "Type: sudo apt-get install wine64",
         ),
-        (PermissionError(13, "denied"), "Wine does not run: ", "sudo apt-get install"),
-        (subprocess.TimeoutExpired("wine", 60), "Wine does not run: ", "sudo apt-get install"),
+        (PermissionError(13, "denied"), "Wine does not run: ", "scripts/setup"),
+        (subprocess.TimeoutExpired("wine", 60), "Wine does not run: ", "scripts/setup"),
     ],
 )
 def test_a_sandbox_without_wine(failure: Exception, found: str, cure: str, tmp_path: Path) -> None:
