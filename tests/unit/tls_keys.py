@@ -13,6 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
+_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "encipher_only", "decipher_only"),
+)
 
 
 class Authority:
@@ -41,8 +45,15 @@ class Authority:
             not_valid_before=today - 10 * _DAY,
             not_valid_after=today + days * _DAY,
         )
+        # What X509_V_FLAG_X509_STRICT wants, which Python sets since 3.13.
+        own = self.key.public_key()
+        keys = x509.AuthorityKeyIdentifier.from_issuer_public_key(own)
+        made = made.add_extension(keys, critical=False)
+        made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         if ca is not None:
             made = made.add_extension(ca, critical=True)
+            usage = dict.fromkeys(_USAGES, False) | {"key_cert_sign": True, "crl_sign": True}
+            made = made.add_extension(x509.KeyUsage(**usage), critical=True)
         if address:
             names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
             made = made.add_extension(names, critical=False)

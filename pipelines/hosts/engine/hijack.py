@@ -106,5 +106,7 @@ class Hijacked:
             elif isinstance(self._socket, socket.socket):  # a pipe of Windows is closed below
                 # On the level of TCP: close() alone wakes nobody, and TLS' goodbye could block.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        with contextlib.suppress(OSError, ValueError):
-            self._raw.close()
+        # First the response that the SDK keeps with it, which would flush what is closed (3.13).
+        for opened in (getattr(self._raw, "_response", None), self._raw):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                opened.close()
