@@ -107,6 +107,7 @@ class Hijacked:
                 # On the level of TCP: close() alone wakes nobody, and TLS' goodbye could block.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         # First the response that the SDK keeps with it, which would flush what is closed (3.13).
-        for opened in (getattr(self._raw, "_response", None), self._raw):
-            with contextlib.suppress(AttributeError, OSError, ValueError):
+        response: Any = getattr(self._raw, "_response", self._raw)
+        for opened in (response, self._raw):
+            with contextlib.suppress(OSError, ValueError):
                 opened.close()
