@@ -27,7 +27,7 @@ from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.base import GpuWay, Opening, Supply
 from pipelines.hosts.gpus import bridged_numbers, by_bridge
 from pipelines.hosts.live import LiveSession
-from pipelines.hosts.sandbox import health, image, powershell
+from pipelines.hosts.sandbox import health, image, powershell, wine
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox.bridge import attached, building, driver
 from pipelines.hosts.sandbox.bridge.driver import Driver
@@ -36,7 +36,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.hosts.sandbox.state import State
-from pipelines.hosts.sandbox.wine import SEAL, find_wine
+from pipelines.hosts.sandbox.wine import SEAL, Wine
 from pipelines.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import compilecache
@@ -70,7 +70,10 @@ def opened(out: Path, **keys: Any) -> Sandbox:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Driver], None]:
-    """What this machine's driver is found to be."""
+    """What this machine's driver is found to be; its Wine is not looked for."""
+    found_wine = Wine(Path("/bin/wine"), Path("/bin/wineserver"), Path("/lib"), "wine-8.0")
+    for module in (image, sandbox_host, wine):
+        monkeypatch.setattr(module, "find_wine", lambda: found_wine)
 
     def put(found: Driver) -> None:
         monkeypatch.setattr(driver, "look", lambda: found)
@@ -392,7 +395,6 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
     monkeypatch.setattr(image, "make_image", made)
     monkeypatch.setattr(image, "image_key", lambda *_: "today's")
     monkeypatch.setattr(image, "copy_image", copied)
-    find_wine()  # which starts a program, the first time
     monkeypatch.setattr("subprocess.Popen", process)
     monkeypatch.setattr(sandbox_host, "await_service", lambda *_: state)
     monkeypatch.setattr(sandbox, "endpoint", lambda _: None)
