@@ -92,7 +92,7 @@ def unfit() -> str:
 
 
 def packages() -> Packages | None:
-    """What they are called on this distribution; ``None`` where nobody has looked."""
+    """What they are called on this distribution; ``None`` where that is not known."""
     try:
         told = platform.freedesktop_os_release()
     except OSError:
