@@ -41,6 +41,15 @@ prefix.boot()
 write("before")
 runtime.mkdir(0o700)
 write("logged-in")
+prefix.halt()
+prefix.boot()
+write("again")
+prefix.halt()
+shutil.rmtree(runtime)
+prefix.boot()
+write("without")
+runtime.mkdir(0o700)
+write("with")
 shutil.rmtree(runtime)
 write("logged-out")
 prefix.halt()
@@ -70,8 +79,11 @@ def test_one_server_whoever_logs_in(tmp_path: Path) -> None:
         check=True,
     )
     said = json.loads(done.stdout)
-    first, second, third, booted, none = said["servers"]
-    assert first == second == third
-    assert (len(first), len(booted), none) == (1, 1, [])
-    assert {*said["kept"]} == {"before", "logged-in", "logged-out", "booted-in"}
+    before, logged_in, _, without, with_, logged_out, _, _ = said["servers"]
+    assert before == logged_in
+    assert without == with_ == logged_out
+    assert [len(one) for one in said["servers"]] == [1] * 7 + [0]
+    assert {*said["kept"]} == {
+        *("before", "logged-in", "again", "without", "with", "logged-out", "booted-in")
+    }
     assert "enable-linger" in said["refused"]

@@ -155,6 +155,8 @@ class Prefix:
     def boot(self, *, first: bool = False, timeout: float = 180) -> None:
         """Start the wineserver (it stays) and Windows' own start-up; ``first`` makes the prefix."""
         self.path.mkdir(parents=True, exist_ok=True)
+        if self._link.is_symlink():  # to a server that has ended
+            self._link.unlink()
         self._quiet([self.wine.server, "-p"], timeout)
         self._quiet([self.wine.loader, "wineboot", *(["-i"] if first else [])], timeout)
         if first and not (self.drive / "windows/system32/kernel32.dll").exists():
@@ -162,6 +164,13 @@ class Prefix:
                 f"{self.wine.version} made no prefix in {self.path}",
                 advice="Is the disk full, or the directory owned by somebody else?",
             )
+
+    @property
+    def _link(self) -> Path:
+        """Where Debian's Wine looks for the server while its user is logged in."""
+        held = self.path.stat()
+        name = f"server-{held.st_dev:x}-{held.st_ino:x}"
+        return _RUNTIME / str(os.getuid()) / "wine" / name
 
     def command(self) -> tuple[str, ...]:
         """What a Windows program and its arguments are put behind, so that the server is found.
@@ -171,7 +180,6 @@ class Prefix:
         login or a logout a program would start a second server, and one of the two lose what
         Windows' registry is told. Raises :class:`HostError` where the server is out of reach.
         """
-        runtime, noted = _RUNTIME / str(os.getuid()), (self.path / "wineserver").exists()
         for pid in self._processes(server=True):
             try:
                 place = Path(f"/proc/{pid}/cwd").readlink()
@@ -180,16 +188,16 @@ class Prefix:
             if not place.is_dir():
                 raise HostError(
                     f"{place}, through which the sandbox's Windows is reached, was removed, as "
-                    f"{runtime} is when its user logs out",
+                    f"{_RUNTIME}/{os.getuid()} is when its user logs out",
                     advice="Type: invoke host stop, then the same command. So that it stays: "
                     "sudo loginctl enable-linger $USER",
                 )
-            sought = runtime / "wine" / place.name
-            if noted and runtime.is_dir() and place.parent != sought.parent:
-                sought.parent.mkdir(mode=0o700, exist_ok=True)
-                if not sought.is_symlink() or sought.readlink() != place:
-                    sought.unlink(missing_ok=True)
-                    sought.symlink_to(place)
+            runtime, noted = self._link.parent.parent, (self.path / "wineserver").exists()
+            if noted and runtime.is_dir() and place.name == self._link.name:
+                self._link.parent.mkdir(mode=0o700, exist_ok=True)
+                if not self._link.exists():
+                    self._link.unlink(missing_ok=True)
+                    self._link.symlink_to(place)
         return self.wine.command
 
     def watch(self) -> subprocess.Popen[bytes]:
