@@ -131,7 +131,7 @@ def test_a_distribution_is_told_its_own_packages(
     with pytest.raises(SetupError) as caught:
         wine.find_wine()
     assert typed in caught.value.advice
-    assert [*distribution.missing(tests=True)] == ["wine", "headers", "installers"]
+    assert [*distribution.missing(tests=True)] == ["wine", "headers", "installers", "wixl"]
     install(machine)
     assert [*distribution.missing(tests=False)] == []
 

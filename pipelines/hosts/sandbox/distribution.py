@@ -38,18 +38,20 @@ class Packages:
     wine: str
     headers: str
     installers: str
-    """What reads and makes Windows installers."""
+    """What reads Windows installers."""
+    wixl: str
+    """And what tests make some with."""
 
 
 _DEBIAN = Packages(
-    "apt-get install --no-install-recommends", "wine64", "libwine-dev", "wixl msitools"
+    "apt-get install --no-install-recommends", "wine64", "libwine-dev", "msitools", "wixl"
 )
 #: By ID and ID_LIKE of /etc/os-release.
 _PACKAGES = {
     "debian": _DEBIAN,
-    "fedora": Packages("dnf install", "wine-core", "wine-devel", "msitools"),
-    "arch": Packages("pacman -S --needed", "wine", "wine", "msitools"),
-    "suse": Packages("zypper install", "wine", "wine-devel", "msitools"),
+    "fedora": Packages("dnf install", "wine-core", "wine-devel", "msitools", "msitools"),
+    "arch": Packages("pacman -S --needed", "wine", "wine", "msitools", "msitools"),
+    "suse": Packages("zypper install", "wine", "wine-devel", "msitools", "msitools"),
 }
 
 
@@ -117,8 +119,8 @@ def missing(*, tests: bool) -> Iterator[str]:
         yield "wine"
     if not found.headers:
         yield "headers"
-    if tests and not (shutil.which("wixl") and shutil.which("msiextract")):
-        yield "installers"
+    programs = {"installers": "msiextract", "wixl": "wixl"} if tests else {}
+    yield from (kind for kind, program in programs.items() if not shutil.which(program))
 
 
 def main() -> int:
