@@ -64,9 +64,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def typed(case: Case, project: Path, package: Path) -> subprocess.CompletedProcess[bytes]:
     """The command, run in the project."""
     program = [sys.executable, "-m", "pipelines"]
-    words: list[str] = [*program, *shlex.split(case.type)]
-    if set("|>") & set(case.type):
-        words = ["bash", "-c", f"set -o pipefail; {shlex.join(program)} {case.type}"]
+    line = case.type.replace("{python}", "{}.{}".format(*sys.version_info))
+    words: list[str] = [*program, *shlex.split(line)]
+    if set("|>") & set(line):
+        words = ["bash", "-c", f"set -o pipefail; {shlex.join(program)} {line}"]
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "WCW", "GITHUB"))},
         "PYTHONPATH": str(package),

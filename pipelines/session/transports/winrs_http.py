@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
+import contextlib
 import os
 import ssl
 import struct
@@ -89,19 +90,25 @@ class Adapter(HTTPAdapter):
                 response = super().send(request, *args, **keys)
                 verdict.judge(accepted=response.status_code != _UNAUTHORIZED)
                 self._accepted = verdict.accepted
-        raw: Any = response.raw  # read later, by requests
-        raw.stream = _bounded(raw.stream)
+        response.raw.stream = _bounded(response.raw)  # read later, by requests
         return response
 
 
-def _bounded(stream: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
+def _bounded(raw: Any) -> Callable[..., Iterator[bytes]]:
+    stream: Callable[..., Iterator[bytes]] = raw.stream
+
     def bounded(*args: object, **keys: object) -> Iterator[bytes]:
         size = 0
-        for piece in stream(*args, **keys):
-            size += len(piece)
-            if size > ANSWER_LIMIT:
-                raise UnfitAnswerError(f"an answer of more than {ANSWER_LIMIT >> 20} MiB")
-            yield piece
+        try:
+            for piece in stream(*args, **keys):
+                size += len(piece)
+                if size > ANSWER_LIMIT:
+                    raise UnfitAnswerError(f"an answer of more than {ANSWER_LIMIT >> 20} MiB")
+                yield piece
+        except BaseException:  # whoever collects it would flush what is closed (Python 3.13)
+            with contextlib.suppress(OSError, ValueError):
+                raw.close()
+            raise
 
     return bounded
 
