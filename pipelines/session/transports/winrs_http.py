@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import importlib
 import contextlib
+import importlib
 import os
 import ssl
 import struct
@@ -90,8 +90,15 @@ class Adapter(HTTPAdapter):
                 response = super().send(request, *args, **keys)
                 verdict.judge(accepted=response.status_code != _UNAUTHORIZED)
                 self._accepted = verdict.accepted
-        response.raw.stream = _bounded(response.raw)  # read later, by requests
+        raw: Any = response.raw  # read later, by requests
+        raw.stream = _bounded(raw)
         return response
+
+
+def _close(raw: Any) -> None:
+    """Whoever collects it would flush what is closed, and say so (Python 3.13)."""
+    with contextlib.suppress(OSError, ValueError):
+        raw.close()
 
 
 def _bounded(raw: Any) -> Callable[..., Iterator[bytes]]:
@@ -99,16 +106,14 @@ def _bounded(raw: Any) -> Callable[..., Iterator[bytes]]:
 
     def bounded(*args: object, **keys: object) -> Iterator[bytes]:
         size = 0
-        try:
+        with contextlib.ExitStack() as broken:
+            broken.callback(_close, raw)
             for piece in stream(*args, **keys):
                 size += len(piece)
                 if size > ANSWER_LIMIT:
                     raise UnfitAnswerError(f"an answer of more than {ANSWER_LIMIT >> 20} MiB")
                 yield piece
-        except BaseException:  # whoever collects it would flush what is closed (Python 3.13)
-            with contextlib.suppress(OSError, ValueError):
-                raw.close()
-            raise
+            broken.pop_all()
 
     return bounded
 
