@@ -107,6 +107,8 @@ class Site:
     windows: InWine
     served: dict[str, bytes]
     state: dict[str, Any]
+    http: int | None
+    """The port of its other listener."""
 
     def there(self, path: str) -> Path:
         return self.windows.path(path)
@@ -212,7 +214,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path / "sandbox")})
     sandbox = Sandbox("builder", config, Opening("3.11", Cache(load_lock()), Silent()))
     sandbox.make()
-    endpoint = sandbox.endpoint(sandbox.start(tied=True))
+    running = sandbox.start(tied=True)
+    endpoint = sandbox.endpoint(running)
     windows = InWine(Prefix(sandbox.prefix))
     state = _stand_in(windows)
     served: dict[str, bytes] = {}
@@ -233,7 +236,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
     quick = dict.fromkeys(("wsman_values_delay", "build_tools_timeout", "gpu_driver_timeout"), 0)
     (tmp_path / "quick.yml").write_text(yaml.safe_dump(quick))
-    made = Site(tmp_path, windows, served, state)
+    made = Site(tmp_path, windows, served, state, urlsplit(running["http"]).port)
     _copy_playbook(made, f"http://127.0.0.1:{server.server_port}")
     made.knob()
     made.change_winrm()
@@ -476,7 +479,10 @@ def test_a_host_is_not_locked_out(site: Site) -> None:
     """Nothing is switched off where the next connection could fail, nor is a policy ignored."""
     for given, says in (
         ({"winrm_hardening_port": 443}, "no HTTPS listener with a certificate on port 443"),
-        ({"ansible_winrm_scheme": "http"}, "reaches this host over HTTP"),
+        (
+            {"ansible_winrm_scheme": "http", "ansible_port": site.http},
+            "reaches this host over HTTP",
+        ),
     ):
         outcome = site.play("--tags", "winrm", "-e", json.dumps(given))
         assert outcome.rc != 0
