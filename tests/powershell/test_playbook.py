@@ -351,6 +351,7 @@ def closed(site: Site, before: set[str]) -> set[str]:
 
 def test_windows_and_build_tools_then_again(site: Site) -> None:
     """The first run changes everything, the second nothing."""
+    shutil.rmtree(site.there(r"C:\VS"))  # the sandbox's own
     before = site.directories()
     flags = ("--tags", "winrm,long_paths,build_tools", "-e", json.dumps(_FEW))
     first = site.play(*flags)
@@ -500,7 +501,7 @@ def test_driver(site: Site) -> None:
     quiet = site.play("--tags", "gpu_driver")
     assert quiet.rc == 0
     assert "the driver is left as it is" in quiet.words
-    installer = site.there(r"C:\Windows\driver.exe")
+    installer = site.there(r"C:\windows\driver.exe")
     installer.write_bytes(executable())
     digest = hashlib.sha256(executable()).hexdigest()
     given = {"gpu_driver_installer": r"C:\Windows\driver.exe", "gpu_driver_sha256": "d" * 64}
