@@ -111,7 +111,7 @@ def test_half_a_wine(machine: Path, lost: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "typed"),
+    ("release", "typed"),
     [
         ({"ID": "debian"}, "apt-get install --no-install-recommends wine64 libwine-dev"),
         ({"ID": "ubuntu", "ID_LIKE": "debian"}, "apt-get install"),
@@ -124,10 +124,10 @@ def test_half_a_wine(machine: Path, lost: str, said: str) -> None:
     ],
     ids=lambda value: value["ID"] if isinstance(value, dict) else "",
 )
-def test_a_distribution_is_told_its_own_packages(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, str], typed: str
+def test_advice_names_the_packages_of_the_distribution(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, release: dict[str, str], typed: str
 ) -> None:
-    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: told)
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
     with pytest.raises(SetupError) as caught:
         wine.find_wine()
     assert typed in caught.value.advice

@@ -71,8 +71,8 @@ def files() -> Files:
     """Wine's files on this machine."""
     loader = _program("wine64", "wine")
     own = loader.resolve().parent if loader else Path()
-    beside = (loader.parent, own) if loader else ()
-    server = _program("wineserver64", "wineserver", near=beside)
+    near = (loader.parent, own) if loader else ()
+    server = _program("wineserver64", "wineserver", near=near)
     places = (own / "x86_64-windows", *map(Path, _LIBRARIES))
     libraries = next((path for path in places if (path / "kernel32.dll").exists()), None)
     headers = next((Path(p) for p in _HEADERS if Path(p, "msvcrt").is_dir()), None)
@@ -96,10 +96,10 @@ def unfit() -> str:
 def packages() -> Packages | None:
     """What they are called on this distribution; ``None`` where that is not known."""
     try:
-        told = platform.freedesktop_os_release()
+        release = platform.freedesktop_os_release()
     except OSError:
         return None
-    names = [told.get("ID", ""), *told.get("ID_LIKE", "").split()]
+    names = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     return next((_PACKAGES[name] for name in names if name in _PACKAGES), None)
 
 
@@ -126,9 +126,13 @@ def missing(*, tests: bool) -> Iterator[str]:
 def main() -> int:
     """Entry point."""
     kinds = [*missing(tests="--dev" in sys.argv)]
-    why = unfit() or ("" if packages() is _DEBIAN or not kinds else "Wine's packages are missing")
-    if why:
-        print(f"setup: {why}. {INSTEAD if unfit() else advice(*kinds)}", file=sys.stderr)
+    refusal = ""
+    if why := unfit():
+        refusal = f"{why}. {INSTEAD}"
+    elif kinds and packages() is not _DEBIAN:
+        refusal = f"Wine's packages are missing. {advice(*kinds)}"
+    if refusal:
+        print(f"setup: {refusal}", file=sys.stderr)
         return _CANNOT
     print(" ".join(getattr(_DEBIAN, kind) for kind in kinds))
     return 0

@@ -177,9 +177,11 @@ class Prefix:
 
         Debian's Wine keeps its socket in /run/user/UID if that is there when a process begins, else
         in /tmp, under a name that is in the prefix (wineserver/request.c, get_tmp_dir). After a
-        login or a logout a program would start a second server, and one of the two lose what
-        Windows' registry is told. Raises :class:`HostError` where the server is out of reach.
+        login or a logout a program would start a second server, and one of them lose what is
+        written to Windows' registry. Raises :class:`HostError` where the server is out of reach.
         """
+        link = self._link
+        runtime, noted = link.parent.parent, (self.path / "wineserver").exists()
         for pid in self._processes(server=True):
             try:
                 place = Path(f"/proc/{pid}/cwd").readlink()
@@ -188,16 +190,14 @@ class Prefix:
             if not place.is_dir():
                 raise HostError(
                     f"{place}, through which the sandbox's Windows is reached, was removed, as "
-                    f"{_RUNTIME}/{os.getuid()} is when its user logs out",
+                    f"{runtime} is when its user logs out",
                     advice="Type: invoke host stop, then the same command. So that it stays: "
                     "sudo loginctl enable-linger $USER",
                 )
-            runtime, noted = self._link.parent.parent, (self.path / "wineserver").exists()
-            if noted and runtime.is_dir() and place.name == self._link.name:
-                self._link.parent.mkdir(mode=0o700, exist_ok=True)
-                if not self._link.exists():
-                    self._link.unlink(missing_ok=True)
-                    self._link.symlink_to(place)
+            if noted and runtime.is_dir() and place.name == link.name and not link.exists():
+                link.parent.mkdir(mode=0o700, exist_ok=True)
+                link.unlink(missing_ok=True)
+                link.symlink_to(place)
         return self.wine.command
 
     def watch(self) -> subprocess.Popen[bytes]:
