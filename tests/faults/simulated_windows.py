@@ -16,6 +16,7 @@ import sys
 import tarfile
 import threading
 import time
+import venv
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -103,15 +104,16 @@ if len(came) != told["Size"] or hashlib.sha256(came).hexdigest() != told["Digest
 archive = zipfile.ZipFile(io.BytesIO(came))
 assert sum(item.file_size for item in archive.infolist()) == told["Unpacked"]
 archive.extractall(place)
-(place / "python.exe").write_text('#!/bin/sh\nexec "$SIMULATED/python" "$@"\n')
+(place / "python.exe").write_text('#!/bin/sh\nexec "$SIMULATED/venv/bin/python" "$@"\n')
 (place / "python.exe").chmod(0o755)
 seal.write_text(told["Marker"])
 answer(state="installed", **fact)
 """
 
 #: Exit codes have eight bits here and thirty-two on Windows: what the stand-in leaves in a file
-#: becomes the code that the simulated host's Python sees.
-SITECUSTOMIZE = """
+#: becomes the code that the simulated host's Python sees. It is isolated, and reads what its own
+#: environment has.
+EXIT_CODES = """
 import os, pathlib, subprocess
 
 original = subprocess.run
@@ -162,9 +164,11 @@ class SimulatedWindows:
         self.boot("boot-1")
         self._program(place / "bin/powershell.exe", POWERSHELL)
         self._program(place / "bin/shutdown.exe", SHUTDOWN)
-        (place / "site").mkdir()
-        (place / "site/sitecustomize.py").write_text(SITECUSTOMIZE)
-        (place / "python").symlink_to(sys.executable)
+        self.python = place / "venv/bin/python"
+        venv.create(place / "venv", symlinks=True)
+        packages = next((place / "venv/lib").glob("python*/site-packages"))
+        (packages / "exit_codes.py").write_text(EXIT_CODES)
+        (packages / "exit_codes.pth").write_text("import exit_codes\n")
         self._users = write_credentials(place / "users", "builder", PASSWORD)
         self._port = 0
         self.server: WsmanServer | None = None
@@ -220,7 +224,6 @@ class SimulatedWindows:
                 **env,
                 "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}",
                 "SIMULATED": str(self.place),
-                "PYTHONPATH": str(self.place / "site"),
             },
             cwd=self.place,  # where a name that begins with C:\ is a file like any other
             start_new_session=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +43,7 @@ class Lab:
 
     def connect(self) -> Session:
         self.attempts += 1
-        session = over_winrs(self.windows.endpoint(), sys.executable, "lab")
+        session = over_winrs(self.windows.endpoint(), str(self.windows.python), "lab")
         self.sessions.append(session)
         return session
 
