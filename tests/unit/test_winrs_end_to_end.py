@@ -200,6 +200,16 @@ def test_shell_that_went_away(server: WsmanServer) -> None:
         assert session.call(rpc.ping)
 
 
+def test_connections_are_closed_at_once(server: WsmanServer) -> None:
+    opened = stream(server)
+    session: Any = opened._sender.transport.session
+    pools = session.get_adapter(server.http_url).poolmanager.pools
+    (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118
+    assert pool.pool is not None
+    opened.kill()
+    assert pool.pool is None
+
+
 # -- who the host is -------------------------------------------------------------------------------
 
 

@@ -77,6 +77,13 @@ class Adapter(HTTPAdapter):
             keys["ssl_context"] = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         super().init_poolmanager(connections, maxsize, block, **keys)
 
+    def close(self) -> None:
+        """Close its connections now, for a host counts them; urllib3 waits for their collection."""
+        pools = self.poolmanager.pools
+        for key in pools.keys():  # noqa: SIM118  (it cannot be iterated over otherwise)
+            pools[key].close()
+        super().close()
+
     def send(self, request: requests.PreparedRequest, *args: Any, **keys: Any) -> requests.Response:
         """Send it, unless it holds a password that was refused too often."""
         header = request.headers.get("Authorization")
