@@ -16,15 +16,16 @@ from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.sandbox import distribution, powershell, wine
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
+#: Where Debian has its DLLs.
+DEBIANS = "lib/x86_64-linux-gnu/wine/x86_64-windows"
+
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose only programs and files are those below the returned directory."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    folders = (str(tmp_path / "bin"), str(tmp_path / "lib/wine"))
-    monkeypatch.setattr(distribution, "_FOLDERS", folders)
-    monkeypatch.setattr(distribution, "_LIBRARIES", (str(tmp_path / "dlls"),))
-    monkeypatch.setattr(distribution, "_HEADERS", (str(tmp_path / "include"),))
+    prefixes = [str(tmp_path), *(str(tmp_path / name) for name in ("stable", "staging"))]
+    monkeypatch.setattr(distribution, "_PREFIXES", prefixes)
     wine.find_wine.cache_clear()
     return tmp_path
 
@@ -32,12 +33,16 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def install(machine: Path, *, exit_code: int = 0) -> None:
     for name in ("wine64", "wineserver64"):
         program = machine / "bin" / name
-        program.parent.mkdir(exist_ok=True)
+        program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\necho wine-9.0\nexit {exit_code}\n")
         program.chmod(0o755)
-    (machine / "dlls").mkdir()
-    (machine / "dlls/kernel32.dll").touch()
-    (machine / "include/msvcrt").mkdir(parents=True)
+    libraries(machine / DEBIANS)
+    (machine / "include/wine/wine/msvcrt").mkdir(parents=True)
+
+
+def libraries(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "kernel32.dll").touch()
 
 
 def test_found(machine: Path) -> None:
@@ -51,10 +56,9 @@ def test_found(machine: Path) -> None:
 def test_found_where_newer_distributions_have_it(machine: Path, linked: bool) -> None:
     """Loader, server and DLLs in one folder, of which PATH knows a link to the loader at most."""
     install(machine)
-    shutil.rmtree(machine / "dlls")
+    shutil.rmtree(machine / "lib")
     folder = machine / ("elsewhere" if linked else "lib/wine")
-    (folder / "x86_64-windows").mkdir(parents=True)
-    (folder / "x86_64-windows/kernel32.dll").touch()
+    libraries(folder / "x86_64-windows")
     (machine / "bin/wine64").rename(folder / "wine")
     (machine / "bin/wineserver64").rename(folder / "wineserver")
     if linked:
@@ -62,6 +66,27 @@ def test_found_where_newer_distributions_have_it(machine: Path, linked: bool) ->
     found = wine.find_wine()
     assert found.server == folder / "wineserver"
     assert found.libraries == folder / "x86_64-windows"
+
+
+@pytest.mark.parametrize("folder", ["lib64/wine", "lib/wine"])
+def test_a_wine_of_winehq_beside_files_of_the_distributions(machine: Path, folder: str) -> None:
+    """Its newer packages have lib for lib64; the distribution's DLLs stay when its loader goes."""
+    install(machine)
+    shutil.rmtree(machine / "bin")
+    winehq = machine / "staging"
+    install(winehq)
+    shutil.rmtree(winehq / "lib")
+    libraries(winehq / folder / "x86_64-windows")
+    (winehq / "bin/wineserver64").rename(winehq / "bin/wineserver")
+    found = wine.find_wine()
+    assert found.loader == winehq / "bin/wine64"
+    assert found.server == winehq / "bin/wineserver"
+    assert found.libraries == winehq / folder / "x86_64-windows"
+    assert found.headers == winehq / "include/wine/wine"
+    shutil.rmtree(winehq / "include")
+    assert distribution.files().headers == machine / "include/wine/wine"
+    (winehq / "bin/wineserver").unlink()
+    assert distribution.files().server is None
 
 
 @pytest.mark.parametrize(
@@ -97,8 +122,8 @@ def test_no_wine(machine: Path) -> None:
     ("lost", "said"),
     [
         ("bin/wineserver64", "wineserver"),
-        ("dlls/kernel32.dll", "64-bit DLLs"),
-        ("include/msvcrt", "headers"),
+        (f"{DEBIANS}/kernel32.dll", "64-bit DLLs"),
+        ("include/wine/wine/msvcrt", "headers"),
     ],
 )
 def test_half_a_wine(machine: Path, lost: str, said: str) -> None:

@@ -13,16 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Debian 12 and 13; Ubuntu 26.04 (https://github.com/hartwork/sandwine/issues/208); WineHQ.
-_FOLDERS = ("/usr/lib/wine", "/usr/lib/x86_64-linux-gnu/wine", "/opt/wine-stable/bin")
-#: The same; Fedora and openSUSE; Arch.
-_LIBRARIES = (
-    "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows",
-    "/opt/wine-stable/lib64/wine/x86_64-windows",
-    "/usr/lib64/wine/x86_64-windows",
-    "/usr/lib/wine/x86_64-windows",
-)
-_HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
+#: Where distributions install it, and where WineHQ's packages do, beside theirs.
+_PREFIXES = ("/usr", "/opt/wine-stable", "/opt/wine-staging", "/opt/wine-devel")
+#: Its programs: Debian; Ubuntu 26.04 (https://github.com/hartwork/sandwine/issues/208); the others.
+_PROGRAMS = ("lib/wine", "lib/x86_64-linux-gnu/wine", "bin")
+#: Its DLLs: Debian; Fedora, openSUSE and WineHQ before 10; Arch and WineHQ.
+_LIBRARIES = ("lib/x86_64-linux-gnu/wine", "lib64/wine", "lib/wine")
+_HEADERS = ("include/wine/wine", "include/wine")
 #: What to do on a machine that can have no sandbox.
 INSTEAD = (
     "Build on a host of another kind (docs/hosts/README.md); to look into wheels, none is needed."
@@ -68,23 +65,33 @@ class Files:
 
 
 def files() -> Files:
-    """Wine's files on this machine."""
-    loader = _program("wine64", "wine")
-    own = loader.resolve().parent if loader else Path()
-    near = (loader.parent, own) if loader else ()
-    server = _program("wineserver64", "wineserver", near=near)
-    places = (own / "x86_64-windows", *map(Path, _LIBRARIES))
-    libraries = next((path for path in places if (path / "kernel32.dll").exists()), None)
-    headers = next((Path(p) for p in _HEADERS if Path(p, "msvcrt").is_dir()), None)
-    return Files(loader, server, libraries, headers)
+    """Wine's files on this machine, all of the same Wine; headers may be the distribution's."""
+    known = (Path(prefix, name) for prefix in _PREFIXES for name in _PROGRAMS)
+    loader = _program(("wine64", "wine"), *known)
+    if not loader:
+        found = (shutil.which(name) for name in ("wine64", "wine"))
+        loader = next((Path(path) for path in found if path), None)
+    if not loader:
+        return Files(None, None, None, _headers())
+    own = loader.resolve().parent
+    prefix = next((own.parents[name.count("/")] for name in _PROGRAMS if own.match(name)), own)
+    near = (loader.parent, own, *(prefix / name for name in _PROGRAMS))
+    server = _program(("wineserver64", "wineserver"), *near)
+    places = (own, *(prefix / name for name in _LIBRARIES))
+    libraries = (place / "x86_64-windows" for place in places)
+    there = next((path for path in libraries if (path / "kernel32.dll").exists()), None)
+    return Files(loader, server, there, _headers(prefix))
 
 
-def _program(*names: str, near: Sequence[Path] = ()) -> Path | None:
-    """One of Wine's programs: in these folders, where distributions have it, or on PATH."""
-    folders = (*near, *map(Path, _FOLDERS))
+def _program(names: Sequence[str], *folders: Path) -> Path | None:
     there = (folder / name for folder in folders for name in names)
-    on_path = (Path(found) for name in names if (found := shutil.which(name)))
-    return next((path for path in (*there, *on_path) if path.is_file()), None)
+    return next((path for path in there if path.is_file()), None)
+
+
+def _headers(*prefixes: Path) -> Path | None:
+    everywhere = (*prefixes, *map(Path, _PREFIXES))
+    places = (prefix / name for prefix in everywhere for name in _HEADERS)
+    return next((path for path in places if (path / "msvcrt").is_dir()), None)
 
 
 def unfit() -> str:
