@@ -38,6 +38,7 @@ WELL: dict[str, Any] = {
         "libnvidia-ml": "/usr/lib/libnvidia-ml.so.580.1",
     },
 }
+WSL = ("dev/dxg",)
 NODES = ("dev/nvidiactl", "dev/nvidia0", "dev/nvidia-uvm", "proc/driver/nvidia/version")
 
 
@@ -58,6 +59,7 @@ def test_a_driver_that_is_well(tmp_path: Path) -> None:
     found = seen(tmp_path, *NODES)
     assert lacks(found) == lacks(found, (0,)) == ()
     require(found)
+    assert lacks(seen(tmp_path / "wsl", *WSL)) == ()
     assert str(found) == "driver 580.1, CUDA 13.0"
     assert [path.name for path in found.libraries] == [
         "libcuda.so.580.1",
@@ -74,6 +76,9 @@ NONE = {"skip": "no NVIDIA driver (libcuda.so.1) on this host", "devices": [], "
     ("nodes", "told", "kind", "said", "cure"),
     [
         ((), NONE, SetupError, "has no NVIDIA driver", "Install NVIDIA's driver"),
+        (WSL, NONE, SetupError, "driver from Windows", "none in WSL"),
+        (WSL, failing(100), SetupError, "driver from Windows", "wsl --update"),
+        (WSL, failing(34), SetupError, "the toolkit's stub", "LD_LIBRARY_PATH"),
         (NODES, NONE, SetupError, "there is no libcuda.so.1", "NVIDIA_DRIVER_CAPABILITIES=compute"),
         ((), failing(999), SetupError, "not /dev/nvidiactl and /dev/nvidia0", "--gpus all"),
         (NODES[:1], failing(100), SetupError, "not /dev/nvidiactl and /dev/nvidia0", "modprobe"),

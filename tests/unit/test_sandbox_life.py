@@ -173,6 +173,27 @@ def test_a_home_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: 
     assert not alive(tmp_path)
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_file_system_without_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """As WSL's of a Windows drive: chmod changes nothing, or is refused to all but the owner."""
+
+    def chmod(path: Path, mode: int) -> None:
+        if refused:
+            raise PermissionError(errno.EPERM, "", str(path))
+
+    (tmp_path / "s-py3.11/run").mkdir(parents=True)
+    (tmp_path / "s-py3.11/run").chmod(0o750)
+    monkeypatch.setattr(Path, "chmod", chmod)
+    settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path / "s")})
+    opening = Opening("3.11", Cache(load_lock(), tmp_path / "cache"), Silent())
+    with pytest.raises(SetupError, match=r"s-py3\.11/run .*mode 0750") as caught:
+        Sandbox("s", settings, opening).make()
+    assert "in WSL not below /mnt" in caught.value.advice
+    assert not (tmp_path / "cache").exists(), "before anything is fetched"
+
+
 def test_a_service_is_one_s_own_and_alive(sandbox: Fake, tmp_path: Path) -> None:
     state = sandbox.start(tied=False)
     other = tmp_path / "other/run"

@@ -165,4 +165,5 @@ def has_driver() -> bool:
     """Whether there is an NVIDIA driver; cheap, nothing of it is loaded."""
     if WINDOWS:
         return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32/nvcuda.dll").is_file()
-    return Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None
+    files = ("/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
+    return any(Path(file).exists() for file in files) or shutil.which("nvidia-smi") is not None

@@ -29,7 +29,14 @@ from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.starting import await_service, start_service
-from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
+from pipelines.hosts.sandbox.state import (
+    IN_USE,
+    NotWholeError,
+    State,
+    alive,
+    make_private,
+    published,
+)
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
 from pipelines.session.base import DeadHostError, Session
@@ -158,6 +165,7 @@ class Sandbox(Host):
             self._bridge.require()
         if self.slot is not None:
             self.slot.require()
+        make_private(self.run)
         if self.status() != "absent":
             return
         if self.cache.missing(self.tools):
@@ -237,7 +245,6 @@ class Sandbox(Host):
         if self.slot is not None:
             self.slot.install(self.cache, self.prefix, self.events)
         self._furnish()
-        self.run.mkdir(mode=0o700, exist_ok=True)
         again = ", which has crashed: its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
         log = (self.run / "daemon.log").open("w+b")

@@ -10,11 +10,11 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypedDict, cast
 
-from pipelines.errors import HostError
+from pipelines.errors import HostError, SetupError
 from pipelines.hosts.sandbox.making import lock
 from pipelines.session.base import DeadHostError
 
@@ -34,6 +34,24 @@ class State(TypedDict):
     https: str
     http: str
     certificate_sha256: str
+
+
+def make_private(run: Path) -> None:
+    """Make the directory, which its owner alone may enter: there is a password in it.
+
+    Raises :class:`SetupError` where a file system keeps no permissions, as WSL's of a Windows
+    drive: https://learn.microsoft.com/windows/wsl/file-permissions.
+    """
+    run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(PermissionError):
+        run.chmod(0o700)
+    if (mode := run.stat().st_mode & 0o777) & 0o077:
+        raise SetupError(
+            f"the file system of {run} does not keep its passwords from others: a directory for "
+            f"its owner alone has mode {mode:04o} there",
+            advice="Clone the project into a directory of Linux' own, such as your home; in WSL "
+            "not below /mnt.",
+        )
 
 
 def publish(run: Path, state: State) -> None:

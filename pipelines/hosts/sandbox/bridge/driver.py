@@ -92,6 +92,8 @@ class Driver:
     """Whether /dev/nvidiactl and a /dev/nvidia0 are there."""
     uvm: bool = False
     """Whether /dev/nvidia-uvm is there."""
+    wsl: bool = False
+    """Whether this is WSL 2, where the driver is that of Windows: /dev/dxg is there."""
 
     @property
     def libraries(self) -> tuple[Path, ...]:
@@ -182,6 +184,7 @@ def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _ask)
         module=(root / "proc/driver/nvidia/version").exists(),
         control=(device / "nvidiactl").exists() and any(device.glob("nvidia[0-9]*")),
         uvm=(device / "nvidia-uvm").exists(),
+        wsl=(device / "dxg").exists(),
     )
 
 

@@ -48,6 +48,15 @@ _OTHER = Code(
 )
 
 
+#: https://docs.nvidia.com/cuda/wsl-user-guide: Windows' driver puts its libcuda.so.1 into WSL.
+_WINDOWS = Lack(
+    rule="driver-windows",
+    says="CUDA does not start in this WSL, which takes NVIDIA's driver from Windows",
+    cure=f"install or update the driver in Windows ({_DRIVERS}), and none in WSL; then type there: "
+    "wsl --update; wsl --shutdown",
+)
+
+
 @cache
 def _codes() -> dict[int, Code]:
     return {one.code: one for one in read_data(_FILE, Codes).codes}
@@ -67,6 +76,8 @@ def _unreached(driver: Driver) -> Lack | None:
     if not driver.failure and driver.gpus:
         return None
     told = _codes().get(driver.code, _OTHER)
+    if driver.wsl and not told.sure:
+        return _WINDOWS
     if not driver.control and not told.sure:
         return Lack(
             rule="driver-devices",
@@ -86,6 +97,8 @@ def _unreached(driver: Driver) -> Lack | None:
 
 
 def _absent(driver: Driver) -> Lack:
+    if driver.wsl:
+        return _WINDOWS
     if driver.module or driver.control:
         return Lack(
             rule="no-driver",
