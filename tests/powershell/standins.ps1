@@ -145,17 +145,23 @@ function global:Get-Stored {
 
 # -- the serial port --------------------------------------------------------------------------------
 
+$global:OpenPort = $false
+
 function global:New-Object {
     [CmdletBinding()] param([Parameter(Position = 0)] [string] $TypeName, [Parameter(Position = 1)] [object[]] $ArgumentList)
     if ($TypeName -ne 'System.IO.Ports.SerialPort') { return Microsoft.PowerShell.Utility\New-Object @PSBoundParameters }
     $port = [pscustomobject] @{ Name = $ArgumentList[0]; IsOpen = $false }
-    $port | Add-Member -MemberType ScriptMethod -Name Open -Value { $this.IsOpen = $true }
+    $port | Add-Member -MemberType ScriptMethod -Name Open -Value {
+        if ($this.Name -ne 'COM1') { throw "Could not find file '$($this.Name)'." } # a machine has one
+        if ($global:OpenPort) { throw "Access to the port '$($this.Name)' is denied." }
+        $this.IsOpen = $global:OpenPort = $true
+    }
     $port | Add-Member -MemberType ScriptMethod -Name Write -Value {
         param($text)
         if (-not $this.IsOpen) { throw 'The port is closed.' }
         [System.IO.File]::AppendAllText('C:\scripts\serial.txt', $text)
     }
-    $port | Add-Member -MemberType ScriptMethod -Name Dispose -Value { $this.IsOpen = $false }
+    $port | Add-Member -MemberType ScriptMethod -Name Dispose -Value { $this.IsOpen = $global:OpenPort = $false }
     $port
 }
 

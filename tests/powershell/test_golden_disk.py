@@ -36,7 +36,7 @@ class Machine:
         wine.path(rf"{self.folder}\account.txt").unlink(missing_ok=True)
         shutil.rmtree(wine.path(_INSTALLED), ignore_errors=True)
         self._port = wine.path(rf"{shell.folder}\serial.txt")
-        self._port.unlink(missing_ok=True)
+        self._port.write_text("half a line of the boot loader's")
 
     def said(self) -> list[str]:
         """What came over the serial port."""
@@ -147,6 +147,10 @@ def test_account_is_made_once(machine: Machine) -> None:
     machine.state.kept["status"] = "Stopped"
     assert machine.state.run(rf"{machine.folder}\ready.ps1", WaitSeconds=1).error == ""
     assert machine.said()[-2] == f"WCW-READY {_pin(machine)}"
+    machine.state.kept["listeners"] = {}
+    result = machine.state.run(rf"{machine.folder}\ready.ps1", WaitSeconds=1)
+    assert "there are 0 HTTPS listeners" in result.error
+    assert machine.said()[-2] == f"WCW-FAILED {result.error}"
 
 
 def _appear(path: Path, text: str) -> None:

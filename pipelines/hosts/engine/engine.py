@@ -6,6 +6,7 @@ Whatever serves Docker's interface does: Docker on Linux or Windows, Docker Desk
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections import deque
 from collections.abc import Callable
@@ -160,11 +161,12 @@ class Engine:
         """An image of one layer from a tar file with a root directory, where no registry is."""
         repository, _, version = tag.rpartition(":")
         with telling(f"import {archive.name} as {tag}"):
-            said = self.client.api.import_image_from_file(
-                str(archive), repository=repository, tag=version
-            )
-            if isinstance(said, str) and '"error"' in said:
-                raise_event({"error": said})
+            said = self.client.api.import_image_from_file(str(archive))
+            events = [json.loads(row) for row in str(said).splitlines()]
+            for event in events:
+                raise_event(event)
+            image = self.client.images.get(events[-1]["status"])
+            image.tag(repository, version)  # Podman 4.3 does not take it at the import
             return dict(self.client.images.get(tag).attrs)
 
     def close(self) -> None:
