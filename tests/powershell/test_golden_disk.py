@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -164,8 +165,10 @@ def test_builder_of_a_runner(machine: Machine) -> None:
     place = rf"{machine.state.shell.folder}\password"
     assert machine.state.run(script, Path=place, WhatIf=True).error == ""
     assert machine.state.kept["users"] == {}
+    assert not machine.wine.path(place).exists()
     assert machine.state.run(script, Path=place).error == ""
     (user,) = machine.state.kept["users"].values()
     assert user["password"] == machine.wine.path(place).read_text()
+    assert re.fullmatch("aA1(-[0-9A-F]{2}){16}", user["password"])
     assert len(set(user["password"])) > 8
     assert user["groups"] == ["S-1-5-32-544"]
