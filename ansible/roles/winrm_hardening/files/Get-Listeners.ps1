@@ -5,8 +5,7 @@ $Ansible.Changed = $false
 foreach ($listener in Get-ChildItem -LiteralPath WSMan:\localhost\Listener) {
     $row = @{ name = $listener.Name; transport = ''; port = ''; certificatethumbprint = '' }
     foreach ($field in Get-ChildItem -LiteralPath "WSMan:\localhost\Listener\$($listener.Name)") {
-        $key = $field.Name.ToLowerInvariant()
-        if ($row.ContainsKey($key) -and $key -ne 'name') { $row[$key] = [string] $field.Value }
+        if ($row.ContainsKey($field.Name)) { $row[$field.Name] = [string] $field.Value }
     }
     $row
 }
