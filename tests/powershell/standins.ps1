@@ -102,6 +102,7 @@ function global:New-Item {
 function global:Remove-Item {
     [CmdletBinding()] param([Parameter(Position = 0)] [string[]] $Path, [string[]] $LiteralPath, [switch] $Recurse, [switch] $Force)
     if ("$Path$LiteralPath" -match '^WSMan:\\localhost\\Listener\\([^\\]+)$') {
+        if (-not $Recurse) { throw "$($Matches[0]) has children: Remove-Item would ask" } # its settings
         if ($State.fixed -notcontains $State.listeners[$Matches[1]].Transport) { $State.listeners.Remove($Matches[1]) }
         Save-State
         return
