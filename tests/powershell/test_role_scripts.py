@@ -41,6 +41,7 @@ def test_value_is_set_where_it_differs(role: Role) -> None:
     assert role.run("Set-WSManValue.ps1", Path=_QUOTA, Value="8192", WhatIf=True) == ([], True)
     assert role.run("Set-WSManValue.ps1", Path=_QUOTA, Value="8192") == ([], True)
     assert role.run("Set-WSManValue.ps1", Path=_QUOTA, Value="8192") == ([], False)
+    assert role.run("Set-WSManValue.ps1", Path=_QUOTA, Value="", WhatIf=True) == ([], True)
     assert role.run("Get-WSManValue.ps1", Path=_QUOTA, WhatIf=True) == (['"8192"'], False)
 
 
