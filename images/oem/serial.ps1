@@ -3,6 +3,8 @@
     What golden.ps1 and ready.ps1 share: the way to COM1, and what is said there.
 #>
 #Requires -Version 5.1
+Set-StrictMode -Version Latest
+$ErrorActionPreference = 'Stop'
 
 function Write-Com1 {
     # A line on the serial port, which is the log of the container that the machine runs in.

@@ -29,14 +29,7 @@ from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.starting import await_service, start_service
-from pipelines.hosts.sandbox.state import (
-    IN_USE,
-    NotWholeError,
-    State,
-    alive,
-    make_private,
-    published,
-)
+from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, make_run, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
 from pipelines.session.base import DeadHostError, Session
@@ -165,7 +158,7 @@ class Sandbox(Host):
             self._bridge.require()
         if self.slot is not None:
             self.slot.require()
-        make_private(self.run)
+        make_run(self.run)
         if self.status() != "absent":
             return
         if self.cache.missing(self.tools):

@@ -36,7 +36,7 @@ class State(TypedDict):
     certificate_sha256: str
 
 
-def make_private(run: Path) -> None:
+def make_run(run: Path) -> None:
     """Make the directory, which its owner alone may enter: there is a password in it.
 
     Raises :class:`SetupError` where a file system keeps no permissions, as WSL's of a Windows
