@@ -26,6 +26,9 @@ _WINDOWS = os.name == "nt"
 _OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
 _OF_UV = "UV_"  # each of its options has one; --no-config is for files alone
+#: Only what the virtual environment holds may be found, no toolkit. Not there rather than empty:
+#: https://github.com/abetlen/llama-cpp-python/blob/main/llama_cpp/_ctypes_extensions.py
+_OF_CUDA = ("CUDA_PATH", "CUDA_HOME")  # and CUDA_PATH_V13_0
 #: The suite ends itself before its time is up: a report with a reason instead of none.
 _RESERVE = 60.0
 _QUERY = """
@@ -95,7 +98,7 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     deaf = _OF_PYTEST if spec.get("system") else (*_OF_PYTEST, *_OF_PYTHON)
     own = {name: value for name, value in os.environ.items() if name.upper() not in deaf}
     environment = {
-        **{name: value for name, value in own.items() if not name.upper().startswith(_OF_UV)},
+        **{n: v for n, v in own.items() if not n.upper().startswith((_OF_UV, *_OF_CUDA))},
         "SMOKE_SECONDS": str(max(spec["timeout"] - _RESERVE, spec["timeout"] / 2)),
         **spec["environment"],
         "SMOKE_EXPECT": str(root / "expect.json"),
