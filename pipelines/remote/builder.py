@@ -12,7 +12,6 @@ import inspect
 import json
 import os
 import pathlib
-import shutil
 import sys
 import tarfile
 import time
@@ -222,8 +221,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     units = sharing.asked(spec)
     job = pathlib.Path(spec["directory"])
     out = job / "out"
-    if out.exists():
-        shutil.rmtree(out)
+    files.remove_tree(str(out))
     protected_dirs.make(out)
     fixed, began = spec.get("fixed", ""), time.time()
     with contextlib.ExitStack() as stack:

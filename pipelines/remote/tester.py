@@ -12,13 +12,12 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
 import sys
 import time
 from collections.abc import Generator, Mapping
 from typing import TypedDict
 
-from . import events, process, protected_dirs
+from . import events, files, process, protected_dirs
 
 _UV = ("--quiet", "--offline", "--no-cache", "--no-config", "--color", "never")
 _WINDOWS = os.name == "nt"
@@ -84,8 +83,7 @@ class Outcome(process.Ended):
 def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     """Yield log bytes, then the outcome."""
     root = pathlib.Path(spec["directory"])
-    if root.exists():
-        shutil.rmtree(root)
+    files.remove_tree(str(root))
     suite, empty = root / "suite", root / "empty"
     protected_dirs.make(root)
     for folder in (suite, empty):
