@@ -107,3 +107,8 @@ def test_remove_tree_waits_for_who_holds_a_file(
     assert files.remove_tree(str(tmp_path / "tree"))
     assert not (tmp_path / "tree").exists()
     assert not refusals
+
+
+def test_provisioning_and_packing_rename_patiently() -> None:
+    for path in (REMOTE / "repack.py", *(REMOTE / "resources").rglob("*.py")):
+        assert "os.replace" not in path.read_text("utf-8"), path
