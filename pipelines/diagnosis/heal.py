@@ -45,6 +45,8 @@ class Settings:
     ``nvcc_threads`` if they are in it."""
     toolset: str | None = None
     """Version of MSVC for vcvarsall.bat -vcvars_ver, or the one in use; ``None``: the newest."""
+    toolsets: tuple[str, ...] = ()
+    """Those that the host has, as 14.44.35207; empty where it does not say."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ def _ways(remedy: Heal, now: Settings) -> Iterator[tuple[str, Settings]]:
         yield from _dropped(remedy, now)
     elif isinstance(remedy, OtherToolset):
         for version in remedy.versions:
-            if _differs(version, now.toolset, older=remedy.older):
+            there = any(f"{one}.".startswith(f"{version}.") for one in now.toolsets)
+            if _differs(version, now.toolset, older=remedy.older) and (there or not now.toolsets):
                 yield f"toolset {version}", replace(now, toolset=version)
     elif isinstance(remedy, ShorterRoot):
         yield from _shorter(remedy, now)

@@ -98,7 +98,7 @@ class DropFlag(Model):
 
 
 class OtherToolset(Model):
-    """The first of these toolsets that is another one than the build had."""
+    """The first of these toolsets that the host has and the build did not."""
 
     kind: Literal["other-toolset"]
     versions: Annotated[tuple[Toolset, ...], Field(min_length=1)]

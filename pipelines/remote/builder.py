@@ -12,7 +12,6 @@ import inspect
 import json
 import os
 import pathlib
-import shutil
 import sys
 import tarfile
 import time
@@ -49,6 +48,10 @@ _VCVARS = (
 #: What vcvarsall.bat takes where no version is asked for.
 _DEFAULT = "Microsoft.VCToolsVersion.default.txt"
 _PYTHON = "WCW_PYTHON"
+#: Without telemetry: its PowerShell goes on and holds the pipe that the script is read from
+#: (https://github.com/microsoft/vcpkg/issues/10468). The others tell setuptools not to run the
+#: script again, for the default toolset; it sets neither (setuptools' compilers/C/msvc.py).
+_SETTINGS = ("VSCMD_SKIP_SENDTELEMETRY", "DISTUTILS_USE_SDK", "MSSdk")
 _MARK = "--- environment follows ---"
 _UNSETTLED = 300.0  # seconds before the last sign of a build whose files power may have taken
 
@@ -150,7 +153,8 @@ def compiler_environment(toolset: str = "") -> dict[str, str]:
     # JSON in ASCII: what `set` prints is in a code page that depends on the host's language.
     tell = "import json, os; print(json.dumps(dict(os.environ)))"
     lines = [
-        f'@call "{find_vcvars()}" x64{asked}',
+        *(f"@set {name}=1" for name in _SETTINGS),
+        f'@call "{find_vcvars()}" x64{asked} || exit /b 1',  # a batch file goes on by itself
         f"@echo {_MARK}",
         f'@"%{_PYTHON}%" -I -c "{tell}"',
     ]
@@ -217,8 +221,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     units = sharing.asked(spec)
     job = pathlib.Path(spec["directory"])
     out = job / "out"
-    if out.exists():
-        shutil.rmtree(out)
+    files.remove_tree(str(out))
     protected_dirs.make(out)
     fixed, began = spec.get("fixed", ""), time.time()
     with contextlib.ExitStack() as stack:

@@ -56,14 +56,18 @@ def _free(path: str) -> int:
     return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 
 
-def patiently(change: Callable[[], T], seconds: float) -> T:
-    """Do it again while Windows says that a scanner, or a process that ends, is still at it."""
+def patiently(change: Callable[[], T], seconds: float, *held: int) -> T:
+    """Do it again while Windows says that a scanner, or a process that ends, is still at it.
+
+    ``held``: other ``errno`` that say so.
+    """
     deadline = awake.seconds() + seconds
     while True:
         try:
             return change()
-        except PermissionError:
-            if awake.seconds() >= deadline:
+        except OSError as error:
+            known = isinstance(error, PermissionError) or error.errno in held
+            if not known or awake.seconds() >= deadline:
                 raise
             time.sleep(0.05)
 
@@ -106,7 +110,7 @@ def remove_tree(path: str) -> bool:
     """Remove a directory with all that is in it, or a file; says whether there was anything."""
     target = long_path(path)
     if os.path.islink(target) or os.path.isfile(target):  # noqa: PTH113, PTH114
-        os.unlink(target)  # noqa: PTH108
+        patiently(lambda: os.unlink(target), _SCAN)  # noqa: PTH108
         return True
     if not os.path.isdir(target):  # noqa: PTH112
         return False
@@ -120,10 +124,12 @@ def remove_tree(path: str) -> bool:
         error = problem if isinstance(problem, BaseException) else problem[1]
         if isinstance(error, FileNotFoundError):
             return
-        if not isinstance(error, PermissionError):
+        # What was removed and is still held open keeps its directory from being empty.
+        if not isinstance(error, PermissionError) and getattr(error, "errno", 0) != errno.ENOTEMPTY:
             raise error
-        os.chmod(name, modes.S_IRWXU)  # noqa: PTH101
-        function(name)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(name, modes.S_IRWXU)  # noqa: PTH101
+            patiently(lambda: function(name), _SCAN, errno.ENOTEMPTY)
 
     if sys.version_info >= (3, 12):
         shutil.rmtree(target, onexc=writable)  # novermin - see above

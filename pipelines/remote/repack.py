@@ -11,14 +11,13 @@ import base64
 import csv
 import hashlib
 import io
-import os
 import pathlib
 import re
 import time
 import zipfile
 import zlib
 
-from . import pestamps, sboms
+from . import files, pestamps, sboms
 
 #: zlib's own default, said here for it is part of what decides the bytes.
 _LEVEL = 6
@@ -82,7 +81,7 @@ def repack(
             text, new = io.StringIO(newline=""), _placed(record, info, local)
             csv.writer(text, lineterminator="\n").writerows([*rows, [new, "", ""]])
             _write(made, new, text.getvalue().encode(), members[record], epoch)
-    os.replace(part, wheel.with_name(called))  # noqa: PTH105
+    files.replace(str(part), str(wheel.with_name(called)))
     if called != wheel.name:
         wheel.unlink()
         told.append(f"{wheel.name} is now {called}")

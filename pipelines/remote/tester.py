@@ -12,13 +12,12 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
 import sys
 import time
 from collections.abc import Generator, Mapping
 from typing import TypedDict
 
-from . import events, process, protected_dirs
+from . import events, files, process, protected_dirs
 
 _UV = ("--quiet", "--offline", "--no-cache", "--no-config", "--color", "never")
 _WINDOWS = os.name == "nt"
@@ -26,6 +25,9 @@ _WINDOWS = os.name == "nt"
 _OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
 _OF_UV = "UV_"  # each of its options has one; --no-config is for files alone
+#: Only what the virtual environment holds may be found, no toolkit. Not there rather than empty:
+#: https://github.com/abetlen/llama-cpp-python/blob/main/llama_cpp/_ctypes_extensions.py
+_OF_CUDA = ("CUDA_PATH", "CUDA_HOME")  # and CUDA_PATH_V13_0
 #: The suite ends itself before its time is up: a report with a reason instead of none.
 _RESERVE = 60.0
 _QUERY = """
@@ -81,8 +83,7 @@ class Outcome(process.Ended):
 def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     """Yield log bytes, then the outcome."""
     root = pathlib.Path(spec["directory"])
-    if root.exists():
-        shutil.rmtree(root)
+    files.remove_tree(str(root))
     suite, empty = root / "suite", root / "empty"
     protected_dirs.make(root)
     for folder in (suite, empty):
@@ -95,7 +96,7 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     deaf = _OF_PYTEST if spec.get("system") else (*_OF_PYTEST, *_OF_PYTHON)
     own = {name: value for name, value in os.environ.items() if name.upper() not in deaf}
     environment = {
-        **{name: value for name, value in own.items() if not name.upper().startswith(_OF_UV)},
+        **{n: v for n, v in own.items() if not n.upper().startswith((_OF_UV, *_OF_CUDA))},
         "SMOKE_SECONDS": str(max(spec["timeout"] - _RESERVE, spec["timeout"] / 2)),
         **spec["environment"],
         "SMOKE_EXPECT": str(root / "expect.json"),

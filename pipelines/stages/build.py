@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pipelines.buildplan import BuildPlan
 from pipelines.checkout import Checkout
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
-from pipelines.diagnosis import Settings
+from pipelines.diagnosis import Settings, diagnose
 from pipelines.doctor.thresholds import load_thresholds
 from pipelines.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.hosts.live import LiveSession
@@ -49,7 +50,7 @@ from pipelines.stages.division import Division, divide, require_share
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.pace import Pace
 from pipelines.stages.retry import Attempt, until_healed
-from pipelines.stages.toolset import toolset_for
+from pipelines.stages.toolset import toolset_for, toolsets
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
 _SHOWN = 200  # files that are not as committed
@@ -114,6 +115,7 @@ def build(
             nvcc_threads=threads,
             environment=environment,
             toolset=toolset,
+            toolsets=tuple(toolsets(session, plan.host)),
         )
         done = until_healed(
             settings,
@@ -275,8 +277,10 @@ class _Following:
                         return Attempt(self._ended(job, line, path, spec), job.base)
                     self._line(line, progress, task, kept=job.kept)
         except RemoteError as error:
+            found = diagnose(io.BytesIO(error.message.encode()))
             raise BuildError(
-                f"the build could not be run: {error.message}", advice="Try: invoke provision"
+                f"the build could not be run: {error.message}",
+                advice=found.signature.cure if found else "Try: invoke provision",
             ) from error
         finally:
             self._keep(lost=tuple(job.lost), attempt=job.attempt)

@@ -163,9 +163,6 @@ def suite_spec(
             "TMP": layout.temp,
             "PYTHONUTF8": "1",
             "CUDA_MODULE_LOADING": "LAZY",
-            # Only what the virtual environment holds may be found, no toolkit.
-            "CUDA_PATH": "",
-            "CUDA_HOME": "",
             **plan.host.gpu_way.environment,
         },
         "timeout": _TIMEOUT,

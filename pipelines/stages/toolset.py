@@ -22,7 +22,7 @@ def toolset_for(session: LiveSession, plan: BuildPlan) -> str | None:
     :class:`ConfigError` where none that is installed does. Of a host without MSVC, or with one that
     does not tell its toolsets, nothing is known here.
     """
-    there = _told(session, plan.host)
+    there = toolsets(session, plan.host)
     first = _against(plan, there[0]) if there else None
     if first is None:
         return None
@@ -38,10 +38,10 @@ def toolset_for(session: LiveSession, plan: BuildPlan) -> str | None:
 
 def default_toolset(session: LiveSession, host: Host) -> str | None:
     """The version that a build has where none is asked for; ``None`` where it is not known."""
-    return next(iter(_told(session, host)), None)
+    return next(iter(toolsets(session, host)), None)
 
 
-def _told(session: LiveSession, host: Host) -> list[str]:
+def toolsets(session: LiveSession, host: Host) -> list[str]:
     """What the host says of it, the default first; nothing where that is no version."""
     if not (host.capabilities.windows and host.capabilities.msvc):
         return []

@@ -16,6 +16,7 @@ from wheels import wheel_here
 
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache.settings import RedisCache
+from pipelines.diagnosis import load_catalogue
 from pipelines.doctor.thresholds import load_thresholds
 from pipelines.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
 from pipelines.evidence import Origin
@@ -194,6 +195,18 @@ def test_a_host_that_cannot_start_it(tmp_path: Path) -> None:
 
     line, _ = at_desk(tmp_path, answers={launch.start: start})
     failed(line, BuildError, "could not be run: no such thing")
+
+
+def test_a_host_without_the_toolset(tmp_path: Path) -> None:
+    sample = load_catalogue().by_id["toolset-absent"].sample
+
+    def start(**_: object) -> None:
+        raise RemoteError(f"vcvarsall.bat left with 1: {sample}", kind="RuntimeError")
+
+    line, _ = at_desk(tmp_path, answers={launch.start: start})
+    with pytest.raises(BuildError) as caught:
+        built(line)
+    assert caught.value.advice == load_catalogue().by_id["toolset-absent"].cure
 
 
 @pytest.mark.parametrize("lie", [{}, {"exit": "no"}, {"exit": 0, "wheels": [{"path": "w"}]}])

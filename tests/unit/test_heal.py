@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,12 @@ def test_leaking_flags_are_dropped_and_no_others() -> None:
 def test_toolset_too_new_goes_down_only(now: str | None, then: str | None) -> None:
     change = heal(of("vs-unsupported"), Settings(jobs=1, build_root="", toolset=now))
     assert (change and change.settings.toolset) == then
+
+
+def test_only_a_toolset_that_the_host_has() -> None:
+    there = Settings(jobs=1, build_root="", toolsets=("14.50.35717", "14.38.33130"))
+    assert healed("vs-unsupported", there).settings.toolset == "14.38"  # 14.44 is asked for first
+    assert heal(of("vs-unsupported"), replace(there, toolsets=("14.50.35717",))) is None
 
 
 def test_second_way_of_a_signature_comes_second() -> None:

@@ -197,6 +197,8 @@ def test_every_directory_of_vcvars_is_there(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
     installing.install(find(tree), tmp_path / "prefix")
     text = vcvars(find(tree))
+    assert "DISTUTILS" not in text  # nor does Microsoft's set it, nor MSSdk
+    assert "MSSdk" not in text
     paths = [
         one
         for line in text.splitlines()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import errno
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,3 +85,30 @@ def test_a_full_disk_is_named_whatever_the_run_time_says(
     with pytest.raises(OSError, match="somewhere") as caught, files.writing("somewhere"):
         raise OSError(errno.EINVAL, "Invalid argument")
     assert caught.value.errno == number
+
+
+@pytest.mark.parametrize("problem", [errno.EACCES, errno.ENOTEMPTY])
+@pytest.mark.parametrize("name", ["unlink", "rmdir"])
+def test_remove_tree_waits_for_who_holds_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: int
+) -> None:
+    """A scanner: https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-deletefilew."""
+    (tmp_path / "tree/a").mkdir(parents=True)
+    (tmp_path / "tree/a/file").touch()
+    genuine, refusals = getattr(os, name), [problem] * 3
+
+    def held(*arguments: Any, **named: Any) -> None:
+        if refusals:
+            raise OSError(refusals.pop(), "held")
+        genuine(*arguments, **named)
+
+    monkeypatch.setattr(os, name, held)
+    monkeypatch.setattr(files, "_SCAN", 1.0)
+    assert files.remove_tree(str(tmp_path / "tree"))
+    assert not (tmp_path / "tree").exists()
+    assert not refusals
+
+
+def test_provisioning_and_packing_rename_patiently() -> None:
+    for path in (REMOTE / "repack.py", *(REMOTE / "resources").rglob("*.py")):
+        assert "os.replace" not in path.read_text("utf-8"), path

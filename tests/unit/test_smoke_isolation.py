@@ -221,18 +221,25 @@ def test_an_environment_without_pip(tmp_path: Path) -> None:
     assert last["step"] == "pytest", log  # which it has not
 
 
+TOOLKIT = ("CUDA_PATH", "CUDA_HOME", "CUDA_PATH_V13_0")
+
+
 @pytest.mark.parametrize("system", [True, False])
 def test_whose_environment_it_is_chooses_neither_tests_nor_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: bool
 ) -> None:
-    """PYTEST_ADDOPTS=-k would leave cases out; an environment that is used as it is has its own."""
-    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH", "KEPT"):
+    """PYTEST_ADDOPTS=-k would leave cases out; an environment that is used as it is has its own.
+
+    No toolkit is seen either: what is found must be in the wheel, or in what it requires.
+    """
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH", "KEPT", *TOOLKIT):
         monkeypatch.setenv(name, "said")
     seen: list[set[str]] = []
 
     def stream(_: object, **given: Any) -> Iterator[dict[str, object]]:
         if env := given.get("env"):
             seen.append({name for name, value in env.items() if value == "said"})
+            assert not {*TOOLKIT} & env.keys()  # not even empty
         yield {"exit": 1, "timed_out": False}
 
     monkeypatch.setattr("pipelines.remote.process.stream", stream)

@@ -93,6 +93,36 @@ def test_what_may_be_missing_on_windows_is_skipped() -> None:
     assert told["memory_efficient_attention.cutlassF-pt"] == ""
 
 
+def test_torch_for_windows_has_no_flash_attention() -> None:
+    """xFormers 0.0.34 takes torch's; on Linux that must be there."""
+    table = "memory_efficient_attention.fa2F@0.0.0: unavailable\n"
+    assert [*verdicts(table, windows=True, arch=89).values()] == ["skip"]
+    assert [*verdicts(table, windows=False, arch=89).values()] == ["fail"]
+
+
+NO_OPERATOR = """\
+No operator found for `memory_efficient_attention_forward` with inputs:
+`cutlassF-pt` is not supported because:
+    requires device with capability <= (9, 0) but your GPU has capability (12, 0) (too new)
+"""
+
+
+@pytest.mark.parametrize(
+    ("problem", "named", "flash", "excused"),
+    [
+        (NO_OPERATOR, False, False, True),
+        (NO_OPERATOR, False, True, False),
+        (NO_OPERATOR, True, True, True),
+        (NO_OPERATOR.replace("too new", "too old"), False, False, False),
+        ("an illegal memory access", True, False, False),
+    ],
+)
+def test_no_operator_for_a_gpu_newer_than_cutlass(
+    problem: str, named: bool, flash: bool, excused: bool
+) -> None:
+    assert info.unsupported(problem, named=named, flash=flash) is excused
+
+
 def test_triton_must_be_there_on_linux() -> None:
     told = verdicts(WINDOWS, windows=False, arch=89)
     failed = [row for row, verdict in told.items() if verdict == "fail"]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+from contextlib import nullcontext
 from fnmatch import fnmatch
 from pathlib import Path, PureWindowsPath
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from plans import Lab
 from sessions import Here
 
+from pipelines.diagnosis import diagnose
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Capabilities
-from pipelines.remote import builder
+from pipelines.remote import builder, process, protected_dirs
 from pipelines.remote.protected_dirs import UnsafeError
 from pipelines.stages.toolset import default_toolset, toolset_for
 from pipelines.target import Target
@@ -130,6 +135,58 @@ STRANGERS = [
     rf"C:\Program Files{end}\Microsoft Visual Studio\2022\Z\VC\Auxiliary\Build\vcvarsall.bat"
     for end in ("z", " (x87)", " x", "(x86)", "s")
 ]
+
+
+def cmd(command: list[str], timeout: float) -> tuple[int, str]:
+    """As far as the batch file goes: a command that fails ends it only where it says so.
+
+    Whatever was called before, the exit code is that of the last command.
+    """
+    environment, output, code = dict(os.environ), "", 0
+    for line in Path(command[-1]).read_text("utf-8").splitlines():
+        if line.startswith("@set "):
+            name, _, setting = line.removeprefix("@set ").partition("=")
+            environment[name] = setting
+        elif line.startswith("@call "):
+            code = 0 if " x64 -vcvars_ver=14.44" in line else 1
+            output += f"{TOOLSET_ABSENT}\n" * code
+            if code and line.endswith("|| exit /b 1"):
+                return 1, output
+        elif line.startswith("@echo "):
+            output += line.removeprefix("@echo ") + "\n"
+        else:
+            output += json.dumps(environment)
+            code = 0
+    return code, output
+
+
+TOOLSET_ABSENT = "[ERROR:vcvars.bat] Toolset directory for version '14.38' was not found."
+
+
+@pytest.fixture
+def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "sys", SimpleNamespace(platform="win32", executable="python"))
+    monkeypatch.setattr(builder, "find_vcvars", lambda: r"C:\VS\vcvarsall.bat")
+    monkeypatch.setattr(protected_dirs, "private", lambda: nullcontext(tmp_path))
+    monkeypatch.setattr(process, "capture", cmd)
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_vcvarsall_that_fails_is_no_compiler() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        builder.compiler_environment("14.38")
+    found = diagnose(str(caught.value).splitlines())
+    assert found is not None
+    assert found.signature.id == "toolset-absent"
+
+
+@pytest.mark.usefixtures("windows")
+def test_setuptools_takes_the_compiler_that_is_set_up() -> None:
+    """Microsoft's vcvarsall.bat sets neither; without DISTUTILS_USE_SDK it runs once more."""
+    made = builder.compiler_environment("14.44")
+    names = ("DISTUTILS_USE_SDK", "MSSdk", "VSCMD_SKIP_SENDTELEMETRY")
+    assert [made.get(name) for name in names] == ["1", "1", "1"]
+    assert "WCW_PYTHON" not in os.environ
 
 
 def test_one_that_others_may_have_made_is_not_run(

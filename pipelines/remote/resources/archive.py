@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator
 from typing import IO
 
 from .. import protected_dirs, unpacked
-from ..files import remove_tree, sha256, writing
+from ..files import remove_tree, replace, sha256, writing
 from ..safe_paths import member_parts, refusal
 from . import Check, Pin, Proven, RefusedError
 
@@ -171,7 +171,7 @@ def _fresh(spec: Spec, path: pathlib.Path) -> None:
     unpacked.write(str(path), {"archives": _wanted(spec), "compared": True, "files": kept})
     part = path / f"{_LIST}.part"
     part.write_text(json.dumps(_wanted(spec)), "utf-8")
-    os.replace(part, path / _LIST)  # noqa: PTH105 - replaces on Windows too
+    replace(str(part), str(path / _LIST))
     _tidy(spec)
 
 

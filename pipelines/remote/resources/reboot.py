@@ -7,10 +7,9 @@ is another one, the wish is fulfilled.
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 
-from .. import protected_dirs, reboot
+from .. import files, protected_dirs, reboot
 from . import Check, Kind, RefusedError
 
 
@@ -27,7 +26,7 @@ def ask(marker: str, reason: str) -> None:
     protected_dirs.make(path.parent)
     part = path.with_name(f"{path.name}.part")
     part.write_text(json.dumps({"boot": reboot.boot_identity(), "reasons": reasons}), "utf-8")
-    os.replace(part, path)  # noqa: PTH105 - replaces on Windows too
+    files.replace(str(part), str(path))
 
 
 def asked(marker: str) -> list[str]:

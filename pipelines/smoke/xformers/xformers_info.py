@@ -35,7 +35,14 @@ RULES = (
     Rule(r"memory_efficient_attention\.cutlass[FB]-blackwell", must=False, why="for 10.0 alone"),
     Rule(r"memory_efficient_attention\.cutlass[FB](-pt)?", why="the one that runs everywhere"),
     Rule(
-        r"memory_efficient_attention\.(fa2|flshatt)[FB]@.*",
+        r"memory_efficient_attention\.fa2[FB]@.*",
+        least=80,
+        windows=False,
+        why="FlashAttention 2 needs Ampere, and 0.0.34 takes torch's, which torch's wheels for"
+        " Windows do not have (https://github.com/pytorch/pytorch/issues/125070)",
+    ),
+    Rule(
+        r"memory_efficient_attention\.flshatt[FB]@.*",
         least=80,
         why="FlashAttention 2 needs Ampere",
     ),
@@ -63,6 +70,15 @@ def parse(text: str) -> dict[str, str]:
 def is_status(status: str) -> bool:
     """Whether a row is about something that is there or not; others are versions and settings."""
     return status in _THERE or status.startswith(_MISSING)
+
+
+def unsupported(problem: str, *, named: bool, flash: bool) -> bool:
+    """Whether ``problem`` is what a wheel in order says of these inputs on this GPU.
+
+    ``named``: one operator was asked for. ``flash``: FlashAttention takes them; the other that is
+    always built, cutlass, is for GPUs up to 9.0.
+    """
+    return "is not supported because" in problem and (named or (not flash and "too new" in problem))
 
 
 def missing(row: str, status: str, *, windows: bool, arch: int) -> tuple[str, str]:

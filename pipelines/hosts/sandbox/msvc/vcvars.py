@@ -30,8 +30,6 @@ def vcvars(tree: Tree) -> str:
         "UCRTVersion": sdk,
         "VSCMD_ARG_HOST_ARCH": "x64",
         "VSCMD_ARG_TGT_ARCH": "x64",
-        "DISTUTILS_USE_SDK": "1",  # setuptools: take all this from here, do not ask vswhere
-        "MSSdk": "1",
         "INCLUDE": ";".join(
             [rf"{tools}\include", *(rf"{kits}\Include\{sdk}\{name}" for name in headers)]
         ),

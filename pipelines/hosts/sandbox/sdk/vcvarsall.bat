@@ -1,9 +1,6 @@
 @rem The sandbox's stand-in for Visual Studio's vcvarsall.bat: the environment of the host compiler.
 @set VCToolsInstallDir=C:\VS\VC\Tools\MSVC\14.40.33807\
 @set VSCMD_ARG_TGT_ARCH=x64
-@rem setuptools: take compiler, INCLUDE and LIB from here instead of asking vswhere.
-@set DISTUTILS_USE_SDK=1
-@set MSSdk=1
 @set PATH=C:\VS\VC\Tools\MSVC\14.40.33807\bin\Hostx64\x64;%PATH%
 @rem The order matters: our C++ headers, Wine's C run-time and Win32 headers, clang's own last, for
 @rem its stdarg.h uses __builtin_va_list, which cudafe++ and cicc do not know in Microsoft mode.
