@@ -47,7 +47,9 @@ class _TimeOfDay(ctypes.Structure):
         ("time_zone_bias", ctypes.c_int64),
         ("time_zone_id", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
-        ("boot_time_bias", ctypes.c_uint64),
+        # Declared unsigned, but below zero once the clock was set back: KeSetSystemTime in
+        # https://github.com/reactos/reactos/blob/master/ntoskrnl/ke/clock.c
+        ("boot_time_bias", ctypes.c_int64),
         ("sleep_time_bias", ctypes.c_uint64),
     )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import fake_winreg
@@ -279,6 +281,32 @@ def test_boot_identity(tmp_path: Path) -> None:
     (tmp_path / "id").write_text(" \n")
     with pytest.raises(OSError, match="is empty"):
         power.boot_identity(path=str(tmp_path / "id"))
+
+
+class TimeOfDay:
+    """NtQuerySystemInformation(SystemTimeOfDayInformation), the clock moved by ``moved``."""
+
+    def __init__(self, moved: int) -> None:
+        self.moved = moved
+
+    def __call__(self, kind: int, found: Any, *_: Any) -> int:
+        assert kind == 3
+        numbers = (BOOTED + self.moved, 0, 0, 0, 0, self.moved % 2**64, 0)
+        ctypes.memmove(found, struct.pack("<qqqIIQQ", *numbers), 48)
+        return 0
+
+
+BOOTED = 133_000_000_000_000_000
+
+
+@pytest.mark.parametrize("hours", [0, 8, -8])
+def test_the_clock_is_no_part_of_the_identity(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock runs in UTC, in a zone east or west of that, and its first NTP."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    query = TimeOfDay(hours * 3600 * 10_000_000)
+    ntdll = SimpleNamespace(NtQuerySystemInformation=query)
+    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(ntdll=ntdll), raising=False)
+    assert power.boot_identity() == f"windows {BOOTED}"
 
 
 def test_nothing_that_a_restart_interrupts_is_asked_twice() -> None:
