@@ -126,7 +126,8 @@ def test_a_module_is_built_and_its_maker_is_told_apart(sandbox: Sandbox, tmp_pat
     (work / "told.c").write_text(_MODULE)
     (work / "setup.py").write_text(_SETUP)
     python = sandbox.executable
-    build = f"cd /d C:\\work&& {python} setup.py -q build_ext --inplace"
+    chosen = "set DISTUTILS_USE_SDK=1&& set MSSdk=1"  # as builds do; vcvarsall.bat does not
+    build = f"{chosen}&& cd /d C:\\work&& {python} setup.py -q build_ext --inplace"
     in_prompt(sandbox, "x64 -vcvars_ver=14.44", build)
     load = [
         python,
