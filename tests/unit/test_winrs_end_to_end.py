@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import http.server
 import os
@@ -298,6 +299,7 @@ class Impostor(http.server.ThreadingHTTPServer):
         self.status = 401
         self.headers: dict[str, str] = {}
         self.body = b""
+        self.later = False
         scheme = "https" if tls else "http"
         self.url = f"{scheme}://127.0.0.1:{self.server_port}/wsman"
         self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
@@ -315,10 +317,20 @@ class Impostor(http.server.ThreadingHTTPServer):
 class _Told(http.server.BaseHTTPRequestHandler):
     server: Impostor
 
+    def _certified(self) -> bool:
+        assert isinstance(self.connection, ssl.SSLSocket)
+        with contextlib.suppress(TimeoutError):
+            self.connection.recv(1)
+        return bool(self.connection.getpeercert())
+
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.told.append(self.headers.get("Authorization"))
         if isinstance(self.connection, ssl.SSLSocket):
+            if self.server.later:
+                self.connection.verify_client_post_handshake()
+                self.connection.settimeout(0.05)  # the certificate is no data, but comes by reading
+                until(self._certified)
             self.server.subjects.append(self.connection.getpeercert())
         self.send_response(self.server.status)
         for name, value in self.server.headers.items():
@@ -405,6 +417,30 @@ def test_netrc_does_not_sign_in(
         WinRSStream(endpoint, COMMAND)
     assert "ClientCertificate" in caught.value.advice
     assert impostor.told == ["http://schemas.dmtf.org/wbem/wsman/1/wsman/secprofile/https/mutual"]
+    assert impostor.subjects[0], "the certificate was shown"
+
+
+@pytest.mark.parametrize("pin", [True, False])
+def test_certificate_is_asked_for_after_the_handshake(
+    server: WsmanServer,
+    impostor: Impostor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pin: bool,
+) -> None:
+    """As Windows 11 and Server 2022 do (https://github.com/ansible/ansible/issues/81197)."""
+    place: Path = server.place  # type: ignore[attr-defined]
+    monkeypatch.setenv("SSL_CERT_FILE", str(place / "cert.pem"))
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    signs_in(impostor, tmp_path)
+    assert impostor.tls
+    impostor.tls.post_handshake_auth = impostor.later = True
+    own = {"certificate": tmp_path / "user.pem", "certificate_key": tmp_path / "user.key"}
+    endpoint = pinned(
+        server, impostor, transport="certificate", **own, **({} if pin else {"pin": None})
+    )
+    with pytest.raises(AuthError, match="by certificate"):
+        WinRSStream(endpoint, COMMAND)
     assert impostor.subjects[0], "the certificate was shown"
 
 

@@ -74,7 +74,11 @@ class Adapter(HTTPAdapter):
         if self._pin:
             keys["assert_fingerprint"] = self._pin
         elif self._system:
-            keys["ssl_context"] = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            # As urllib3's own: Windows 11 asks for a user's certificate when it has the request
+            # (https://github.com/ansible/ansible/issues/81197).
+            context.post_handshake_auth = True
+            keys["ssl_context"] = context
         super().init_poolmanager(connections, maxsize, block, **keys)
 
     def close(self) -> None:
