@@ -238,9 +238,7 @@ class Recipe(Model):
     see docs/reproducible.md."""
     progress: Progress = "[{done}/{total}]"
     """What lines of the build's log begin with that say how far it is; ninja's own by default.
-
-    A build that says nothing of the kind is shown with the time that it has taken.
-    """
+    A build that says nothing of the kind is shown with the time that it has taken."""
     local_version: str = Field(default_factory=_local_version)
     """The wheel's, inside and in its name; by default cu{cuda}torch{torch}{stamp}, without torch
     cu{cuda}{stamp}. There are also {cuda_major} and {torch_full}."""
@@ -268,6 +266,8 @@ class Recipe(Model):
     """Those that have not every architecture; the audit asks of each what it can have."""
     slow_first: tuple[Text, ...] = ()
     """Globs on the names of torch extensions' sources: those that take longest, in that order."""
+    compile_cache: bool = True
+    """``false`` for flags at which sccache fails: https://github.com/mozilla/sccache/issues/2726."""
     costs: tuple[Cost, ...] = ()
     """What compiling takes, for ``invoke plan``; the first whose ``cuda`` fits counts."""
     unit_costs: dict[Text, UnitSeconds] = Field(default={})

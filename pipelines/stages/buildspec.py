@@ -24,7 +24,10 @@ from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
 from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.pace import Pace
+from pipelines.versions import within
 
+#: The CUDA whose nvcc sccache 0.16 understands: https://github.com/mozilla/sccache/pull/2722.
+_CACHED = "<13.3"
 #: Kind of a recipe -> the function that builds it on the host.
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **dict.fromkeys(("wheel", "pure"), builder.build),
@@ -162,6 +165,8 @@ def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     layout, fixed = plan.layout, plan.recipe.reproducible
     without = with_cache(plan.toolset.name) if fixed else {}
     if without is None or plan.anew or plan.divided:
+        return None
+    if not (plan.recipe.compile_cache and within(plan.recipe.cuda, _CACHED)):
         return None
     exe = ".exe" if plan.host.capabilities.windows else ""
     return compile_cache.host_spec(

@@ -396,6 +396,24 @@ def test_a_reproducible_build_has_a_place_and_no_cache(tmp_path: Path) -> None:
     assert (spec["fixed"], spec["cache"]) == (plan.layout.fixed, None)
 
 
+@pytest.mark.parametrize(
+    ("keys", "cached"),
+    [
+        ({"cuda": "13.2"}, True),
+        ({"cuda": "13.3"}, False),
+        ({"cuda": "13.4"}, False),
+        ({"compile_cache": False}, False),
+    ],
+)
+def test_no_cache_where_sccache_would_fail(
+    tmp_path: Path, keys: dict[str, Any], cached: bool
+) -> None:
+    plan = without_promise(lab_plan(tmp_path))
+    plan = changed(plan, recipe=plan.recipe.model_copy(update=keys))
+    assert (build_spec(plan, r"C:\b\j", "a", "", 4)["cache"] is not None) is cached
+    assert not load_recipe("sageattention").compile_cache
+
+
 def test_a_crate_is_asked_for_with_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
