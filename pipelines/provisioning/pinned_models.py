@@ -98,6 +98,9 @@ class Installer(Resource):
     there afterwards must be the one of the lock."""
     detect: str
     """A glob of paths: something matches once it is installed; may use {toolset}."""
+    registered: str = ""
+    """A key whose ``Version`` must not be older than the pinned one: files do not say how old
+    they are."""
     success: tuple[int, ...] = (0,)
     reboot: tuple[int, ...] = (3010, 1641)
     """Exit codes that mean success, and a restart of Windows."""

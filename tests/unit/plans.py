@@ -136,6 +136,7 @@ def installer_spec(file: str, sha256: str, **spec: Any) -> dict[str, Any]:
         "signer": "",
         "prepare": [],
         "toolset": "",
+        "registered": "",
         "success": [0],
         "reboot": [],
         "as_task": False,

@@ -460,6 +460,31 @@ def test_an_installer(tmp_path: Path, marker: str) -> None:
     assert told["found"].endswith("installed-1")
 
 
+@pytest.mark.parametrize(
+    ("version", "ok"),
+    [
+        ("v14.44.35211.00", True),
+        ("v14.50.1.00", True),
+        ("v14.44.35208.00", False),
+        ("v14.32.31332.00", False),
+        ("v9.0.0.0", False),
+        (None, False),
+    ],
+)
+def test_a_file_of_an_older_release_is_not_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, ok: bool
+) -> None:
+    """The C run-time's file is there since 2019; code of a newer MSVC ends with an older one."""
+    (tmp_path / "installed-1").touch()
+    spec = setup_program(tmp_path, "", version="14.44.35211.0", registered=r"HKLM\SOFTWARE\x64")
+    value = {} if version is None else {"version": (version, fake_winreg.REG_SZ)}
+    told = {("HKLM", r"software\x64"): value}
+    monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
+    monkeypatch.setattr(fake_winreg, "keys", told)
+    (check,) = provision.check_all([spec])
+    assert (check["ok"], check["found"]) == (ok, version or "no version")
+
+
 def test_an_installer_that_wants_a_restart(
     tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

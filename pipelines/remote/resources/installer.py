@@ -6,13 +6,14 @@ import contextlib
 import glob
 import os
 import pathlib
+import re
 import shutil
 import time
 
 from .. import awake, protected_dirs, scheduler, visualstudio
 from ..files import sha256
 from ..process import capture
-from . import Applied, Check, Pin, Proven, RefusedError
+from . import Applied, Check, Pin, Proven, RefusedError, registry
 
 #: Another installation is going on: that of Windows, that of Visual Studio.
 _BUSY = (1618, 1001)
@@ -84,6 +85,8 @@ class Spec(Proven):
     """Of MSVC, whose cl.exe must run in ``path``."""
     detect: str
     """A glob that matches once it is installed."""
+    registered: str
+    """The key whose ``Version`` must be ``version`` or newer; empty: none says."""
     success: list[int]
     reboot: list[int]
     """Exit codes; the second are those of a success, and Windows must start anew."""
@@ -100,9 +103,16 @@ def check(spec: Spec) -> Check:
     values = {spec["name"]: found[-1]} if found else {}
     if _refused(spec).exists():
         return {"ok": False, "found": "not what was asked for", "values": values}
+    if found and spec["registered"]:
+        said = str(registry.read(spec["registered"], "Version") or "no version")
+        return {"ok": _numbers(said) >= _numbers(spec["version"]), "found": said, "values": values}
     if found and spec["path"]:
         values |= visualstudio.product(spec["path"])
     return {"ok": bool(found), "found": found[-1] if found else "missing", "values": values}
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", version)]
 
 
 def plan(spec: Spec) -> str:
