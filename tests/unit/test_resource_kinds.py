@@ -158,7 +158,9 @@ def test_a_larger_page_file_and_other_drives(keys: dict[Any, Any], marker: str) 
     assert changed == [r"C:\pagefile.sys 17 64", lines[0]]
 
 
-def test_quota_of_a_plugin_that_is_not_there(marker: str) -> None:
+def test_quota_of_a_plugin_without_quotas(keys: dict[Any, Any], marker: str) -> None:
+    assert provision.apply_one(SPECS[6], marker)["ok"], "there is no plugin"
+    keys[PLUGIN] = {"configxml": ("<PlugInConfiguration/>", fake_winreg.REG_SZ)}
     told = provision.apply_one(SPECS[6], marker)
     assert not told["ok"]
     assert "Enable-PSRemoting" in told["advice"]
@@ -224,7 +226,7 @@ def test_quotas_of_the_plugin_are_those_of_its_element(keys: dict[Any, Any]) -> 
     )
     spec: winrm_quota.Spec
     spec = {"place": "plugin", "name": "MaxMemoryPerShellMB", "at_least": 8192}
-    assert winrm_quota.check(spec)["found"] == "not set", "there is no plugin"
+    assert winrm_quota.check(spec) == {"ok": True, "found": "no plugin", "values": {}}
     keys[PLUGIN] = {"configxml": (config, fake_winreg.REG_SZ)}
     assert winrm_quota.check(spec)["values"] == {"MaxMemoryPerShellMB": "2147483647"}
     assert winrm_quota.check({**spec, "name": "MaxProcessesPerShell"})["found"] == "15"

@@ -161,6 +161,7 @@ def test_a_server_gets_everything() -> None:
     order = list(wanted)
     assert order[-1] == "restart"
     assert order.index("C run-time") < order.index("Build Tools") < order.index("restart")
+    assert order.index("C run-time") < order.index("sccache")
     toolkit = wanted["CUDA toolkit"]
     assert toolkit.spec["path"] == r"C:\cuda\12.8"
     strips = {archive["name"]: archive["strip"] for archive in toolkit.spec["archives"]}
