@@ -352,7 +352,8 @@ def _commit(source: GitSource, protocol: str = "https") -> Iterator[Member]:
 def _git(directory: str, protocol: str, *words: str) -> str:
     """Run git as nobody in particular: no configuration, no hooks, no questions, one protocol."""
     options = ["protocol.allow=never", f"protocol.{protocol}.allow=always"]
-    options += ["core.hooksPath=/dev/null", "core.autocrlf=false", "advice.detachedHead=false"]
+    options += ["core.hooksPath=/dev/null", "advice.detachedHead=false"]
+    options += ["core.autocrlf=false", "core.eol=lf"]  # the bytes of the commit, on Windows too
     command = ["git", *(word for option in options for word in ("-c", option)), *words]
     nothing = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
     environment = {**os.environ, **nothing, "GIT_TERMINAL_PROMPT": "0"}

@@ -403,6 +403,20 @@ def test_a_commit_with_its_submodule(tmp_path: Path) -> None:
         list(_commit(source("0" * 40), "file"))
 
 
+def test_a_commit_has_its_own_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows those of text would be CRLF (core.eol is native there), here by a setting."""
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / ".gitattributes").write_text("* text=auto\n")
+    (tmp_path / "setup.py").write_bytes(b"a\nb\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "-m", "a")
+    for name, value in (("COUNT", "1"), ("KEY_0", "core.eol"), ("VALUE_0", "crlf")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    commit = git(tmp_path, "rev-parse", "HEAD").strip()
+    source = GitSource.model_construct(git=f"file://{tmp_path}", commit=commit, submodules=())
+    assert dict(_commit(source, "file"))["setup.py"] == b"a\nb\n"
+
+
 # -- a cargo build's library ----------------------------------------------------------------------
 
 
