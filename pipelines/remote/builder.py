@@ -154,7 +154,8 @@ def compiler_environment(toolset: str = "") -> dict[str, str]:
     tell = "import json, os; print(json.dumps(dict(os.environ)))"
     lines = [
         *(f"@set {name}=1" for name in _SETTINGS),
-        f'@call "{find_vcvars()}" x64{asked} || exit /b 1',  # a batch file goes on by itself
+        f'@call "{find_vcvars()}" x64{asked}',
+        "@if errorlevel 1 exit /b 1",  # it would go on; Wine takes every call for one before ||
         f"@echo {_MARK}",
         f'@"%{_PYTHON}%" -I -c "{tell}"',
     ]

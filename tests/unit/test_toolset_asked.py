@@ -150,7 +150,8 @@ def cmd(command: list[str], timeout: float) -> tuple[int, str]:
         elif line.startswith("@call "):
             code = 0 if " x64 -vcvars_ver=14.44" in line else 1
             output += f"{TOOLSET_ABSENT}\n" * code
-            if code and line.endswith("|| exit /b 1"):
+        elif line == "@if errorlevel 1 exit /b 1":
+            if code:
                 return 1, output
         elif line.startswith("@echo "):
             output += line.removeprefix("@echo ") + "\n"
