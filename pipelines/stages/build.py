@@ -73,7 +73,8 @@ def build(
     target, layout = plan.target, plan.layout
     jobs, threads = job_budget(plan, session)
     environment = build_environment(plan, jobs, threads)
-    toolset = toolset_for(session, plan)
+    there = toolsets(session, plan.host)
+    toolset = toolset_for(there, plan)
     with bars() as show:
         source = source_tree(plan.recipe, plan.cache, show)
     provisioned = log.run.result(ProvisionResult)
@@ -115,7 +116,7 @@ def build(
             nvcc_threads=threads,
             environment=environment,
             toolset=toolset,
-            toolsets=tuple(toolsets(session, plan.host)),
+            toolsets=tuple(there),
         )
         done = until_healed(
             settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import say
@@ -15,14 +16,13 @@ from pipelines.remote import builder
 _VERSION = re.compile(r"14\.\d{2}\.\d{3,6}")
 
 
-def toolset_for(session: LiveSession, plan: BuildPlan) -> str | None:
+def toolset_for(there: Sequence[str], plan: BuildPlan) -> str | None:
     """Such as 14.44, where Visual Studio's default does not go with the plan's CUDA; else ``None``.
 
-    Asked before anything is sent: nvcc itself says so of its first file. Raises
-    :class:`ConfigError` where none that is installed does. Of a host without MSVC, or with one that
-    does not tell its toolsets, nothing is known here.
+    Chosen of ``there``, what :func:`toolsets` says, before anything is sent: nvcc itself says so of
+    its first file. Raises :class:`ConfigError` where none that is installed does. Of a host without
+    MSVC, or with one that does not tell its toolsets, nothing is known here.
     """
-    there = toolsets(session, plan.host)
     first = _against(plan, there[0]) if there else None
     if first is None:
         return None

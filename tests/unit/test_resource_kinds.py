@@ -480,9 +480,9 @@ def test_a_file_of_an_older_release_is_not_enough(
     (tmp_path / "installed-1").touch()
     spec = setup_program(tmp_path, "", version="14.44.35211.0", registered=r"HKLM\SOFTWARE\x64")
     value = {} if version is None else {"version": (version, fake_winreg.REG_SZ)}
-    told = {("HKLM", r"software\x64"): value}
+    keys = {("HKLM", r"software\x64"): value}
     monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
-    monkeypatch.setattr(fake_winreg, "keys", told)
+    monkeypatch.setattr(fake_winreg, "keys", keys)
     (check,) = provision.check_all([spec])
     assert (check["ok"], check["found"]) == (ok, version or "no version")
 

@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 from pipelines.hosts.base import Capabilities
 from pipelines.remote import builder, process, protected_dirs
 from pipelines.remote.protected_dirs import UnsafeError
-from pipelines.stages.toolset import default_toolset, toolset_for
+from pipelines.stages.toolset import default_toolset, toolset_for, toolsets
 from pipelines.target import Target
 
 V2026, V2022, V2019 = "14.50.35717", "14.44.35207", "14.29.30133"
@@ -48,7 +48,9 @@ class Telling(Here):
 
 
 def chosen(cuda: str, *there: Any, torch: str = "", **host: Any) -> str | None:
-    return toolset_for(Telling(*there), Plan(cuda, torch, **host))  # type: ignore[arg-type]
+    plan: Any = Plan(cuda, torch, **host)
+    session: Any = Telling(*there)
+    return toolset_for(toolsets(session, plan.host), plan)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_found_where_newer_distributions_have_it(machine: Path, linked: bool) ->
 
 
 @pytest.mark.parametrize("folder", ["lib64/wine", "lib/wine"])
-def test_a_wine_of_winehq_beside_files_of_the_distributions(machine: Path, folder: str) -> None:
+def test_a_wine_of_winehq_and_files_of_the_distributions(machine: Path, folder: str) -> None:
     """Its newer packages have lib for lib64; the distribution's DLLs stay when its loader goes."""
     install(machine)
     shutil.rmtree(machine / "bin")

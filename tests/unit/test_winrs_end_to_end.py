@@ -205,7 +205,7 @@ def test_connections_are_closed_at_once(server: WsmanServer) -> None:
     opened = stream(server)
     session: Any = opened._sender.transport.session
     pools = session.get_adapter(server.http_url).poolmanager.pools
-    (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118
+    (pool,) = map(pools.__getitem__, pools.keys())
     assert pool.pool is not None
     opened.kill()
     assert pool.pool is None

@@ -165,8 +165,8 @@ class Engine:
             events = [json.loads(row) for row in str(said).splitlines()]
             for event in events:
                 raise_event(event)
-            image = self.client.images.get(events[-1]["status"])
-            image.tag(repository, version)  # Podman 4.3 does not take it at the import
+            # Podman 4.3 does not take the tag at the import.
+            self.client.api.tag(events[-1]["status"], repository, version)
             return dict(self.client.images.get(tag).attrs)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Where distributions install it, and where WineHQ's packages do, beside theirs.
+#: Where distributions install it, and where WineHQ's packages do.
 _PREFIXES = ("/usr", "/opt/wine-stable", "/opt/wine-staging", "/opt/wine-devel")
 #: Its programs: Debian; Ubuntu 26.04 (https://github.com/hartwork/sandwine/issues/208); the others.
 _PROGRAMS = ("lib/wine", "lib/x86_64-linux-gnu/wine", "bin")

@@ -84,8 +84,8 @@ class Adapter(HTTPAdapter):
     def close(self) -> None:
         """Close its connections now, for a host counts them; urllib3 waits for their collection."""
         pools = self.poolmanager.pools
-        for key in pools.keys():  # noqa: SIM118  (it cannot be iterated over otherwise)
-            pools[key].close()
+        for pool in map(pools.__getitem__, pools.keys()):
+            pool.close()
         super().close()
 
     def send(self, request: requests.PreparedRequest, *args: Any, **keys: Any) -> requests.Response:

@@ -88,12 +88,12 @@ def compare(
     """Forward and backward of memory_efficient_attention within the reference's tolerance."""
     import torch
     from smoke_reference import BACKWARD, BACKWARD_SMALL, FORWARD, FORWARD_SMALL, attention, share
-    from xformers.ops import fmha, memory_efficient_attention
+    from xformers.ops import memory_efficient_attention
 
     try:
         got = memory_efficient_attention(*inputs, attn_bias=mask, op=op)
     except (NotImplementedError, ValueError) as error:
-        flash = bias is None and (sys.platform != "win32" or fmha.flash.FwOp.is_available())
+        flash = bias is None and (sys.platform != "win32" or has_flash_attention())
         if not xformers_info.unsupported(str(error), named=op is not None, flash=flash):
             raise
         pytest.skip(" ".join(str(error).split())[:300])
