@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.errors import StorageError
+from pipelines.remote.files import replace
 
 #: What the operating system says when a disk cannot take more.
 DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
@@ -21,6 +22,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def cure(error: OSError, space: str = "some space") -> str:
+    """What to do about one of ``DISK_ERRNOS``, the begin of a sentence."""
+    if error.errno == errno.EACCES:
+        return "Check who may write there, close what has it open"
+    return f"Free {space}"
+
+
 @contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
     """Turn "no space" and its kin into :class:`StorageError` naming ``where``."""
@@ -30,7 +38,7 @@ def disk_errors(where: Path) -> Iterator[None]:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
                 f"cannot write to {where}: {error.strerror}",
-                advice="Free some space or name another directory: out in pipeline.yaml.",
+                advice=f"{cure(error)}, or name another directory: out in pipeline.yaml.",
             ) from error
         raise
 
@@ -60,7 +68,7 @@ def write_atomic(path: Path, data: bytes) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            part.replace(path)
+            replace(part, path)
         finally:
             part.unlink(missing_ok=True)
 

@@ -28,6 +28,7 @@ from pipelines.fleet.works import check
 from pipelines.hosttext import line
 from pipelines.model import first_problem
 from pipelines.record import ErrorResult
+from pipelines.remote.files import replace
 from pipelines.remote.locks import claim
 
 Row = TypeVar("Row")
@@ -99,7 +100,7 @@ class Ledger:
                 rows = [(key, str(value)) for key, value in facts.items()]
                 database.executemany("INSERT INTO facts VALUES (?, ?)", rows)
             database.close()
-            (path / ".new").replace(path / FILE)
+            replace(path / ".new", path / FILE)
         ledger = cls(path, durable=durable)
         ledger.hold()
         return ledger

@@ -23,6 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.errors import ConfigError, SetupError, StorageError
 from pipelines.files import DISK_ERRNOS
 from pipelines.hosttext import line
+from pipelines.remote.files import replace
 
 #: What to do after an error of any place that wheels are published to.
 AGAIN = "What was published before is whole. Type the same again, and it goes on where it was."
@@ -191,6 +192,6 @@ def _put(stream: BinaryIO, target: Path) -> None:
             shutil.copyfileobj(stream, into, _PIECE)
             into.flush()
             os.fsync(into.fileno())
-        part.replace(target)
+        replace(part, target)
     finally:
         part.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
+from pipelines.remote.files import replace
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import obtain
@@ -123,7 +124,7 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
     def keep(part: Path, source: sources.Source) -> None:
         if (found := sha256_of(part)) != digest:
             raise LockError(f"{source.file} has sha256 {found}, stated is {digest}")
-        part.replace(path)
+        replace(part, path)
 
     if not cache.has(path, digest):
         if cache.offline:

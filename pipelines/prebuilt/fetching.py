@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from pipelines.errors import LockError
 from pipelines.files import disk_errors, sha256_of
 from pipelines.prebuilt.candidates import Offer, obtain_offer
+from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import obtain
 from pipelines.toolchain.sources import Source
@@ -38,7 +39,7 @@ def _kept(offer: Offer, cache: Cache) -> Offer:
             kept.parent.mkdir(parents=True, exist_ok=True)
             part = kept.with_name(f".{kept.name}.{os.getpid()}.part")
             shutil.copyfile(source, part)
-            part.replace(kept)
+            replace(part, kept)
     return Offer(offer.file, offer.place, found, kept.stat().st_size)
 
 
@@ -54,7 +55,7 @@ def fetch_url(file: str, url: str, stated: str, cache: Cache) -> Offer:
         here = Path(scratch, file)
 
         def keep(part: Path, _: Source) -> None:
-            part.replace(here)
+            replace(part, here)
 
         tool = Tool(version="given", sources=(Source(file=file, url=url),))
         obtain(file, tool, here.with_name(f".{file}.part"), keep)

@@ -28,6 +28,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, State, listing, matches, state
+from pipelines.remote.files import replace
 from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.hashed import damage, verify
 from pipelines.toolchain.lock import Cache, Tool
@@ -165,7 +166,7 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
     part.write_bytes(made)
     # No pin says what the bytes are: what was packed of the commit says it from now on.
     stated.write_text(hashlib.sha256(made).hexdigest(), "utf-8")
-    part.replace(path)
+    replace(part, path)
     return path
 
 
@@ -210,7 +211,7 @@ def _listed(path: Path) -> list[str]:
     with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
         part = beside.with_name(f".{beside.name}.{os.getpid()}-{threading.get_ident()}.part")
         part.write_text("\n".join(names), "utf-8")
-        part.replace(beside)
+        replace(part, beside)
     return names
 
 
@@ -222,7 +223,7 @@ def fetch_file(
 
     def keep(part: Path, origin: Source) -> None:
         verify(part, origin)
-        part.replace(path)
+        replace(part, path)
 
     if not cache.has(path, source.sha256, source.size):
         tool = Tool(version=recipe.version, sources=(source,))

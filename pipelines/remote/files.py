@@ -23,7 +23,8 @@ from .rpc import idempotent
 T = TypeVar("T")
 
 _FULL = 4 << 20  # bytes free below which a disk is called full
-_SCAN = 1.4 if sys.platform == "win32" else 0.0  # seconds
+#: Seconds that a scanner, an indexer or another reader may hold a file.
+_SCAN = 5.0 if sys.platform == "win32" else 0.0
 
 
 def long_path(path: str) -> str:
@@ -56,12 +57,12 @@ def _free(path: str) -> int:
     return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 
 
-def patiently(change: Callable[[], T], seconds: float, *held: int) -> T:
+def patiently(change: Callable[[], T], *held: int, seconds: float | None = None) -> T:
     """Do it again while Windows says that a scanner, or a process that ends, is still at it.
 
     ``held``: other ``errno`` that say so.
     """
-    deadline = awake.seconds() + seconds
+    deadline = awake.seconds() + (_SCAN if seconds is None else seconds)
     while True:
         try:
             return change()
@@ -72,9 +73,9 @@ def patiently(change: Callable[[], T], seconds: float, *held: int) -> T:
             time.sleep(0.05)
 
 
-def replace(source: str, target: str) -> None:
+def replace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Rename over ``target``; virus scanners hold new files open for a moment."""
-    patiently(lambda: os.replace(source, target), _SCAN)  # noqa: PTH105 - long paths are strings
+    patiently(lambda: os.replace(source, target))  # noqa: PTH105 - long paths are strings
 
 
 class Stat(TypedDict):
@@ -110,7 +111,7 @@ def remove_tree(path: str) -> bool:
     """Remove a directory with all that is in it, or a file; says whether there was anything."""
     target = long_path(path)
     if os.path.islink(target) or os.path.isfile(target):  # noqa: PTH113, PTH114
-        patiently(lambda: os.unlink(target), _SCAN)  # noqa: PTH108
+        patiently(lambda: os.unlink(target))  # noqa: PTH108
         return True
     if not os.path.isdir(target):  # noqa: PTH112
         return False
@@ -129,7 +130,7 @@ def remove_tree(path: str) -> bool:
             raise error
         with contextlib.suppress(FileNotFoundError):
             os.chmod(name, modes.S_IRWXU)  # noqa: PTH101
-            patiently(lambda: function(name), _SCAN, errno.ENOTEMPTY)
+            patiently(lambda: function(name), errno.ENOTEMPTY)
 
     if sys.version_info >= (3, 12):
         shutil.rmtree(target, onexc=writable)  # novermin - see above

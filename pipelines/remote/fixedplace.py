@@ -124,9 +124,9 @@ def _unlink(place: pathlib.Path) -> None:
     except FileNotFoundError:
         return
     except OSError:  # what CreateJunction leaves where a file system has none
-        files.patiently(place.rmdir, _TURN)
+        files.patiently(place.rmdir, seconds=_TURN)
     else:
-        files.patiently(place.unlink, _TURN)
+        files.patiently(place.unlink, seconds=_TURN)
 
 
 def _carry(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -141,4 +141,4 @@ def _carry(source: pathlib.Path, target: pathlib.Path) -> None:
 
 def _rename(source: pathlib.Path, target: pathlib.Path) -> None:
     """Rename a directory, never over another one."""
-    files.patiently(lambda: os.rename(source, target), _TURN)  # noqa: PTH104
+    files.patiently(lambda: os.rename(source, target), seconds=_TURN)  # noqa: PTH104

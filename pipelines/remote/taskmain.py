@@ -49,7 +49,14 @@ def main(folder: pathlib.Path) -> None:
             code = process.returncode
     part = folder / "result.part"
     part.write_text(json.dumps({"exit": code}), "utf-8")
-    os.replace(part, folder / "result.json")  # noqa: PTH105 - replaces on Windows too
+    for left in range(100 if windows else 0, -1, -1):
+        try:
+            os.replace(part, folder / "result.json")  # noqa: PTH105 - replaces on Windows too
+            break
+        except PermissionError:  # as files.replace: a scanner holds the new file
+            if not left:
+                raise
+            time.sleep(0.05)
 
 
 def end(process: subprocess.Popen[bytes], *, windows: bool) -> None:

@@ -33,6 +33,7 @@ from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import Given, refuse_misfit, with_all
 from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditedFile, AuditResult, PrebuiltResult
+from pipelines.remote import files
 from pipelines.run import StageLog
 from pipelines.stages.company import library_names
 from pipelines.taken import Company, PrebuiltFile
@@ -222,7 +223,8 @@ def _into_run(plan: BuildPlan, log: StageLog, own: Offer) -> Path:
         folder.mkdir(exist_ok=True)
         part = folder / f".{own.file}.part"
         shutil.copyfile(_kept(plan, own), part)
-        return part.replace(folder / own.file)
+        files.replace(part, folder / own.file)
+        return folder / own.file
 
 
 def _library_folders(wheel: Path) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipelines.errors import LockError
 from pipelines.files import sha256_of
+from pipelines.remote.files import replace
 from pipelines.toolchain.sources import Source
 
 #: Two changes within a tick of the file system's clock have one time: what has changed within so
@@ -37,7 +38,7 @@ def sha256_once(path: Path) -> str:
         with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
             part = note.with_name(f"{note.name}.{os.getpid()}-{threading.get_ident()}.part")
             part.write_text(json.dumps({"sha256": found, "state": state}), "utf-8")
-            part.replace(note)
+            replace(part, note)
     return found
 
 

@@ -32,6 +32,7 @@ from pipelines.console import say
 from pipelines.errors import LockError, StorageError
 from pipelines.model import Model, PythonVersion, explain
 from pipelines.paths import default_cache
+from pipelines.remote.files import replace
 from pipelines.target import Target
 from pipelines.toolchain import hashed, variants
 from pipelines.toolchain.bases import BaseImage
@@ -346,7 +347,7 @@ class Cache:
 
         def keep(part: Path, source: Source) -> None:
             hashed.verify(part, source)
-            part.replace(path)
+            replace(part, path)
 
         if self.has(path, tool.sha256, tool.size):
             _log.debug("%s: in the cache", name)

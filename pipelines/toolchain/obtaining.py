@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.errors import LockError, StorageError
-from pipelines.files import DISK_ERRNOS
+from pipelines.files import DISK_ERRNOS, cure
 from pipelines.logs import timed
 from pipelines.toolchain.sources import Source, download, tag_of
 
@@ -49,7 +49,7 @@ def obtain(
                 space = f"{tool.size >> 20} MiB" if tool.size else "space"
                 raise StorageError(
                     f"cannot keep {tool.file} in {part.parent}: {error.strerror}",
-                    advice=f"Free {space}, or point XDG_CACHE_HOME elsewhere.",
+                    advice=f"{cure(error, space)}, or point XDG_CACHE_HOME elsewhere.",
                 ) from error
             failures.append(f"{source.place}: {error}")
         except LockError as error:

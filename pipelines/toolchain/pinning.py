@@ -19,6 +19,7 @@ from pathlib import Path
 from pipelines.console import say
 from pipelines.errors import LockError
 from pipelines.files import sha256_of
+from pipelines.remote.files import replace
 from pipelines.toolchain.generate import pinned, write_lock
 from pipelines.toolchain.lock import LOCK_FILE, Cache, Tool, load_lock
 from pipelines.toolchain.obtaining import FetchProgress, obtain
@@ -100,7 +101,7 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
         checked = _checked(name, tool, part, source.place)
         target = cache.place(tool.file, checked.sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
-        part.replace(target)
+        replace(part, target)
         found.append(checked)
 
     # Beside the cache's own files, for a rename does not leave a file system. What broke off lies

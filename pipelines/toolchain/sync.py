@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from pipelines.errors import LockError
+from pipelines.remote.files import replace
 from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.obtaining import FetchProgress
@@ -61,7 +62,7 @@ def sync(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(f".{target.name}.part")
             part.write_text(text, "utf-8")
-            part.replace(target)
+            replace(part, target)
     return differ
 
 
@@ -79,7 +80,7 @@ def stage(cache: Cache, directory: Path, progress: FetchProgress | None = None) 
         if not _same(target, tool):
             part = target.with_name(f".{target.name}.{os.getpid()}.part")
             shutil.copyfile(cache.fetch(name, progress), part)
-            part.replace(target)
+            replace(part, target)
         staged.append(target)
     return staged
 

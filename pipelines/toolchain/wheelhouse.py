@@ -16,6 +16,7 @@ from pipelines.console import say
 from pipelines.errors import LockError, SetupError
 from pipelines.files import disk_errors, sha256_of
 from pipelines.paths import CHECKOUT
+from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import FetchProgress
 
@@ -43,7 +44,7 @@ def put(source: Path, sha256: str, folder: Path) -> bool:
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, part)
-        part.replace(target)
+        replace(part, target)
     return True
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipelines.errors import StorageError
+from pipelines.files import write_atomic
 from pipelines.remote import blocks, facts, files, rpc
 from pipelines.remote.jobs import store
 
@@ -109,6 +112,32 @@ def test_remove_tree_waits_for_who_holds_a_file(
     assert not refusals
 
 
-def test_provisioning_and_packing_rename_patiently() -> None:
-    for path in (REMOTE / "repack.py", *(REMOTE / "resources").rglob("*.py")):
-        assert "os.replace" not in path.read_text("utf-8"), path
+def test_files_that_windows_may_hold_are_replaced_patiently() -> None:
+    """155 of 4,000 failed: https://github.com/zarr-developers/zarr-python/issues/4358."""
+    alone = {REMOTE / name for name in ("files.py", "taskmain.py", "shares/division.py")}
+    for path in {*REMOTE.parent.rglob("*.py")} - alone:  # those have no neighbours, and wait
+        if REMOTE.parent / "hosts/sandbox" not in path.parents:  # that is never Windows
+            assert not re.search(r"os\.replace\(|\bpart\.replace\(", path.read_text("utf-8")), path
+
+
+def test_controller_waits_for_who_holds_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine, refusals = os.replace, [errno.EACCES] * 3
+
+    def held(*arguments: Any) -> None:
+        if refusals:
+            raise PermissionError(refusals.pop(), "held")
+        genuine(*arguments)
+
+    monkeypatch.setattr(os, "replace", held)
+    monkeypatch.setattr(files, "_SCAN", 1.0)
+    write_atomic(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert not refusals
+    refusals.extend([errno.EACCES] * 1000)
+    monkeypatch.setattr(files, "_SCAN", 0.0)
+    with pytest.raises(StorageError) as caught:
+        write_atomic(tmp_path / "file", b"newer")
+    assert "has it open" in caught.value.advice
+    assert (tmp_path / "file").read_bytes() == b"new"

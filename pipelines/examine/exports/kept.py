@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pipelines.errors import LockError
 from pipelines.files import disk_errors
 from pipelines.model import Model
+from pipelines.remote.files import replace
 
 _LARGEST = 64 << 20  # bytes of such a file
 _TEXT = 128 << 20  # bytes of the names of one DLL
@@ -138,7 +139,7 @@ def _write(root: Path, head: Head, packed: bytes) -> Kept:
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(found.encode() + b"\n" + data)
-        part.replace(path)
+        replace(part, path)
     return Kept(path)
 
 

@@ -32,6 +32,7 @@ from pipelines.hosts.vm.volume import GoldenVolume, send_file
 from pipelines.hosttext import line, secret
 from pipelines.logs import timed
 from pipelines.paths import CHECKOUT
+from pipelines.remote.files import replace
 from pipelines.toolchain import hashed, sources
 
 _log = logging.getLogger(__name__)
@@ -258,7 +259,7 @@ class Making:
                 with self.events.bars() as bars:
                     sources.download(source, part, partial(bars, "ISO"))
                 hashed.verify(part, source)
-                part.replace(place)
+                replace(part, place)
             finally:
                 part.unlink(missing_ok=True)
         return place

@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from .. import awake, compilecache, locks, protected_dirs, scheduler
+from .. import awake, compilecache, files, locks, protected_dirs, scheduler
 from ..rpc import idempotent
 from . import store
 
@@ -67,7 +67,7 @@ def start(
         if not package.exists():
             part = package.with_name(f"runner.{os.getpid()}.part")
             part.write_bytes(code)
-            store.patiently(lambda: os.replace(part, package))  # noqa: PTH105
+            files.replace(part, package)
         path = os.path.join(directory, package.name)  # noqa: PTH118 - not in its long form
         _detach(directory, path, int(now["attempt"]) + 1, secrets or {})
         return store.state(directory)

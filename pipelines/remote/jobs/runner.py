@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from .. import awake, events, locks, process, reboot, rpc
+from .. import awake, events, files, locks, process, reboot, rpc
 from . import store
 
 #: Seconds within which a cancelled function must have ended by itself.
@@ -54,7 +54,7 @@ def _run(folder: pathlib.Path, started: store.Attempt) -> int:
     process.confine()
     awake.begin()
     _heed_console()
-    store.patiently(lambda: (folder / store.CANCEL).unlink(missing_ok=True))
+    files.patiently(lambda: (folder / store.CANCEL).unlink(missing_ok=True))
     (folder / "reserve").write_bytes(bytes(_RESERVE))
     identity = ""
     with contextlib.suppress(OSError):

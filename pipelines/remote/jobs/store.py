@@ -7,19 +7,17 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, cast
 
 from .. import files
-from ..files import T, long_path
+from ..files import long_path
 from ..locks import claim
 from ..rpc import idempotent
 
 SPEC, ALIVE, STATE, RESULT, CANCEL = "spec.json", "alive", "state.json", "result.json", "cancel"
 #: Held by whoever starts the job, or removes it.
 STARTING = "starting"
-#: Seconds of patience with a file that somebody else reads, replaces or scans (Windows).
-_BUSY = 5.0
 
 
 class Spec(TypedDict):
@@ -93,7 +91,7 @@ def place(directory: str) -> pathlib.Path:
 def read(path: pathlib.Path) -> dict[str, Any] | None:
     """A JSON object, or ``None`` when it is not there or is none."""
     try:
-        found = json.loads(patiently(lambda: path.read_text("utf-8")))
+        found = json.loads(files.patiently(lambda: path.read_text("utf-8")))
     except (FileNotFoundError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -106,12 +104,7 @@ def write(path: pathlib.Path, value: Mapping[str, object]) -> None:
         json.dump(value, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    patiently(lambda: os.replace(part, path))  # noqa: PTH105 - replaces on Windows too
-
-
-def patiently(change: Callable[[], T]) -> T:
-    """:func:`files.patiently`, for as long as a job's own files may be in use."""
-    return files.patiently(change, _BUSY)
+    files.replace(part, path)
 
 
 def lives(directory: pathlib.Path) -> bool:

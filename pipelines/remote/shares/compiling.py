@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import balance, calls, listed, ninjafile
-from .division import NOTHING, Division, DivisionError, Start, copied, sha256
+from .division import NOTHING, Division, DivisionError, Start, copied, replace, sha256
 
 _TARGET = "wcw-share"
 
@@ -78,7 +78,7 @@ class Compile(Division):
                 except OSError as error:
                     raise DivisionError(f"no object of {unit.source}: {error}") from None
                 path = os.path.join(keep, found)
-                os.replace(part, path)
+                replace(part, path)
                 row = rows.get(unit.output, ("0", "0"))
                 took = (int(row[1]) - int(row[0])) / 1000
                 told = {"unit": unit.id, "path": path, "size": size, "sha256": found}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -203,6 +204,18 @@ def copied(source: str, target: str) -> tuple[str, int]:
             size += len(data)
             go.write(data)
     return digest.hexdigest(), size
+
+
+def replace(source: str, target: str) -> None:
+    """Rename over ``target``; on Windows a scanner may hold new files open for a moment."""
+    for left in range(100 if sys.platform == "win32" else 0, -1, -1):
+        try:
+            os.replace(source, target)
+            break
+        except PermissionError:
+            if not left:
+                raise
+            time.sleep(0.05)
 
 
 def sha256(path: str) -> str:

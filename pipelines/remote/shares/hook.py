@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable
 
 from .compiling import Compile
-from .division import DivisionError
+from .division import DivisionError, replace
 from .linking import Link
 
 
@@ -41,14 +41,14 @@ def run(order: str, source: str, out: str, build: Callable[[str], str]) -> None:
     try:
         wheel, told = _built(division, build, scratch)
         if not compiles:
-            os.replace(os.path.join(scratch, wheel), os.path.join(out, wheel))
+            replace(os.path.join(scratch, wheel), os.path.join(out, wheel))
             print("wheel:", wheel, flush=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     part = asked["told"] + ".part"
     with open(part, "w", encoding="utf-8") as file:
         json.dump(told, file)
-    os.replace(part, asked["told"])
+    replace(part, asked["told"])
 
 
 def _link_anew(path: str) -> None:

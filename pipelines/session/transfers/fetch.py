@@ -78,7 +78,7 @@ def _land(fetch: _Fetch, size: int, sent: str) -> str:
                 advice="Does anything write to it? Run the same command again; should it happen "
                 "twice, suspect network or memory.",
             )
-        fetch.part.replace(fetch.target)
+        files.replace(fetch.part, fetch.target)
     return came
 
 
