@@ -175,6 +175,7 @@ class SimulatedHost:
         self.secret = Secret(PASSWORD)
         self.users = write_credentials(place / "users", USER, PASSWORD)
         self.boots = self.killed = 0
+        self.delay = 0.0
         self._ports = (0, 0)
         self._server: WsmanServer | None = None
         if secure:
@@ -271,7 +272,7 @@ class SimulatedHost:
         self, command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["sh", "-c", f"exec {command_line}"],
+            ["sh", "-c", f"sleep {self.delay}; exec {command_line}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

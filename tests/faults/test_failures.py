@@ -162,6 +162,22 @@ def test_busy_means_again(host: SimulatedHost) -> None:
     assert host.faults.hits == 2
 
 
+def test_a_python_whose_start_a_scanner_holds_up(host: SimulatedHost) -> None:
+    """Its first line is not read for nine Sends' time: ansible-collections/ansible.windows#644."""
+    host.delay = 9.0
+    with host.session(operation_timeout=1) as session:
+        assert session.call(rpc.ping)
+
+
+@pytest.mark.parametrize("action", ["Create", "Command"])
+def test_a_first_sign_in_that_makes_a_profile(host: SimulatedHost, action: str) -> None:
+    host.faults.plan(action, refuse(faults.TIMED_OUT))
+    with host.session() as session:
+        assert session.call(rpc.ping)
+        assert len(host.shells()) == 1
+    assert host.faults.hits == 1
+
+
 def test_too_many_operations_means_again(host: SimulatedHost) -> None:
     with host.session() as session:
         host.faults.plan("Send", refuse(faults.TOO_MANY_OPERATIONS), times=2)

@@ -57,7 +57,9 @@ class FakeHost:
         self.received = b""
         self.sends: list[Exception] = []
         self.receives: list[Any] = []
-        self.opening: Exception | None = None
+        self.opening: list[Exception] = []
+        self.starting: list[Exception] = []
+        self.operation_timeout_sec = self.opened_within = 0
         self.transport = FakeTransport(self.log)
 
     def __call__(self) -> FakeHost:
@@ -65,20 +67,25 @@ class FakeHost:
 
     def open_shell(self, **options: Any) -> str:
         if self.opening:
-            raise self.opening
+            raise self.opening.pop(0)
+        self.opened_within = self.operation_timeout_sec
         self.log.append(("open", options["codepage"]))
         return "S"
 
     def run_command(self, shell: str, command: str, **options: Any) -> str:
+        if self.starting:
+            raise self.starting.pop(0)
         self.log.append((command, options))
         return "C"
 
     def send_command_input(self, shell: str, command: str, data: bytes, end: bool) -> None:
         assert (shell, command) == ("S", "C")
         self.log.append("end" if end else len(data))
-        if self.sends:
-            raise self.sends.pop(0)
-        self.received += data
+        problem = self.sends.pop(0) if self.sends else None
+        if problem is None or isinstance(problem, WinRMOperationTimeoutError):
+            self.received += data
+        if problem:
+            raise problem
 
     def get_command_output_raw(self, shell: str, command: str) -> Any:
         assert (shell, command) == ("S", "C")
@@ -167,8 +174,8 @@ def test_what_was_refused_is_repeated(host: FakeHost, refusal: Callable[[], Exce
 
 @pytest.mark.parametrize(
     "doubtful",
-    [cut, lambda: requests.ReadTimeout("slow"), WinRMOperationTimeoutError],
-    ids=["cut", "no answer", "input not taken"],
+    [cut, lambda: requests.ReadTimeout("slow")],
+    ids=["cut", "no answer"],
 )
 def test_doubtful_sends_are_not_repeated(host: FakeHost, doubtful: Callable[[], Exception]) -> None:
     stream = stream_to(host)
@@ -178,6 +185,45 @@ def test_doubtful_sends_are_not_repeated(host: FakeHost, doubtful: Callable[[], 
     with pytest.raises(BrokenPipeError):
         stream.write(b"more")
     assert host.received == b""
+
+
+def test_input_that_is_not_read_in_time_is_neither_lost_nor_sent_again(host: FakeHost) -> None:
+    """WinRM goes on with a Send whose time is over, and answers 170 to the next one so long."""
+    stream = stream_to(host)
+    host.sends = [WinRMOperationTimeoutError(), *(fault(170) for _ in range(20))]
+    stream.write(b"first")
+    stream.write(b"second")
+    assert host.received == b"firstsecond"
+    assert not host.sends
+
+
+def test_patience_with_input_that_is_not_read_ends(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winrs, "UNREAD", 0.0)
+    stream = stream_to(host)
+    host.sends = [fault(170) for _ in range(20)]
+    with pytest.raises(ConnectionError, match="does not read"):
+        stream.write(b"first")
+    with pytest.raises(BrokenPipeError):
+        stream.write(b"second")
+
+
+def test_first_sign_in_of_an_account_may_take_its_time(host: FakeHost) -> None:
+    """Windows makes its profile meanwhile: https://github.com/diyan/pywinrm/issues/123."""
+    host.opening, host.starting = [WinRMOperationTimeoutError()], []
+    stream_to(host)
+    assert host.opened_within == winrs.FIRST
+    assert host.operation_timeout_sec == ENDPOINT.operation_timeout
+    host.log.clear()
+    host.starting = [WinRMOperationTimeoutError()]
+    stream_to(host)
+    began = [one if isinstance(one, str) else one[0] for one in host.log]
+    assert began == ["open", "delete", "open", "python"]
+    host.starting = [WinRMOperationTimeoutError(), WinRMOperationTimeoutError()]
+    with pytest.raises(HostError) as caught:
+        stream_to(host)
+    assert "profile" in caught.value.advice
 
 
 def test_doubtful_receives_are_not_repeated(host: FakeHost) -> None:
@@ -234,7 +280,7 @@ def test_silent_connections_are_renewed_before_a_send(
 def test_errors_in_words(
     host: FakeHost, error: Exception, kind: type[HostError], words: str
 ) -> None:
-    host.opening = error
+    host.opening = [error]
     ENDPOINT.secret()  # as a real connection does
     with pytest.raises(kind, match=words) as caught:
         stream_to(host)
@@ -333,7 +379,7 @@ def test_password_is_read_for_each_connection(host: FakeHost) -> None:
 def test_refusal_is_told_to_the_source(host: FakeHost) -> None:
     told: list[bool] = []
     endpoint = Endpoint("http://h/wsman", "u", Secret("p"), refused=lambda: told.append(True))
-    host.opening = InvalidCredentialsError("no")
+    host.opening = [InvalidCredentialsError("no")]
     with pytest.raises(AuthError):
         WinRSStream(endpoint, "python", connections=cast(Any, host))
     assert told == [True]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.errors import AuthError, HostError, PipelineError
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.session.transports.winrs_errors import explain, refused
+from pipelines.session.transports.winrs_errors import explain, in_use, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,11 @@ SEND_LIMIT = 330 * 1024
 STDERR_TAIL = 8192
 #: Seconds before each repetition of a request that was not carried out.
 PAUSES = (0.1, 0.5, 2.0, 5.0)
+#: Seconds that Windows may need to open a shell or start a command: the first sign-in of an account
+#: makes its profile. https://github.com/diyan/pywinrm/issues/123
+FIRST = 60
+#: Seconds that a command may leave its input unread: a scanner may hold up its start that long.
+UNREAD = 300.0
 #: Windows forgets idle connections after 120 s; one that was silent this long is made anew.
 IDLE_LIMIT = 60.0
 #: Shell ids and all: how long saying goodbye may take.
@@ -78,12 +83,7 @@ class WinRSStream:
             self._sender = self._connect()
             self._receiver = self._connect()
             self._used = time.monotonic()
-            self._shell = self._sender.open_shell(
-                codepage=65001, idle_timeout="PT7200S", env_vars=dict(environment or {}) or None
-            )
-            self._command = self._sender.run_command(
-                self._shell, command, console_mode_stdin=False, skip_cmd_shell=skip_cmd_shell
-            )
+            self._start(command, skip_cmd_shell, dict(environment or {}) or None)
         except PipelineError:  # of the password's source
             self.kill()
             raise
@@ -95,6 +95,35 @@ class WinRSStream:
         except BaseException:
             self.kill()
             raise
+
+    def _start(
+        self, command: str, skip_cmd_shell: bool, environment: dict[str, str] | None
+    ) -> None:
+        """Open a shell and start the command, once more where Windows was not done in time."""
+        from winrm.exceptions import WinRMOperationTimeoutError
+
+        self._wait_for(self._sender, FIRST)
+        for again in (True, False):
+            try:
+                self._shell = self._sender.open_shell(
+                    codepage=65001, idle_timeout="PT7200S", env_vars=environment
+                )
+                self._command = self._sender.run_command(
+                    self._shell, command, console_mode_stdin=False, skip_cmd_shell=skip_cmd_shell
+                )
+                break
+            except WinRMOperationTimeoutError:
+                if not again:
+                    raise
+                if self._shell:  # the command may run: it ends with its shell
+                    self._sender.close_shell(self._shell, close_session=False)
+                    self._shell = ""
+        self._wait_for(self._sender, 0)
+
+    def _wait_for(self, connection: Connection, seconds: int) -> None:
+        """Have the host answer within ``seconds``, or as its settings say if that is more."""
+        connection.operation_timeout_sec = max(seconds, self.endpoint.operation_timeout)
+        connection.transport.read_timeout_sec = max(seconds + 20, self.endpoint.read_timeout)
 
     def _explain(self, error: Exception) -> HostError:
         told = explain(error, self.endpoint)
@@ -108,10 +137,16 @@ class WinRSStream:
         connection.transport.close_session()
         connection.transport.encryption = None
 
-    def _request(self, connection: Connection, request: Callable[[], T]) -> T:
-        """Make a request, repeated while it certainly was not carried out."""
+    def _request(
+        self, connection: Connection, request: Callable[[], T], patience: float = 0.0
+    ) -> T:
+        """Make a request, repeated while it certainly was not carried out.
+
+        ``patience``: seconds for which the host may say that it still has the one before.
+        """
         renewed = False
-        for pause in (*self._pauses, None):
+        pauses, end = iter(self._pauses), time.monotonic() + patience
+        while True:
             try:
                 return request()
             except Exception as error:
@@ -122,12 +157,13 @@ class WinRSStream:
                 # Once more, for the host may only have forgotten the connection; signins.py sees
                 # to it that no password is tried too often.
                 again = refused(error) and not (renewed and isinstance(error, AuthenticationError))
+                waits = in_use(error) and time.monotonic() < end
+                pause = next(pauses, self._pauses[-1] if waits else None)
                 if pause is None or self._killed or self._shut_out or not again:
                     raise self._explain(error) from None
                 time.sleep(pause)
                 self._renew(connection)
                 renewed = True
-        raise AssertionError("unreachable")
 
     def _receive(self) -> None:
         """One Receive: whatever there is, or nothing after the operation time-out."""
@@ -179,18 +215,19 @@ class WinRSStream:
             raise BrokenPipeError(f"{self.remoteaddress}: the connection was closed")
         if time.monotonic() - self._used > IDLE_LIMIT:
             self._renew(self._sender)  # before the server's having dropped it makes a Send doubtful
+        from winrm.exceptions import WinRMOperationTimeoutError
+
         self._torn = True  # unless all of it arrives; an interrupt, too, may cut it off
         try:
             self._request(
                 self._sender,
                 lambda: self._sender.send_command_input(self._shell, self._command, piece, end=end),
+                0.0 if end else UNREAD,
             )
         except PipelineError as error:
             raise ConnectionError(error.message) from None
-        except Exception:  # the operation time-out of WinRM: some of it may have arrived
-            raise ConnectionError(
-                f"{self.remoteaddress}: the command did not take its input in time"
-            ) from None
+        except WinRMOperationTimeoutError:
+            pass  # WinRM goes on with it, and refuses the next one until the command has read it
         self._torn = False
         self._used = time.monotonic()
 

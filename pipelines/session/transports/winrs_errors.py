@@ -8,7 +8,8 @@ from pipelines.errors import AuthError, HostError
 from pipelines.session.transports.endpoint import Endpoint
 
 _SHELL_NOT_FOUND = 2150858843
-_BUSY = {170, 2150859174}  # busy; too many operations of this user
+_IN_USE = 170
+_BUSY = {_IN_USE, 2150859174}  # busy; too many operations of this user
 _QUOTA = {2150859173: "too many shells", 2150859174: "too many operations"}
 _ENVELOPE_TOO_LARGE = 2150858825
 #: What urllib3 says of a certificate with another fingerprint than the pinned one.
@@ -35,10 +36,22 @@ def refused(error: Exception) -> bool:
     return False
 
 
+def in_use(error: Exception) -> bool:
+    """Whether the command is still at the request before this one."""
+    from winrm.exceptions import WSManFaultError
+
+    return isinstance(error, WSManFaultError) and error.wsman_fault_code == _IN_USE
+
+
 def explain(error: Exception, endpoint: Endpoint) -> HostError:
     """``error`` in words that say what to do; never with a password in them."""
     import requests
-    from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
+    from winrm.exceptions import (
+        AuthenticationError,
+        WinRMOperationTimeoutError,
+        WinRMTransportError,
+        WSManFaultError,
+    )
 
     from pipelines.session.transports.signins import LIMIT, RefusedBeforeError
 
@@ -69,6 +82,12 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
     elif isinstance(error, requests.exceptions.ConnectionError):
         message = f"no connection to {url}: {text}"
         advice = "Check that the host is up and that WinRM listens there: winrm enumerate listener."
+    elif isinstance(error, WinRMOperationTimeoutError):
+        message = f"{url} took the sign-in, but has not started a command within its time"
+        advice = (
+            "Run the same command again: the first sign-in of an account makes its profile. Should "
+            "it happen again, restart the WinRM service there, or look for what keeps it busy."
+        )
     elif isinstance(error, WSManFaultError):
         reason = endpoint.blank(" ".join(error.reason.split()))[:400]
         return _fault(url, error.wsman_fault_code, reason)
@@ -84,6 +103,11 @@ def _fault(url: str, code: int | None, reason: str) -> HostError:
     if code == _SHELL_NOT_FOUND:
         return HostError(f"{url}: the remote shell went away; the host restarted, or ended it")
     advice = ""
+    if code == _IN_USE:
+        return HostError(
+            f"{url}: what runs there does not read its input",
+            advice="Is the host overloaded, or does a virus scanner hold its programs back?",
+        )
     if code in _QUOTA:
         advice = f"There are {_QUOTA[code]}: raise the quota under WSMan:\\localhost\\Shell."
     elif code == _ENVELOPE_TOO_LARGE:

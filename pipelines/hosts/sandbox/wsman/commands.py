@@ -103,6 +103,8 @@ class Command:
             if not data and end:
                 return  # closing what is closed is no error
             raise faults.input_closed() from None
+        except BlockingIOError:
+            raise faults.busy() from None
         if not taken:
             raise faults.timed_out()
 

@@ -101,6 +101,11 @@ def aborted() -> WsmanFaultError:
     return WsmanFaultError(OPERATION_ABORTED, "InternalError", "The operation was aborted.")
 
 
+def busy() -> WsmanFaultError:
+    """A Send while the one before it goes on (ERROR_BUSY)."""
+    return WsmanFaultError(BUSY, "InternalError", "The requested resource is in use.")
+
+
 def input_closed() -> WsmanFaultError:
     """Send after the end of the stream, or to a command which no longer reads."""
     return WsmanFaultError(PIPE_CLOSING, "InternalError", "The pipe is being closed.")

@@ -15,14 +15,18 @@ import threading
 from collections.abc import Mapping
 
 PIPE_SIZE = 1 << 20
+#: What a command that does not read its input lets the service write: Windows' anonymous pipes have
+#: this size unless another is asked for.
+#: https://learn.microsoft.com/windows/win32/api/namedpipeapi/nf-namedpipeapi-createpipe
+INPUT_SIZE = 4 << 10
 _SLICE = 128 << 10  # taken from one stream before the other gets its turn
 
 
-def _prepare(fd: int) -> None:
+def _prepare(fd: int, size: int = PIPE_SIZE) -> None:
     os.set_blocking(fd, False)
     # Fewer wake-ups on both sides. Refused when the user's pipe pages are used up: stays small.
     with contextlib.suppress(OSError, AttributeError):
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
 
 class OutputPipes:
@@ -76,18 +80,21 @@ class OutputPipes:
 
 
 class InputPipe:
-    """The write end of stdin. A Send is taken whole or not at all, so a client may repeat it."""
+    """The write end of stdin. A Send whose time is over goes on, and the next is refused so long.
 
-    def __init__(self, fd: int, stopped: int, *, limit: int = 1 << 20) -> None:
+    https://github.com/ansible/ansible/blob/v2.17.0/lib/ansible/plugins/connection/winrm.py
+    (``_winrm_write_stdin``).
+    """
+
+    def __init__(self, fd: int, stopped: int) -> None:
         self._fd = fd
         self._stopped = stopped  # an eventfd which wakes the writer for good
-        self._limit = limit
         self._pending: collections.deque[memoryview] = collections.deque()
         self._size = 0
         self._ending = self._closed = False
         self._writer: threading.Thread | None = None
         self._changed = threading.Condition()
-        _prepare(fd)
+        _prepare(fd, INPUT_SIZE)
 
     @property
     def pending(self) -> int:
@@ -95,13 +102,15 @@ class InputPipe:
         return self._size
 
     def offer(self, data: bytes, *, end: bool, timeout: float) -> bool:
-        """Take ``data``. False: no room in time; BrokenPipeError: nobody reads."""
+        """Take ``data``. False: not read in time, BlockingIOError: nor is what was before it.
+
+        BrokenPipeError: nobody reads.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._size < self._limit or self._closed, timeout)
             if self._closed or self._ending:
                 raise BrokenPipeError
-            if self._size >= self._limit:
-                return False
+            if self._size:
+                raise BlockingIOError
             if data:
                 self._pending.append(memoryview(data))
                 self._size += len(data)
@@ -112,7 +121,7 @@ class InputPipe:
                     target=self._write_rest, name="wsman-stdin", daemon=True
                 )
                 self._writer.start()
-            return True
+            return self._changed.wait_for(lambda: not self._size, timeout)
 
     def _flush(self) -> bool:
         """Write what goes without waiting. True when nothing is left to do."""
