@@ -35,6 +35,9 @@ _KEYS = (
     ),
 )
 _SESSION_MANAGER = r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager"
+#: A volatile key, made by the sign-in screen, after the updates that a start still configures.
+#: https://github.com/ansible-collections/ansible.windows/blob/main/plugins/plugin_utils/_reboot.py
+_SIGN_IN_SCREEN = r"HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion\Winlogon\AutoLogonChecked"
 _RENAMES = ("PendingFileRenameOperations", "PendingFileRenameOperations2")
 
 
@@ -88,10 +91,21 @@ def boot_identity(path: str = "") -> str:
     return text
 
 
-def identities(path: str = "", pause: float = 0.5) -> Iterator[str]:
-    """The boot identity twice, ``pause`` seconds apart: the host is up, and stays up."""
+@idempotent
+def shows_sign_in() -> bool:
+    """Whether Windows has come as far as its sign-in screen; containers and Wine have none."""
+    return sys.platform == "win32" and registry.exists(_SIGN_IN_SCREEN)
+
+
+def identities(path: str = "", pause: float = 0.5, *, screen: bool = False) -> Iterator[str]:
+    """The boot identity twice, ``pause`` seconds apart: the host is up, and stays up.
+
+    ``screen``: it shows a sign-in screen when it is; ``RuntimeError`` before that.
+    """
     yield boot_identity(path)
     time.sleep(pause)
+    if screen and not shows_sign_in():
+        raise RuntimeError("Windows shows no sign-in screen yet: it may configure updates")
     yield boot_identity(path)
 
 

@@ -21,21 +21,23 @@ from tenacity.wait import wait_base, wait_fixed, wait_none
 
 from pipelines.errors import AuthError, HostError, RemoteError
 from pipelines.hosts.windows import reboot
-from pipelines.hosts.windows.reboot import NOTICE, PAUSES, SIGN_INS, reboot_and_wait
+from pipelines.hosts.windows.reboot import NOTICE, PAUSES, reboot_and_wait
 from pipelines.remote import locks, rpc
 from pipelines.remote import reboot as power
 from pipelines.remote.jobs import store
+from pipelines.remote.resources import registry
 from pipelines.session.base import Session
 from pipelines.yamlfile import read_yaml
 
 ROOT = Path(__file__).parents[2]
 
+ASKED = ["reboot.boot_identity", "reboot.shows_sign_in", "reboot.reboot"]
 OK = {"code": 0, "said": ""}
 GONE = HostError("connection lost during power.boot_identity: reset")
 REFUSED = HostError("no connection: refused")
 DENIED = AuthError("refused the sign-in of 'builder'")
 
-Answer = str | dict[str, Any] | BaseException
+Answer = str | bool | dict[str, Any] | BaseException
 
 
 class FakeSession:
@@ -104,7 +106,7 @@ def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def before(*answers: Answer) -> FakeSession:
     """The session that the restart begins with."""
-    return FakeSession("boot 1", *(answers or (OK,)))
+    return FakeSession("boot 1", False, *(answers or (OK,)))
 
 
 def after(identity: str = "boot 2") -> FakeSession:
@@ -117,9 +119,9 @@ def test_restart() -> None:
     assert host(old) is new
     assert old.closed
     assert not new.closed
-    assert [name for name, _ in old.calls] == ["reboot.boot_identity", "reboot.reboot"]
+    assert [name for name, _ in old.calls] == ASKED
     reason = "restart asked for by the build pipeline"
-    assert old.calls[1][1] == {"command": [], "delay": 120, "reason": reason}
+    assert old.calls[2][1] == {"command": [], "delay": 120, "reason": reason}
     assert [name for name, _ in new.calls] == ["reboot.identities"] * 2
     assert host.told == []
 
@@ -156,20 +158,36 @@ def test_host_whose_python_is_not_ready() -> None:
     assert early.closed
 
 
-def test_sign_in_refused_while_booting() -> None:
+def test_sign_ins_that_are_refused_are_repeated_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten within ten minutes lock an account of Windows 11; a domain's host needs minutes."""
+    slept: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
     new = after()
-    assert Restart(*[DENIED] * (SIGN_INS - 1), new)(before()) is new
-
-
-def test_account_is_not_locked_out() -> None:
-    # Not in a row: what counts is how often the password was refused.
-    host = Restart(DENIED, REFUSED, DENIED, FakeSession("boot 1"), DENIED, after())
+    assert Restart(DENIED, REFUSED, DENIED, FakeSession("boot 1"), DENIED, new)(before()) is new
+    assert [pause for pause in slept if pause] == [15, 30, 60]
+    slept.clear()
     with pytest.raises(AuthError) as caught:
-        host(before())
+        Restart(*[DENIED] * 8)(before(), timeout=sum(15 * 2**n for n in range(7)) - NOTICE)
     assert caught.value is DENIED
-    assert SIGN_INS == 3
-    assert host.attempts == 5
-    assert len(host.connects) == 1, "the sixth attempt"
+    assert [pause for pause in slept if pause] == [15 * 2**n for n in range(7)]
+
+
+def test_updates_that_are_configured_while_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sign-in screen comes after them, and maybe after another restart."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(power, "boot_identity", lambda _: "boot 2")
+    shown: list[bool] = [False, True]
+    monkeypatch.setattr(registry, "exists", lambda key: shown.pop(0))
+    with pytest.raises(RuntimeError, match="sign-in screen"):
+        list(power.identities("", 0, screen=True))
+    assert list(power.identities("", 0, screen=True)) == ["boot 2"] * 2
+    assert list(power.identities("", 0)) == ["boot 2"] * 2
+    early = FakeSession("boot 2", RemoteError("RuntimeError: no screen", kind="RuntimeError"))
+    new = after()
+    assert Restart(early, new)(FakeSession("boot 1", True, OK)) is new
+    assert new.calls[0][1]["screen"] is True
 
 
 # -- asking ----------------------------------------------------------------------------------------
@@ -183,7 +201,7 @@ def test_somebody_has_scheduled_one() -> None:
     """It is not called off: it will do, or the wait ends with a word on it."""
     old = before(code(1190))
     assert Restart(after())(old).calls
-    assert [name for name, _ in old.calls] == ["reboot.boot_identity", "reboot.reboot"]
+    assert [name for name, _ in old.calls] == ASKED
     with pytest.raises(HostError, match="has not restarted") as caught:
         Restart(FakeSession("boot 1"))(before(code(1190)), pauses=LONG, timeout=-100)
     assert "shutdown /a" in caught.value.advice

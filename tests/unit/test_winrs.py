@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -464,3 +465,17 @@ def test_success_between_refusals_starts_anew() -> None:
         verdict.judge(accepted=False)
     with pytest.raises(signins.RefusedBeforeError), account.sign_in():
         pass
+
+
+def test_password_that_was_right_is_tried_again_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock: Any = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(signins, "time", clock)
+    account, asked = signins.Account(), []
+    for now in range(1800):
+        clock.now = float(now)
+        with contextlib.suppress(signins.RefusedBeforeError), account.sign_in() as verdict:
+            verdict.judge(accepted=not now)
+            asked.append(now)
+    assert asked == [0, 1, 2, 12, 32, 72, 152, 312, 632, 1272]

@@ -1,7 +1,8 @@
 """Restarts a host and waits until it is back, however long it refuses connections.
 
-That it answers proves nothing: Windows goes on answering for a while after it was asked. Its boot
-identity must have changed, and then it must answer twice in a row.
+That it answers proves nothing: Windows goes on answering for a while after it was asked, and while
+it configures updates, after which it may restart again. Its boot identity must have changed, its
+sign-in screen be there if it was before, and it must answer twice in a row.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _log = logging.getLogger(__name__)
 #: Seconds between attempts: 1, 2, 4, 8, 12, 12 ... and up to one more, so that many controllers
 #: do not knock at the same moment.
 PAUSES: wait_base = wait_exponential(max=12) + wait_random(0, 1)
-#: A booting host may refuse a sign-in that it will accept; many refusals lock an account.
-SIGN_INS = 3
+#: Seconds after a refused sign-in, doubled each time. A host of a domain refuses until it has found
+#: its domain (https://github.com/ansible/ansible/issues/45912), and many refusals lock an account.
+REFUSED = 15.0
 #: Seconds between the two answers that prove it is back.
 SETTLE = 0.5
 
@@ -64,9 +66,10 @@ def reboot_and_wait(
     """
     with contextlib.closing(session):
         before = session.call(reboot.boot_identity, path=identity)
+        screen = session.call(reboot.shows_sign_in)
         _ask(session, reason, notice, list(command))
     with timed(_log, logging.INFO, "restart"):
-        return _Wait(connect, before, identity, progress).until(notice + timeout, pauses)
+        return _Wait(connect, before, identity, screen, progress).until(notice + timeout, pauses)
 
 
 def _once(answers: Iterator[Item]) -> Item:
@@ -107,19 +110,21 @@ class _Wait:
         connect: Callable[[], Session],
         before: str,
         identity: str,
+        screen: bool,
         progress: Callable[[str], object] | None,
     ) -> None:
         self.connect = connect
         self.before = before
         self.identity = identity
+        self.screen = screen
         self.progress = progress
         self.began = time.monotonic()
-        self.sign_ins = 0
+        self.refused = 0
 
     def until(self, timeout: float, pauses: wait_base) -> Session:
         knocks = Retrying(
             stop=stop_before_delay(timeout),
-            wait=pauses,
+            wait=lambda state: self._pause(state) or pauses(state),
             retry=retry_if_exception(self._again),
             before_sleep=self._tell,
             reraise=True,
@@ -143,10 +148,14 @@ class _Wait:
             ) from error
 
     def _again(self, error: BaseException) -> bool:
-        if isinstance(error, AuthError):
-            self.sign_ins += 1
-            return self.sign_ins < SIGN_INS
         return isinstance(error, HostError | RemoteError)
+
+    def _pause(self, state: RetryCallState) -> float:
+        """Seconds after a refused sign-in; 0 after anything else."""
+        if state.outcome is None or not isinstance(state.outcome.exception(), AuthError):
+            return 0.0
+        self.refused += 1
+        return REFUSED * 2.0 ** (self.refused - 1)
 
     def _tell(self, _: RetryCallState) -> None:
         if self.progress is not None:
@@ -164,7 +173,9 @@ class _Wait:
     def _prove(self, session: Session) -> None:
         """Raise unless the host was restarted and answers twice."""
         answers = set()
-        for answer in session.stream(reboot.identities, path=self.identity, pause=SETTLE):
+        for answer in session.stream(
+            reboot.identities, path=self.identity, pause=SETTLE, screen=self.screen
+        ):
             if answer == self.before:
                 raise _SameBootError("the host has not restarted yet")
             answers.add(str(answer))

@@ -2,21 +2,26 @@
 
 Counted for the whole process, whichever connection or session it was: an address, a user and a
 password have two refusals in a row, then the host is not asked again. Another password, or one
-that was accepted, starts anew.
+that was accepted, starts anew. One that was accepted before may be right still, so it is tried
+again, ever more rarely: a domain's host refuses its users until it has found its domain.
+https://github.com/ansible/ansible/issues/45912
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 #: Refusals in a row. Not one: a host that is starting may refuse what it will accept.
 LIMIT = 2
+#: Seconds after those until one that was accepted before is tried again; doubled each time.
+PAUSE = 10.0
 
 
 class RefusedBeforeError(Exception):
-    """The host was not asked: it has refused this password :data:`LIMIT` times in a row."""
+    """The host was not asked: it has refused this password :data:`LIMIT` times in a row or more."""
 
 
 class Verdict:
@@ -38,6 +43,8 @@ class Account:
         self._changed = threading.Condition()
         self._refused = 0
         self._pending = 0
+        self._known = False
+        self._next = 0.0
 
     @contextmanager
     def sign_in(self) -> Iterator[Verdict]:
@@ -48,7 +55,8 @@ class Account:
         with self._changed:
             while self._refused < LIMIT <= self._refused + self._pending:
                 self._changed.wait()
-            if self._refused >= LIMIT:
+            again = self._known and not self._pending and time.monotonic() >= self._next
+            if self._refused >= LIMIT and not again:
                 raise RefusedBeforeError
             self._pending += 1
         verdict = Verdict()
@@ -58,9 +66,11 @@ class Account:
             with self._changed:
                 self._pending -= 1
                 if verdict.accepted:
-                    self._refused = 0
+                    self._refused, self._known = 0, True
                 elif verdict.refused:
                     self._refused += 1
+                    pause = PAUSE * 2 ** max(0, self._refused - LIMIT)
+                    self._next = time.monotonic() + pause
                 self._changed.notify_all()
 
 

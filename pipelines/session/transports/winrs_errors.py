@@ -60,8 +60,8 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
     advice = ""
     if isinstance(error, RefusedBeforeError):
         return AuthError(
-            f"{url} has refused the sign-in of {endpoint.username!r} {LIMIT} times in a row; it is "
-            "not tried again, for that locks accounts",
+            f"{url} has refused the sign-in of {endpoint.username!r} {LIMIT} times in a row or "
+            "more; it is not tried again now, for that locks accounts",
             advice="Correct the password where it comes from, then run the same command again.",
         )
     if isinstance(error, AuthenticationError):
