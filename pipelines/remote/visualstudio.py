@@ -31,14 +31,18 @@ def require_signer(file: str, signer: str) -> None:
 
 
 def product(place: str) -> dict[str, str]:
-    """``product``, such as 17.14.41, and ``engine``, the installer's version; of nothing, {}."""
+    """``product``, such as 17.14.41, and ``engine``, the installer's version; of nothing, {}.
+
+    ``incomplete`` where the installer is not done with it: it was stopped, or has failed.
+    """
     rows = []
     with contextlib.suppress(OSError, ValueError, TimeoutError):  # it only tells more
         rows = tools.visual_studio()
     for row in rows:
         if str(row["path"]).rstrip("\\").lower() == place.rstrip("\\").lower() and row["product"]:
             engine = f"(Get-Item -LiteralPath {_quoted(row['engine'])}).VersionInfo.FileVersion"
-            return {"product": row["product"].partition("+")[0], "engine": _ask(engine)}
+            found = {"product": row["product"].partition("+")[0], "engine": _ask(engine)}
+            return found | ({"incomplete": "yes"} if row["complete"] is False else {})
     return {}
 
 

@@ -542,6 +542,7 @@ class Studio:
         self.banner = "Microsoft (R) C/C++ Optimizing Compiler Version 19.44.35211 for x64"
         self.ran: list[list[str]] = []
         self.code = 0
+        self.state = {"isComplete": True, "isRebootRequired": False}
         monkeypatch.setenv("ProgramFiles(x86)", str(tmp_path))
         locator = tmp_path / "Microsoft Visual Studio/Installer/vswhere.exe"
         locator.parent.mkdir(parents=True)
@@ -560,6 +561,7 @@ class Studio:
                 "installationPath": self.place,
                 "catalog": {"productSemanticVersion": self.found},
                 "properties": {"setupEngineFilePath": r"C:\x\setup.exe"},
+                **self.state,
             }
             return 0, json.dumps([row] if self.found else [])
         if name == "cl.exe":
@@ -661,6 +663,38 @@ def test_a_host_that_has_a_toolset_already_is_left_alone(studio: Studio, marker:
     told = provision.apply_one(studio.spec, marker)
     assert (told["ok"], studio.ran) == (True, [])
     assert told["values"]["product"] == "17.14.35"
+
+
+def test_a_toolset_whose_installation_was_stopped_is_none(studio: Studio, marker: str) -> None:
+    """Its cl.exe is there long before the SDK, the libraries and what registers them."""
+    program = Path(studio.place, "VC/Tools/MSVC/14.44.35207/cl.exe")
+    program.parent.mkdir(parents=True)
+    program.touch()
+    studio.state = {"isComplete": False, "isRebootRequired": False}
+    (check,) = provision.check_all([studio.spec])
+    assert not check["ok"]
+    assert not provision.apply_one(studio.spec, marker)["ok"], "nor when it ends like that again"
+    assert studio.ran == [["--update"], ["--add"]]
+    studio.state = {"isComplete": False, "isRebootRequired": True}
+    assert provision.apply_one(studio.spec, marker)["ok"]
+    assert provision.check_all([studio.spec])[0]["ok"]
+
+
+def test_a_controller_that_dies_while_it_installs(
+    studio: Studio, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = studio.capture
+
+    def killed(command: list[str], **named: Any) -> tuple[int, str]:
+        done = genuine(command, **named)
+        if command[1:] == ["--add"]:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(installer, "capture", killed)
+    with pytest.raises(KeyboardInterrupt):
+        provision.apply_one(studio.spec, marker)
+    assert not provision.check_all([studio.spec])[0]["ok"], "where vswhere is none, too"
 
 
 @pytest.mark.parametrize("code", [5002, 5008])

@@ -101,7 +101,8 @@ def _vswhere() -> list[Installation]:
                     "path": row.get("installationPath"),
                     "name": row.get("displayName"),
                     "version": row.get("installationVersion"),
-                    "complete": row.get("isComplete"),
+                    # It is complete, too, once Windows has started again.
+                    "complete": row.get("isComplete") or row.get("isRebootRequired"),
                     "product": (row.get("catalog") or {}).get("productSemanticVersion") or "",
                     "engine": (row.get("properties") or {}).get("setupEngineFilePath") or "",
                     "toolsets": _toolsets(str(row.get("installationPath"))),

@@ -108,6 +108,8 @@ def check(spec: Spec) -> Check:
         return {"ok": _numbers(said) >= _numbers(spec["version"]), "found": said, "values": values}
     if found and spec["path"]:
         values |= visualstudio.product(spec["path"])
+        if "incomplete" in values:
+            return {"ok": False, "found": "an incomplete installation", "values": values}
     return {"ok": bool(found), "found": found[-1] if found else "missing", "values": values}
 
 
@@ -125,6 +127,7 @@ def apply(spec: Spec) -> Applied:
     """Run it, and see that it is what was asked for; what is not stays marked as that."""
     if spec["path"]:
         protected_dirs.make(spec["path"], readable=True)
+        _refused(spec).touch()
     deadline = awake.seconds() + 60 * spec["minutes"]
     with protected_dirs.private() as folder:
         file, *arguments = _staged(spec, folder)
@@ -134,7 +137,6 @@ def apply(spec: Spec) -> Applied:
             _run(spec, [file, *spec["prepare"]], deadline)
         done = _run(spec, [file, *arguments], deadline)
     if spec["path"]:
-        _refused(spec).touch()
         visualstudio.require_product(spec["version"], spec["path"], spec["toolset"], spec["detect"])
         _refused(spec).unlink()
     return done
@@ -159,7 +161,7 @@ def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
 
 
 def _refused(spec: Spec) -> pathlib.Path:
-    """Is there while what the last run has left is not known to be what was asked for."""
+    """Is there while what the last run leaves is not known to be what was asked for."""
     return pathlib.Path(f"{spec['files'][0]['file']}.refused")
 
 
