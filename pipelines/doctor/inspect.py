@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.doctor.model import Setting
 from pipelines.doctor.settings import binding_of, settings_of
+from pipelines.doctor.toolchain import SERVERS
 from pipelines.errors import HostError, LockError, PipelineError
 from pipelines.paths import default_cache, home
 from pipelines.provisioning.resources import surely_lacking
@@ -165,7 +166,11 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         "facts": lambda: session.facts,
         "machine": lambda: session.call(machine.machine, paths=[layout.build_root, layout.temp]),
         "tools": lambda: session.call(
-            tools.tools, cuda=layout.cuda, programs=places, ours=plan.host.existing is None
+            tools.tools,
+            cuda=layout.cuda,
+            programs=places,
+            ours=plan.host.existing is None,
+            servers=SERVERS if plan.host.capabilities.msvc else (),
         ),
     }
     if unpacked := _archives(plan):

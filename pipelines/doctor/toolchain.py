@@ -15,6 +15,12 @@ from pipelines.remote.resources import distributions
 from pipelines.versions import known
 
 AREA = "tool chain"
+#: Where Build Tools come from, on the host itself.
+SERVERS = ("aka.ms", "download.visualstudio.microsoft.com")
+_OFFLINE = (
+    "give it a way there (behind a proxy of SYSTEM all may be well), or install Build Tools from "
+    "a layout into C:\\VS: docs/hosts/windows-host.md"
+)
 _PROVISION = "invoke provision"
 _SHOWN = {"cuda": "CUDA", "python": "Python", "msvc": "MSVC"}
 
@@ -33,6 +39,9 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     }
     best, verdict = _choose(tools, _toolsets(tools), common, purpose, compat)
     yield verdict
+    if unreached := [text for row in tools.rows("unreached") or [] if (text := row.text())]:
+        found = f"no connection to {', '.join(unreached)}"
+        yield Verdict(AREA, "Build Tools", "warning", found, "2 to 3 GB of Microsoft's", _OFFLINE)
     yield _nvcc(tools, purpose, told)
     yield from _rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
     yield from _programs(tools, purpose, limits)

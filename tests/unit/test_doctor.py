@@ -443,6 +443,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("paths: long paths", {LONG: row(False, "OSError: gone")}, "unknown", "OSError: gone", ""),
     # -- tool chain
     ("tool chain: MSVC toolset", {STUDIO: []}, "warning", "not there yet", "invoke provision"),
+    ("tool chain: Build Tools", {f"{TOOLS}/unreached": ["aka.ms", 7]}, "warning",
+     "no connection to aka.ms", "layout"),
     ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.38.33130", "nonsense", 14]},
      {"toolsets": ["14.44.35207"]}, 7]}, "ok", "14.44.35207 (also 14.38.33130)", ""),
     ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.50.35717", "14.44.35207"]}]}, "ok",
@@ -1064,6 +1066,7 @@ def test_what_a_host_is_asked(tmp_path: Path) -> None:
     assert asked["provision.check_all"] == {"specs": [setting.spec for setting in SETTINGS]}
     tools = asked["inspection.tools.tools"]
     assert tools["cuda"] == r"C:\cuda\13.0"
+    assert tools["servers"] == ("aka.ms", "download.visualstudio.microsoft.com")
     assert tools["programs"] == {
         "ninja": [r"C:\tools\ninja", r"C:\python\3.11\Scripts"],
         "git": [r"C:\tools\git\cmd", r"C:\python\3.11\Scripts"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import stat
 import sys
 import time
@@ -192,6 +193,25 @@ def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monke
     found: Any = tools.tools("", {"ninja": [str(tmp_path)]})
     assert time.monotonic() - began < 120, "it waited for a tool that takes 600 s"
     assert "TimeoutError" in found["problems"]["ninja"]
+
+
+def test_where_build_tools_come_from_is_asked_where_they_are_to_be_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    studio: list[dict[str, Any]] = [{"toolsets": []}]
+    monkeypatch.setattr(tools, "visual_studio", lambda: studio)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        genuine, port = socket.create_connection, server.getsockname()[1]
+
+        def connect(place: tuple[str, int], timeout: float) -> socket.socket:
+            assert (place[1], timeout) == (443, tools._CONNECTION)
+            return genuine((place[0], port), timeout)
+
+        monkeypatch.setattr(socket, "create_connection", connect)
+        assert tools._unreached(["127.0.0.1", "nowhere.invalid"]) == ["nowhere.invalid"]
+    assert tools._unreached(["127.0.0.1"]) == ["127.0.0.1"]
+    studio[0]["toolsets"] = ["14.44.35207"]
+    assert tools._unreached(["127.0.0.1"]) == []
 
 
 def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

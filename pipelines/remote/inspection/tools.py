@@ -8,7 +8,8 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypedDict
 
@@ -21,6 +22,7 @@ from . import nvml
 
 #: Seconds that a program may take to name its version; nvidia-smi is slow after a start.
 PATIENCE = 30.0
+_CONNECTION = 5.0
 
 #: Where provisioning installs it, and where a sandbox has it.
 _OURS = r"C:\VS"
@@ -169,9 +171,24 @@ def gpus() -> list[dict[str, str]] | None:
     ]
 
 
+def _unreached(servers: list[str]) -> list[str]:
+    """Those that take no connection for HTTPS; none is asked where a toolset is there."""
+    if any(row["toolsets"] for row in visual_studio()):
+        return []
+    found = []
+    for name in servers:
+        try:
+            socket.create_connection((name, 443), timeout=_CONNECTION).close()
+        except OSError:
+            found.append(name)
+    return found
+
+
 @idempotent
-def tools(cuda: str, programs: dict[str, list[str]], *, ours: bool = False) -> dict[str, object]:
-    """Visual Studio, nvcc (in ``cuda`` first), GPUs, and each of ``programs``.
+def tools(
+    cuda: str, programs: dict[str, list[str]], *, ours: bool = False, servers: Sequence[str] = ()
+) -> dict[str, object]:
+    """Visual Studio, nvcc (in ``cuda`` first), GPUs, each of ``programs``, ``servers`` unreached.
 
     ``programs`` maps a name to the directories in which it is looked for before PATH; ``ours``: the
     pipeline fills these. What is not installed is ``None`` without a problem.
@@ -180,6 +197,7 @@ def tools(cuda: str, programs: dict[str, list[str]], *, ours: bool = False) -> d
         "visual_studio": visual_studio,
         "nvcc": partial(_nvcc, cuda, ours),
         "gpus": gpus,
+        "unreached": partial(_unreached, list(servers)),
     }
     for name, places in programs.items():
         sources[name] = partial(_version, name, places, ours)
