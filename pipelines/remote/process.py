@@ -17,6 +17,8 @@ from typing import Any, TypedDict
 
 from . import awake
 
+#: What runs a script of PowerShell, which comes last.
+POWERSHELL = ("powershell.exe", "-NoProfile", "-NonInteractive", "-Command")
 #: Set when all that runs in this process is to end: the runner of a detached job sets it.
 cancelled = threading.Event()
 

@@ -7,7 +7,7 @@ import glob
 import re
 
 from .inspection import tools
-from .process import capture
+from .process import POWERSHELL, capture
 from .resources import RefusedError
 
 _TIMEOUT = 120.0
@@ -65,8 +65,8 @@ def _quoted(path: str) -> str:
 
 def _ask(script: str) -> str:
     """What PowerShell answers; its last line, empty when it does not."""
-    command = ["powershell.exe", "-NoProfile", "-NonInteractive", "-Command", script]
     try:
-        return "".join(capture(command, timeout=_TIMEOUT)[1].strip().splitlines()[-1:])
+        _, said = capture([*POWERSHELL, script], timeout=_TIMEOUT)
     except (OSError, TimeoutError):
         return ""
+    return "".join(said.strip().splitlines()[-1:])

@@ -167,19 +167,21 @@ def test_quota_of_a_plugin_without_quotas(keys: dict[Any, Any], marker: str) -> 
 
 
 def test_quota_of_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
-    """winrm.cmd gets exactly what one would type; cmd.exe is a stand-in that keeps the value."""
+    """powershell.exe is a stand-in that keeps the value."""
     program(
         tmp_path,
-        "cmd.exe",
+        "powershell.exe",
         "import pathlib, re, sys\n"
         f"state = pathlib.Path({str(tmp_path)!r}, 'value')\n"
-        "line = pathlib.Path(sys.argv[3]).read_text().strip()\n"
-        "typed = r'@call winrm set winrm/config/winrs @{MaxM\\w+=\"(\\d+)\"}'\n"
-        "if m := re.fullmatch(typed, line):\n"
+        "*flags, line = sys.argv[1:]\n"
+        "assert flags == ['-NoProfile', '-NonInteractive', '-Command']\n"
+        "item = r\"-LiteralPath 'WSMan:\\\\localhost\\\\Shell\\\\MaxM\\w+'\"\n"
+        "if m := re.search(rf'; Set-Item {item} (\\d+) -Force$', line):\n"
         "    state.write_text(m[1])\n"
-        "elif line != '@call winrm get winrm/config/winrs':\n"
-        "    sys.exit(f'wrong: {line}')\n"
-        "print('Winrs\\n    MaxMemoryPerShellMB = ' + state.read_text())",
+        "elif re.search(rf'; \\(Get-Item {item}\\)\\.Value$', line):\n"
+        "    print(state.read_text() + '\\r')\n"
+        "else:\n"
+        "    sys.exit(f'wrong: {line}')\n",
     )
     (tmp_path / "value").write_text("1024")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -195,7 +197,6 @@ def test_quota_of_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker
     assert provision.apply_one(spec, marker)["ok"]
     (tmp_path / "value").write_text("0")
     assert winrm_quota.check(spec)["ok"], "no limit is enough"
-    assert not list(tmp_path.glob("*.cmd"))
     with pytest.raises(RefusedError, match="left with 1"):
         winrm_quota.apply({**spec, "name": "Other"})
 
@@ -203,8 +204,8 @@ def test_quota_of_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker
 def test_a_policy_goes_before_the_quota_of_shells(
     keys: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "Winrs\r\n    AllowRemoteShellAccess = true\r\n    MaxProcessesPerShell = 25\r\n"
-    monkeypatch.setattr(winrm_quota, "_winrm", lambda _: text)
+    values = {"MaxProcessesPerShell": "25\r\n"}
+    monkeypatch.setattr(winrm_quota, "_shell", lambda name: values.get(name, ""))
     keys["HKLM", r"software\policies\microsoft\windows\winrm\service\winrs"] = {
         "maxmemorypershellmb": (4096, fake_winreg.REG_DWORD)
     }

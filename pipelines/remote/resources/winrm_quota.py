@@ -1,17 +1,17 @@
 """A quota of the WinRM service; 0 there means no limit.
 
-There are two places, and the smaller value wins: what winrm.cmd calls winrs, for shells, where a
-policy goes before it, and the configuration of PowerShell's plugin, which WinRM keeps as XML in one
-registry value.
+There are two places, and the smaller value wins: that for shells, where a policy goes before it,
+and the configuration of PowerShell's plugin, which WinRM keeps as XML in one registry value. The
+first is asked of PowerShell, for winrm.cmd is VBScript, which Windows is about to lose.
 https://learn.microsoft.com/windows/win32/winrm/quotas
+https://learn.microsoft.com/windows/whats-new/deprecated-features-resources#vbscript
 """
 
 from __future__ import annotations
 
 import re
 
-from .. import protected_dirs
-from ..process import capture
+from ..process import POWERSHELL, capture
 from . import Applied, Check, Kind, RefusedError, registry
 
 _PLUGIN = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\WSMAN\Plugin\Microsoft.PowerShell"
@@ -29,15 +29,15 @@ class Spec(Kind):
     at_least: int
 
 
-def _winrm(arguments: str) -> str:
-    """Run winrm.cmd. A script of one line, since no quoting survives cmd and cscript both."""
-    with protected_dirs.private() as folder:
-        script = folder / "winrm.cmd"
-        script.write_text(f"@call winrm {arguments}\r\n", "ascii")
-        code, output = capture(["cmd.exe", "/d", "/c", str(script)], timeout=_TIMEOUT)
+def _shell(name: str, value: int | None = None) -> str:
+    """Read the quota of that name, or set it."""
+    item = rf"-LiteralPath 'WSMan:\localhost\Shell\{name}'"
+    change = f"(Get-Item {item}).Value" if value is None else f"Set-Item {item} {value} -Force"
+    script = f"$ErrorActionPreference = 'Stop'; $WarningPreference = 'Ignore'; {change}"
+    code, output = capture([*POWERSHELL, script], timeout=_TIMEOUT)
     if code:
         raise RefusedError(
-            f"winrm {arguments} left with {code}: {output.strip()[-500:]}",
+            f"PowerShell left with {code} after {change}: {output.strip()[-500:]}",
             advice="Is the account an administrator's, and a local policy not above the setting?",
         )
     return output
@@ -57,7 +57,7 @@ def _found(spec: Spec) -> int | None:
         policy = registry.read(_POLICY, spec["name"])
         if isinstance(policy, int):
             return policy
-        told = re.search(rf"\b{spec['name']}\s*=\s*(\d+)", _winrm("get winrm/config/winrs"))
+        told = re.search(r"^(\d+)\s*$", _shell(spec["name"]), re.MULTILINE)
     return int(told[1]) if told else None
 
 
@@ -82,7 +82,7 @@ def apply(spec: Spec) -> Applied:
     """Set it; processes of the service that run keep the old one."""
     name, value = spec["name"], spec["at_least"]
     if spec["place"] == "shell":
-        _winrm(f'set winrm/config/winrs @{{{name}="{value}"}}')
+        _shell(name, value)
         return {"reboot": "WinRM's quotas were changed"}
     config, old = _quotas()
     if not old:
