@@ -64,7 +64,6 @@ def test_a_socket(served: Served) -> None:
 def test_no_socket_is_no_engine(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="there is no Docker engine at unix:") as raised:
         Engine(f"unix://{tmp_path}/none.sock")
-    assert "apt-get install docker.io" in raised.value.advice
     assert "'engine' of the host spelt right" in raised.value.advice
 
 
@@ -81,6 +80,16 @@ def test_without_anything_set_it_is_dockers_own_place() -> None:
     told = unreachable("", FileNotFoundError(2, "No such file"))
     assert told.message == "there is no Docker engine at unix:///var/run/docker.sock"
     assert told.advice.startswith("Type: sudo apt-get install docker.io")
+
+
+def test_on_windows_nothing_is_installed_by_apt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.hosts.engine.reach.sys.platform", "win32")
+    for error in (FileNotFoundError(2, "no pipe"), PermissionError(5, "no member")):
+        for name in ("", "npipe:////./pipe/other"):
+            advice = unreachable(name, error).advice
+            assert advice
+            assert "sudo" not in advice
+            assert "apt-get" not in advice
 
 
 def test_a_socket_that_nobody_listens_to_is_an_engine_that_does_not_run(tmp_path: Path) -> None:

@@ -39,12 +39,16 @@ def target(name: str) -> str:
 def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
     """The SDK's client for an engine by its name; raises what the SDK does, and ``ConfigError``."""
     url = target(name)
-    if url.startswith("npipe:") and sys.platform != "win32":
-        raise ConfigError(
-            f"engine {url}: that is a pipe of a Windows machine",
-            advice="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
-        )
     keys: dict[str, Any] = {"base_url": url, "timeout": int(timeout)}
+    if url.startswith("npipe:"):
+        if sys.platform != "win32":
+            raise ConfigError(
+                f"engine {url}: that is a pipe of a Windows machine",
+                advice="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
+            )
+        from pipelines.hosts.engine.pipe import Pipes  # it imports what is there alone
+
+        keys["way"] = Pipes(url, int(timeout))
     if url.startswith("ssh://"):
         if sys.platform == "win32":  # whose programs take no socket for their input
             keys["use_ssh_client"] = True
@@ -130,7 +134,9 @@ _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Know
         (
             SetupError,
             "you may not use the Docker engine at {where}",
-            'Type: sudo usermod -aG docker "$USER", then sign in again.',
+            "Become a member of the group docker-users, then sign in again."
+            if sys.platform == "win32"
+            else 'Type: sudo usermod -aG docker "$USER", then sign in again.',
         ),
     ),
     (
@@ -184,12 +190,13 @@ def _understood(said: str, where: str) -> PipelineError | None:
 
 def _installed(name: str) -> str:
     """What to type where there is no socket: an address that somebody chose may be wrong."""
+    windows = sys.platform == "win32"
     if not name and not os.environ.get("DOCKER_HOST") and in_use() == "default":
-        return "Type: sudo apt-get install docker.io (or give the host an 'engine')."
+        install = "Start Docker Desktop" if windows else "Type: sudo apt-get install docker.io"
+        return f"{install} (or give the host an 'engine')."
     chosen = "'engine' of the host" if name else "DOCKER_HOST, or the context in use,"
-    return (
-        f"Is {chosen} spelt right? docker context ls shows what there is; without any it is "
-        f"{DEFAULT}, which sudo apt-get install docker.io brings."
+    return f"Is {chosen} spelt right? docker context ls shows what there is" + (
+        "." if windows else f"; without any it is {DEFAULT}, which docker.io brings."
     )
 
 

@@ -215,8 +215,6 @@ class WinRSStream:
             raise BrokenPipeError(f"{self.remoteaddress}: the connection was closed")
         if time.monotonic() - self._used > IDLE_LIMIT:
             self._renew(self._sender)  # before the server's having dropped it makes a Send doubtful
-        from winrm.exceptions import WinRMOperationTimeoutError
-
         self._torn = True  # unless all of it arrives; an interrupt, too, may cut it off
         try:
             self._request(
@@ -226,8 +224,12 @@ class WinRSStream:
             )
         except PipelineError as error:
             raise ConnectionError(error.message) from None
-        except WinRMOperationTimeoutError:
-            pass  # WinRM goes on with it, and refuses the next one until the command has read it
+        except Exception as error:
+            from winrm.exceptions import WinRMOperationTimeoutError
+
+            # WinRM goes on with it then, and refuses the next one until the command has read it.
+            if not isinstance(error, WinRMOperationTimeoutError):
+                raise
         self._torn = False
         self._used = time.monotonic()
 
