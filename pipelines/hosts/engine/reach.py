@@ -134,9 +134,8 @@ _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Know
         (
             SetupError,
             "you may not use the Docker engine at {where}",
-            "Become a member of the group docker-users, then sign in again."
-            if sys.platform == "win32"
-            else 'Type: sudo usermod -aG docker "$USER", then sign in again.',
+            'Type: sudo usermod -aG docker "$USER" (Windows: become a member of docker-users), then '
+            "sign in again.",
         ),
     ),
     (
