@@ -134,7 +134,7 @@ _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Know
         (
             SetupError,
             "you may not use the Docker engine at {where}",
-            'Type: sudo usermod -aG docker "$USER" (Windows: become a member of docker-users), then '
+            'Type: sudo usermod -aG docker "$USER" (Windows: join the group docker-users), then '
             "sign in again.",
         ),
     ),
