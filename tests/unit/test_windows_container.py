@@ -38,6 +38,9 @@ from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.passthrough import windows
 from pipelines.remote import files
 from pipelines.session.base import GoneHostError
+from pipelines.yamlfile import read_yaml
+
+RESOURCES = Path(files.__file__).parents[1] / "provisioning/resources.yaml"
 
 SERVERCORE = "mcr.microsoft.com/windows/servercore"
 LTSC = {"20348": "10.0.20348.2700", "26100": "10.0.26100.1742", "17763": "10.0.17763.6293"}
@@ -155,7 +158,11 @@ def test_the_whole_life(
     assert shown["Config"]["StdinOnce"] is True
     host.close()
     assert lab.names == []
-    assert len(lab.windows.volumes) == 2, "caches stay"
+    assert len(lab.windows.volumes) == 1, "compiled units stay"
+    places = [mount["Target"] for mount in asked["Mounts"]]
+    root = str(read_yaml(RESOURCES)["layout"]["build_root"]).casefold()
+    assert places
+    assert not any((root + "\\").startswith(place.casefold() + "\\") for place in places)
 
 
 def works(host: Container) -> None:
@@ -379,7 +386,7 @@ def test_names_of_hosts_and_numbers_do_not_meet(lab: Lab) -> None:
 @pytest.mark.parametrize("key", ["project", "host", "slot"])
 def test_a_volume_of_another_is_not_taken(lab: Lab, key: str) -> None:
     labels = {"project": owners.project(), "host": "win", "slot": "1"} | {key: "another"}
-    name = f"wcw-{owners.project()[:6]}-win-1-builds"
+    name = f"wcw-{owners.project()[:6]}-win-1-units"
     host = lab.host()
     host.engine.client.volumes.create(
         name, labels={f"{LABEL}{one}": text for one, text in labels.items()}

@@ -155,7 +155,9 @@ class WindowsFace(Face):
             windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True
         )
         self.gpu = by_class(config.gpu)
-        self.caches = {"builds": r"C:\b", "units": r"C:\sccache"} if config.cache else {}
+        # Builds stay in its own layer: in a volume opens fail at random, and directories cannot be
+        # renamed twice. https://github.com/microsoft/Windows-Containers/issues/635
+        self.caches = {"units": r"C:\sccache"} if config.cache else {}
 
     def winrm(self, engine: Engine) -> bool:  # noqa: ARG002 - refused above
         """Never."""
