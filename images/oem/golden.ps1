@@ -23,6 +23,26 @@ $KeyFile = '\\host.lan\Data\key'
 
 . (Join-Path -Path $Here -ChildPath 'serial.ps1')
 
+Write-Com1 -Text 'WCW-STEP settings of a virtual machine'
+# QEMU's clock tells UTC, the container's time, and Windows takes it for its own zone's.
+$zone = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'tzutil.exe'
+& $zone '/s' 'UTC'
+if ($LASTEXITCODE -ne 0) {
+    throw ('tzutil.exe ended with exit code {0}' -f $LASTEXITCODE)
+}
+# The first: QEMU's power button does nothing else while nobody is signed in.
+# https://pve.proxmox.com/wiki/Windows_2022_guest_best_practices
+# The second: no restart for updates in the middle of a build.
+foreach ($setting in @(
+        @{ Key = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System'; Name = 'ShutdownWithoutLogon' }
+        @{ Key = 'HKLM:\SOFTWARE\Policies\Microsoft\Windows\WindowsUpdate\AU'; Name = 'NoAutoUpdate' }
+    )) {
+    if (-not (Test-Path -LiteralPath $setting.Key)) {
+        $null = New-Item -Path $setting.Key -Force
+    }
+    Set-ItemProperty -LiteralPath $setting.Key -Name $setting.Name -Value 1 -Type 'DWord'
+}
+
 Write-Com1 -Text 'WCW-STEP WinRM over HTTPS'
 # Behind the container's NAT the guest sees its gateway alone: a rule by address would say nothing.
 & (Join-Path -Path $Here -ChildPath 'enable-winrm-https.ps1') -HostName 'localhost', '127.0.0.1' -RemoteAddress 'Any'

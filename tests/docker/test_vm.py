@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import re
@@ -23,7 +22,7 @@ import pytest
 from docker.errors import APIError
 from docker.models.containers import Container
 
-from pipelines.errors import ConfigError, HostError, SetupError, TransferError
+from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.engine.boxes import Boxes
 from pipelines.hosts.engine.containerfiles import read_file
@@ -152,11 +151,11 @@ def keys(standin: str, **other: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def make(standin: str, cache: Cache, boxes: Boxes) -> Make:
-    """A host of the stand-in's; ``windows=None`` takes that key away."""
+    """A host of the stand-in's."""
 
     def made(name: str = "vm", **other: Any) -> Vm:
-        given = {k: v for k, v in keys(standin, **other).items() if v is not None}
-        MADE.append(Vm(name, VmHost.model_validate(given), Opening("3.11", cache, Steps())))
+        given = VmHost.model_validate(keys(standin, **other))
+        MADE.append(Vm(name, given, Opening("3.11", cache, Steps())))
         return MADE[-1]
 
     return made
@@ -226,25 +225,6 @@ def inside(engine: Engine, standin: str, volume: str, script: str) -> str:
         return made.logs().decode()
     finally:
         made.remove(force=True, v=True)
-
-
-def disk_from(engine: Engine, standin: str, script: str, target: Path) -> Path:
-    """The file /disk.qcow2 that a script makes."""
-    made = engine.client.containers.create(
-        standin, ["-ec", script], entrypoint="sh", network_mode="none"
-    )
-    try:
-        made.start()
-        assert made.wait()["StatusCode"] == 0, made.logs()
-        stream, _ = made.get_archive("/disk.qcow2")
-        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
-            (member,) = archive.getmembers()
-            packed = archive.extractfile(member)
-            assert packed is not None
-            target.write_bytes(packed.read())
-    finally:
-        made.remove(force=True, v=True)
-    return target
 
 
 # -- the golden disk -------------------------------------------------------------------------------
@@ -469,32 +449,25 @@ def test_half_an_installation_is_no_golden_disk(
     assert "left unfinished" in vm.given.events.told[-1]  # type: ignore[attr-defined]
 
 
-# -- a disk that was installed elsewhere, and what may happen to any -------------------------------
+# -- what may happen to a disk ---------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def elsewhere(engine: Engine, standin: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small disk with nothing on it."""
-    target = tmp_path_factory.mktemp("elsewhere") / "disk.qcow2"
-    return disk_from(engine, standin, "qemu-img create -q -f qcow2 /disk.qcow2 64M", target)
+@pytest.fixture
+def small(engine: Engine, standin: str, make: Make) -> Iterator[Vm]:
+    """A machine with a golden disk on which there is nothing."""
+    vm = make("small", disk="33g")
+    volume = vm.making.volume
+    volume.create()
+    try:
+        inside(engine, standin, volume.name, _SMALL)
+        disks.seal(volume, vm.making.origin, pin="", licensed=0, seconds=1)
+        yield vm
+    finally:
+        vm.close()
+        volume.remove()
 
 
-def brought(make: Make, file: Path, **other: Any) -> Vm:
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    given = {"windows": None, "golden": str(file), "sha256": digest}
-    return make("brought", **{**given, **other})
-
-
-def test_a_disk_from_elsewhere_is_sealed(make: Make, elsewhere: Path) -> None:
-    vm = brought(make, elsewhere)
-    vm.prepare()
-    record = vm.making.ensure()
-    assert record.virtual_size == 64 << 20
-    assert record.files["data.qcow2"].sha256 == hashlib.sha256(elsewhere.read_bytes()).hexdigest()
-    wrong = brought(make, elsewhere, sha256="1" * 64)
-    with pytest.raises(TransferError, match="expected 1111"):
-        wrong.prepare()
-    assert wrong.making.volume.find() is None
+_SMALL = "qemu-img create -q -f qcow2 data.qcow2 64M; : >windows.boot"
 
 
 @pytest.mark.parametrize(
@@ -516,69 +489,52 @@ def test_a_disk_from_elsewhere_is_sealed(make: Make, elsewhere: Path) -> None:
     ],
 )
 def test_a_damaged_disk_is_refused(
-    engine: Engine, standin: str, make: Make, elsewhere: Path, script: str, *, thorough: bool,
-    words: str,
-) -> None:  # fmt: skip
-    vm = brought(make, elsewhere)
-    vm.prepare()
-    volume = vm.making.volume
-    try:
-        inside(engine, standin, volume.name, script)
-        with pytest.raises(disks.DamagedDiskError, match=words) as caught:
-            vm.prepare(repair=True) if thorough else vm.connect()
-        assert f"docker volume rm {volume.name}" in caught.value.advice
-    finally:
-        volume.remove()
-
-
-def test_another_time_alone_is_no_damage(
-    engine: Engine, standin: str, make: Make, elsewhere: Path
+    engine: Engine, standin: str, small: Vm, script: str, *, thorough: bool, words: str
 ) -> None:
-    vm = brought(make, elsewhere)
-    vm.prepare()
-    before = vm.making.ensure()
-    inside(engine, standin, vm.making.volume.name, "touch data.qcow2")
-    after = vm.making.ensure()
+    volume = small.making.volume
+    inside(engine, standin, volume.name, script)
+    with pytest.raises(disks.DamagedDiskError, match=words) as caught:
+        small.prepare(repair=True) if thorough else small.connect()
+    assert f"docker volume rm {volume.name}" in caught.value.advice
+
+
+def test_another_time_alone_is_no_damage(engine: Engine, standin: str, small: Vm) -> None:
+    before = small.making.ensure()
+    assert before.virtual_size == 64 << 20
+    inside(engine, standin, small.making.volume.name, "touch data.qcow2")
+    after = small.making.ensure()
     assert after.files["data.qcow2"].time != before.files["data.qcow2"].time
-    assert disks.look(vm.making.volume).record == after
+    assert disks.look(small.making.volume).record == after
 
 
-def test_an_overlay_is_no_golden_disk(
-    engine: Engine, standin: str, make: Make, elsewhere: Path, tmp_path: Path
-) -> None:
+def test_an_overlay_is_no_golden_disk(engine: Engine, standin: str, small: Vm) -> None:
     """Of a disk with a backing file half would be elsewhere."""
     script = "qemu-img create -q -f qcow2 /a 1M; "
-    script += "qemu-img create -q -f qcow2 -F qcow2 -b /a /disk.qcow2"
-    disk = disk_from(engine, standin, script, tmp_path / "overlay.qcow2")
-    vm = brought(make, disk)
+    script += "qemu-img create -q -f qcow2 -F qcow2 -b /a data.qcow2"
+    inside(engine, standin, small.making.volume.name, script)
     with pytest.raises(HostError):
-        vm.prepare()
-    assert vm.making.volume.find() is None
+        disks.seal(small.making.volume, {}, pin="", licensed=0, seconds=1)
 
 
-def test_no_kvm_is_explained(
-    engine: Engine, make: Make, boxes: Boxes, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_kvm_is_explained(small: Vm, boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The image's exit code 88, seen through an engine that removes the container at once."""
-    vm = brought(make, elsewhere, kvm=True)
 
-    def without_the_device(*given: Any, **named: Any) -> dict[str, Any]:
-        return {**keys_of(*given, **named), "devices": []}
+    def without_the_device(config: VmHost, *given: Any, **named: Any) -> dict[str, Any]:
+        asked = config.model_copy(update={"kvm": True})
+        return {**keys_of(asked, *given, **named), "devices": []}
 
     monkeypatch.setattr(vm_host, "keys_of", without_the_device)
     with pytest.raises(SetupError, match="no KVM") as caught:
-        vm.connect()
+        small.connect()
     assert "'kvm: false'" in caught.value.advice
-    gone(boxes, "brought", 5)
+    gone(boxes, "small", 5)
 
 
-def test_a_guest_that_does_not_come_up_is_not_left(
-    engine: Engine, make: Make, boxes: Boxes, elsewhere: Path
-) -> None:
-    vm = brought(make, elsewhere, start_minutes=0.15)
+def test_a_guest_that_does_not_come_up_is_not_left(small: Vm, boxes: Boxes) -> None:
+    small.config = small.config.model_copy(update={"start_minutes": 0.15})
     with pytest.raises(HostError):
-        vm.connect()
-    gone(boxes, "brought", 5)
+        small.connect()
+    gone(boxes, "small", 5)
 
 
 @pytest.mark.usefixtures("golden")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from setup_state import CURL, SC, SHUTDOWN, TAR, program
+from setup_state import CURL, SC, SHUTDOWN, TAR, TZUTIL, program
 from windows import NO_POWERSHELL, Here, InWine, Shell, Windows
 
 from pipelines.hosts.base import Silent
@@ -55,7 +55,13 @@ def wine(windows: Windows) -> InWine:
     """One that may be changed, with the programs that Wine lacks."""
     if not isinstance(windows, InWine):
         pytest.skip("it would change the Windows that the tests run on")
-    for name, text in {"sc": SC, "shutdown": SHUTDOWN, "tar": TAR, "curl": CURL}.items():
+    for name, text in {
+        "sc": SC,
+        "shutdown": SHUTDOWN,
+        "tar": TAR,
+        "curl": CURL,
+        "tzutil": TZUTIL,
+    }.items():
         program(windows, name, text)
     return windows
 

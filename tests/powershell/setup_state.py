@@ -42,6 +42,14 @@ import sys
 open(r"C:\scripts\shutdown.txt", "w").write(" ".join(sys.argv[1:]))
 """
 
+#: tzutil.exe: it knows one zone.
+TZUTIL = r"""
+import sys
+if sys.argv[1:] != ["/s", "UTC"]:
+    sys.exit(1)
+open(r"C:\scripts\tzutil.txt", "w").write("UTC")
+"""
+
 #: tar.exe: Windows' is bsdtar, which reads zips as well.
 TAR = r"""
 import pathlib, sys, tarfile, zipfile

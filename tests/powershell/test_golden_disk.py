@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from setup_state import State, answering
+from setup_state import POLICIES, State, answering
 from windows import ROOT, InWine, Shell
 
 pytestmark = pytest.mark.powershell
 
 _WINLOGON = r"HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\Winlogon"
+_UPDATES = r"HKLM:\SOFTWARE\Policies\Microsoft\Windows\WindowsUpdate\AU"
 _INSTALLED = r"C:\Program Files\windows-cuda-wheels"
 _PORT = 5986
 
@@ -89,6 +90,12 @@ def test_golden_disk(golden: Machine) -> None:
     assert golden.state.run(rf"{golden.folder}\golden.ps1").error == ""
     kept = golden.state.kept
     assert golden.state.transports() == ["HTTPS"]
+    assert golden.wine.path(rf"{golden.state.shell.folder}\tzutil.txt").read_text() == "UTC"
+    settings = golden.state.shell.run(
+        rf"(Get-Item '{POLICIES}').GetValue('ShutdownWithoutLogon')" + "\n"
+        rf"(Get-Item '{_UPDATES}').GetValue('NoAutoUpdate')"
+    )
+    assert [str(one) for one in settings.output] == ["1", "1"]
     assert [user["enabled"] for user in kept["users"].values()] == [False, False]
     assert not key.exists()
     assert kept["called"]["InstallProductKey"]["key"] == "AAAAA-BBBBB"

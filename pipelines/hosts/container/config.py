@@ -52,8 +52,7 @@ class ContainerHost(EngineKeys):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """For ``via: winrm``: the port on loopback; 0 takes a free one."""
     cache: bool = True
-    """Whether compiled units, and on Linux engines builds, are kept in named volumes from one to the
-    next."""
+    """Whether compiled units, on Linux engines builds too, are kept in named volumes."""
     python: str | None = None
     """Path of the Python in an image that is not ours; one is put there if there is none."""
     isolation: Literal["process", "hyperv"] | None = None

@@ -26,10 +26,8 @@ class VmHost(EngineKeys):
     """Windows Server from Microsoft's evaluation ISO, which runs for 180 days."""
     iso: Annotated[str, StringConstraints(min_length=1)] | None = None
     """Instead of ``windows``: an ISO of your own, a file or an https address."""
-    golden: Annotated[str, StringConstraints(pattern=r"\.[qQ][cC][oO][wW]2$")] | None = None
-    """Instead of both: a disk (UEFI) that was installed elsewhere and got images/oem there."""
     sha256: Sha256 | None = None
-    """Of the file behind ``iso`` or ``golden``."""
+    """Of the file behind ``iso``."""
     edition: Literal["desktop", "core"] = "desktop"
     """``core`` is Windows Server without a desktop."""
     key_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
@@ -68,25 +66,16 @@ class VmHost(EngineKeys):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        given = [name for name in ("windows", "iso", "golden") if getattr(self, name)]
-        if len(given) != 1:
+        if bool(self.windows) == bool(self.iso):
+            raise ValueError("either windows or iso is needed")
+        if bool(self.sha256) != bool(self.iso):
             raise ValueError(
-                f"exactly one of windows, iso and golden is needed, found {len(given)}"
-            )
-        if bool(self.sha256) != bool(self.iso or self.golden):
-            raise ValueError(
-                "iso and golden need the sha256 of their file, sha256sum tells it; "
-                "of 'windows' the image knows it"
+                "iso needs the sha256 of its file, as sha256sum tells it, and windows needs none"
             )
         if self.iso and "://" in self.iso and not self.iso.startswith("https://"):
             raise ValueError("iso: expected a file, or an https address")
         if self.key_env and not self.iso:
-            raise ValueError(
-                "key_env is for iso: Microsoft's evaluation ISOs take no product key, and a disk "
-                "that was installed elsewhere has its own"
-            )
-        if self.golden and self.edition != "desktop":
-            raise ValueError("edition is for windows and iso: a golden disk has its own")
+            raise ValueError("key_env is for iso: Microsoft's evaluation ISOs take no product key")
         return self
 
     @model_validator(mode="after")
@@ -104,8 +93,6 @@ class VmHost(EngineKeys):
     @property
     def title(self) -> str:
         """Which Windows, for people."""
-        if self.golden:
-            return "a Windows that was installed elsewhere"
         core = " Core" if self.edition == "core" else ""
         return f"Windows Server {self.windows}{core}" if self.windows else f"Windows{core} from ISO"
 

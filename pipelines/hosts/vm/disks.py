@@ -152,7 +152,6 @@ def seal(
         raise HostError(
             f"the disk is {about.get('format')} with the backing file "
             f"{about.get('backing-filename')}, expected qcow2 without one",
-            advice="Make it whole: qemu-img convert -O qcow2 DISK.qcow2 WHOLE.qcow2",
         )
     hashes = _hashes(volume)
     states = look(volume).states

@@ -1,4 +1,4 @@
-"""Makes golden disks: an unattended installation by the runner image, or one from elsewhere."""
+"""Makes golden disks: an unattended installation of Windows by the runner image."""
 
 from __future__ import annotations
 
@@ -63,15 +63,13 @@ def oem() -> dict[str, bytes]:
     if CHECKOUT is None:
         raise ConfigError(
             "a golden disk is made in a checkout: images/oem is not in the installed package",
-            advice="Make it in a checkout, or name one that was made elsewhere: golden: FILE.qcow2",
+            advice="Clone the project, and run the same command in it.",
         )
     return {name: (CHECKOUT / place).read_bytes() for name, place in _OEM.items()}
 
 
 def origin_of(config: VmHost, runner: Runner) -> dict[str, str]:
     """All that decides what is on the disk."""
-    if config.golden:
-        return {"golden": str(config.sha256), "image": runner.id}
     scripts = hashlib.sha256()
     for name, data in sorted(oem().items()):
         scripts.update(f"{name} {hashlib.sha256(data).hexdigest()}\n".encode())
@@ -152,7 +150,7 @@ class Making:
         began = time.monotonic()
         try:
             with timed(_log, logging.INFO, "%s: golden disk", self.name):
-                pin, licensed = self._import() if self.config.golden else self._install(began)
+                pin, licensed = self._install(began)
                 self.events.step("sealing the golden disk")
                 took = time.monotonic() - began
                 return disks.seal(
@@ -163,28 +161,7 @@ class Making:
                 self.volume.remove()
             raise
 
-    # -- installed elsewhere ---------------------------------------------------------------------
-
-    def _import(self) -> tuple[str, int]:
-        source = self._file("golden", str(self.config.golden))
-        self.events.step(f"copying {source.name} to the engine")
-        with self.events.bars() as bars:
-            self.volume.put(
-                source, "data.qcow2", str(self.config.sha256), partial(bars, "golden disk")
-            )
-        self.volume.run(": >windows.boot", write=True)
-        return "", 0
-
-    def _file(self, key: str, name: str) -> Path:
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise ConfigError(
-                f"host '{self.name}': {key}: there is no file {path.absolute()}",
-                advice="Paths in pipeline.yaml are seen from the directory you type in.",
-            )
-        return path
-
-    # -- installed here --------------------------------------------------------------------------
+    # -- installing ------------------------------------------------------------------------------
 
     def _install(self, began: float) -> tuple[str, int]:
         """Install Windows into the volume; its certificate's fingerprint, its licence's minutes."""
@@ -247,7 +224,13 @@ class Making:
     def _iso(self) -> Path:
         wanted, digest = str(self.config.iso), str(self.config.sha256)
         if "://" not in wanted:
-            return self._file("iso", wanted)
+            path = Path(wanted).expanduser()
+            if not path.is_file():
+                raise ConfigError(
+                    f"host '{self.name}': iso: there is no file {path.absolute()}",
+                    advice="Paths in pipeline.yaml are seen from the directory you type in.",
+                )
+            return path
         file = re.sub(r"[^A-Za-z0-9._+-]", "_", wanted.partition("?")[0].rpartition("/")[2])
         source = sources.Source(file=f"iso-{file}", sha256=digest, url=wanted)
         place = self.cache.place(source.file, digest)

@@ -16,7 +16,6 @@ from docker.types import Mount
 from requests.exceptions import RequestException
 
 from pipelines.errors import HostError, TransferError
-from pipelines.files import disk_errors
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.boxes import LABEL, Boxes
 from pipelines.hosts.engine.refusals import telling
@@ -102,15 +101,6 @@ class GoldenVolume:
             finally:
                 _forget(helper)
         return said
-
-    def put(self, source: Path, name: str, sha256: str, progress: Progress) -> None:
-        """Copy a file of this machine into it; :class:`TransferError` if it is another one."""
-        with telling(f"copy {source} into volume {self.name}"), disk_errors(source.parent):
-            helper = self._helper("", {}, write=True)
-            try:
-                send_file(helper, source, ("/golden", name), sha256, progress)
-            finally:
-                _forget(helper)
 
 
 def _forget(helper: Container) -> None:
