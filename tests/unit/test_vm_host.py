@@ -33,6 +33,7 @@ from pipelines.hosts.vm import host as vm_host
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.host import RUNNER, Vm
 from pipelines.hosts.vm.volume import GoldenVolume
+from pipelines.session.base import Session
 from pipelines.toolchain.lock import Cache, load_lock
 
 PIN = "ab" * 32
@@ -627,3 +628,25 @@ def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     made = making(monkeypatch, windows=None, iso="/nowhere/own.iso", sha256=SHA256)
     with pytest.raises(ConfigError, match="iso: there is no file /nowhere/own"):
         made._iso()
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "fits"),
+    [(4, 15.9, True), (8, 16.0, True), (2, 15.9, False), (4, 7.9, False), (4, None, False)],
+)
+def test_a_guest_that_has_less_than_was_asked_for(
+    cpus: int, memory: float | None, *, fits: bool
+) -> None:
+    """The image lowers both to what its machine has, with a line in its log."""
+    found = {"cpus": cpus, "memory": memory and {"total": int(memory * (1 << 30))}}
+    closed: list[bool] = []
+    session = cast(
+        Session, SimpleNamespace(call=lambda _: found, close=lambda: closed.append(True))
+    )
+    machine = cast(Vm, SimpleNamespace(name="box", config=config()))
+    if fits:
+        assert Vm._as_ordered(machine, session) is session
+    else:
+        with pytest.raises(HostError, match="asked for were 4 and 16g"):
+            Vm._as_ordered(machine, session)
+    assert closed == [True] * (not fits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from functools import cached_property
 from docker.models.containers import Container
 from docker.models.volumes import Volume
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence, Origin
 from pipelines.hosts import images
 from pipelines.hosts.base import Capabilities, Opening
@@ -19,6 +20,7 @@ from pipelines.hosts.engine.boxes import Order, label
 from pipelines.hosts.engine.boxhost import BoxHost
 from pipelines.hosts.engine.containerfiles import put_files
 from pipelines.hosts.engine.entrance import WINRM, Entrance, bound
+from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.gpus import by_vfio, is_wanted
 from pipelines.hosts.passthrough import vfio
 from pipelines.hosts.passthrough.groundwork import Wanted, machine_of, survey
@@ -40,6 +42,7 @@ from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.entering import with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosttext import line
+from pipelines.remote import facts
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 
@@ -47,6 +50,8 @@ _log = logging.getLogger(__name__)
 
 #: The image that runs QEMU, in the lock.
 RUNNER = "dockurr-windows"
+#: Of a guest's memory, what its system says it has at the least: firmware and kernel keep some.
+_USABLE = 0.85
 
 
 class Vm(BoxHost):
@@ -184,16 +189,33 @@ class Vm(BoxHost):
         # Without KVM a machine takes a minute where others take seconds.
         endpoint = replace(entrance.endpoint(remember), patience=self.config.start_minutes * 60)
         if self.config.python != FIRST_PYTHON:
-            return over_winrs(endpoint, self.executable, self.name, again=again)
+            return self._as_ordered(over_winrs(endpoint, self.executable, self.name, again=again))
         fresh, self._fresh = self._fresh, False
-        return with_python(
-            endpoint,
-            lambda: self.given.cache,
-            self.given.events,
-            name=self.name,
-            again=again,
-            fresh=fresh,
+        return self._as_ordered(
+            with_python(
+                endpoint,
+                lambda: self.given.cache,
+                self.given.events,
+                name=self.name,
+                again=again,
+                fresh=fresh,
+            )
         )
+
+    def _as_ordered(self, session: Session) -> Session:
+        """The session; :class:`HostError` where the image has given the guest less."""
+        with contextlib.ExitStack() as unless:
+            unless.callback(session.close)
+            found = session.call(facts.facts)
+            memory = (found["memory"] or {}).get("total", 0)
+            if found["cpus"] < self.config.cpus or memory < _USABLE * in_bytes(self.config.memory):
+                raise HostError(
+                    f"machine '{self.name}' has {found['cpus']} processors and {memory >> 20} MiB, "
+                    f"asked for were {self.config.cpus} and {self.config.memory}",
+                    advice="The engine's machine has not got them: lower 'cpus' or 'memory'.",
+                )
+            unless.pop_all()
+        return session
 
     def _enter(self) -> Entrance:
         if self._box is not None:
