@@ -20,6 +20,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 ROOT = Path(__file__).parents[1]
 
+#: What Windows cannot import: the sandbox and its service are POSIX alone, and so are Unix sockets.
+_POSIX = (
+    *("container_output", "containers", "engine_reach", "engine_ssh", "gpu_bridge", "gpu_host"),
+    *("gpu_selftest", "hashed", "host_certificates", "image_inputs", "libcxx", "lock", "msvc"),
+    *("powershell", "sandbox_life", "sandbox_service", "security", "setup_docker"),
+    *("windows_container", "wine", "winrs_end_to_end", "wsman_server"),
+)
+collect_ignore = [f"unit/test_{name}.py" for name in _POSIX] if os.name == "nt" else []
+
 
 @pytest.fixture(autouse=True)
 def _as_quiet_as_before() -> Iterator[None]:

@@ -30,7 +30,7 @@ def pack(folder: Path, archive: Path) -> int:
     """Write everything in ``folder`` to ``archive``, which appears by rename; the file count.
 
     Files that are gone by the time it is their turn are left out: a compiler's temporary ones. So
-    are links, which a build makes again when they are missing.
+    are those that one which runs still writes to, and links: a build makes them again.
     Without a folder there is no archive, and the count is 0.
     """
     count = 0
@@ -46,7 +46,7 @@ def pack(folder: Path, archive: Path) -> int:
                 path = Path(place) / name
                 try:
                     count += _add(tar, path, path.relative_to(folder).as_posix())
-                except FileNotFoundError:
+                except (FileNotFoundError, PermissionError):
                     continue
     part.replace(archive)
     return count

@@ -16,13 +16,15 @@ import docker
 
 _START = 900.0  # an image may have to be fetched first
 _PATIENCE = 60.0
+_KIND = "windows-cuda-wheels.kind"
 
 
 def containers(client: Any, host: str, *, every: bool) -> list[str]:
     """Names of the host's containers: those that run, or every one."""
     label = f"windows-cuda-wheels.host={host}"
     found = client.containers.list(all=every, filters={"label": label}, ignore_removed=True)
-    return [str(each.name) for each in found]
+    # Those that look into a golden disk's volume have the host's label, too.
+    return [str(one.name) for one in found if one.labels.get(_KIND) != "golden"]
 
 
 def killed(client: Any, host: str) -> list[str]:

@@ -341,9 +341,15 @@ class Shell:
 
     def run(self, script: str, **env: str) -> tuple[int, str]:
         assert BASH is not None
+        return self._run([BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", script], env)
+
+    def run_python(self, script: str, **env: str) -> tuple[int, str]:
+        return self._run([sys.executable, "-c", script], env)
+
+    def _run(self, command: list[str], env: dict[str, str]) -> tuple[int, str]:
         self.output.write_text("")
         done = subprocess.run(
-            [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            command,
             cwd=self.place,
             env={
                 "PATH": f"{self.place / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -557,10 +563,11 @@ def test_cells_become_a_matrix(shell: Shell, job: str) -> None:
 def test_test_takes_the_run_that_came(shell: Shell, cell: dict[str, str]) -> None:
     for name in ("20260101-000000-x", "provision"):  # installers' logs come along
         (shell.place / "runs" / name).mkdir(parents=True)
-    (shell.place / "runs/20260101-000000-x/record.sqlite").touch()
     found = step(WHEELS, "test", "Test")
     env = environment(cell, WHEELS, "test", **found["env"])
-    ended, said = shell.run(found["run"], **env, HOST="lab1")
+    assert shell.run_python(found["run"], **env, HOST="lab1")[0] == 1, "no run came"
+    (shell.place / "runs/20260101-000000-x/record.sqlite").touch()
+    ended, said = shell.run_python(found["run"], **env, HOST="lab1")
     assert (ended, said) == (0, "")
     (line,) = shell.typed()
     assert line[:3] == ["test", "--host", "lab1"]
@@ -574,13 +581,14 @@ def test_test_fails_when_no_run_came_or_a_case_failed(shell: Shell) -> None:
     env = environment(FULL, WHEELS, "test", **found["env"])
     (shell.place / "runs/r").mkdir(parents=True)
     (shell.place / "runs/r/record.sqlite").touch()
-    assert shell.run(found["run"], **env, HOST="runner", CODE="10")[0] == 10
+    assert shell.run_python(found["run"], **env, HOST="runner", CODE="10")[0] == 10
 
 
 @needs_bash
 def test_configuration_of_the_gpu_host(shell: Shell) -> None:
     text = "hosts:\n  lab1: {kind: local, python: 'C:/x y/python.exe'}\n"
-    assert shell.run(step(WHEELS, "test", "The host's configuration")["run"], CONFIG=text)[0] == 0
+    script = step(WHEELS, "test", "The host's configuration")["run"]
+    assert shell.run_python(script, CONFIG=text)[0] == 0
     path = shell.place / "host.yaml"
     assert load_config(path).host("lab1").kind == "local"
     assert f"'{path.name}'" in WHEELS["jobs"]["test"]["env"]["WCW_CONFIG"]
@@ -644,10 +652,10 @@ def test_what_watch_types(shell: Shell) -> None:
 
 @needs_bash
 def test_the_torch_of_a_cell_is_pinned(shell: Shell) -> None:
-    for document, job in ((CELL, "build"), (WHEELS, "test")):
+    for document, job, run in ((CELL, "build", shell.run), (WHEELS, "test", shell.run_python)):
         found = step(document, job, "Pin the torch of the cell")
         env = environment(FULL, document, job, **found.get("env", {}))
-        assert shell.run(found["run"], **env)[0] == 0
+        assert run(found["run"], **env)[0] == 0
         assert shell.typed() == [["lock", "--only", "torch-2.8-cu128-cp312"]]
     assert "torch-2.8-cu128-cp312" in load_lock().tools
 
@@ -731,7 +739,7 @@ def runner(shell: Shell) -> Shell:
         'case "$*" in\n  *OSType*) echo ${SYSTEM:-windows};;\n'
         f"  *RepoDigests*) echo name@sha256:{'a' * 64};;\n  ps*) echo $LEFT;;\nesac",
     )
-    for name in ("sudo", "df"):
+    for name in ("sudo", "df", "powershell.exe"):
         shell.program(name, "true")
     scripts = shell.place / ".github/scripts"
     scripts.mkdir(parents=True)
@@ -795,27 +803,28 @@ def test_every_kind_of_test_runs_somewhere() -> None:
 
 
 @needs_bash
-@pytest.mark.parametrize("folder", ["bin/python", "Scripts/python.exe"])
-def test_set_up_finds_the_environment_it_made(shell: Shell, folder: str) -> None:
-    (shell.place / "bin/python").unlink()
-    made = shell.place / ".venv" / folder
-    shell.program(
-        "python",
-        f'[ "$*" = "-m venv --clear .venv" ] || exit 1\n'
-        f"mkdir -p {made.parent}\n"
-        f"printf '#!/bin/sh\\necho \"$@\" >> {shell.place}/typed\\necho a/place\\n' > {made}\n"
-        f"chmod +x {made}",
-    )
+@pytest.mark.parametrize(("system", "folder"), [("posix", "bin"), ("nt", "Scripts")])
+def test_set_up_finds_the_environment_it_made(shell: Shell, system: str, folder: str) -> None:
     (found,) = (s for s in read(ACTIONS[0])["runs"]["steps"] if "run" in s)
+    assert found["shell"] == "python"
+    stand_ins = (
+        "import os, subprocess, venv\n"
+        "venv.create = lambda path, clear, with_pip: print(path, clear, with_pip)\n"
+        "subprocess.run = lambda words, check: print(*words, check)\n"
+        f"os.name = {system!r}\n"
+    )
     path = shell.place / "path"
-    ended, said = shell.run(found["run"], LOCK="requirements.lock", GITHUB_PATH=str(path))
+    env = {"LOCK": "requirements.lock", "GITHUB_PATH": str(path)}
+    ended, said = shell.run_python(stand_ins + found["run"], **env)
     assert ended == 0, said
-    assert path.read_text() == "a/place\n"
-    pip, uv, _ = (shell.place / "typed").read_text().splitlines()
-    assert pip.startswith("-m pip install")
-    assert uv.startswith("-m uv pip install")
+    place = shell.place / ".venv" / folder
+    assert path.read_text() == f"{place}\n"
+    made, pip, uv = said.splitlines()
+    assert made == ".venv True True"
+    assert pip.startswith(f"{place}/python -m pip install ")
+    assert uv.startswith(f"{place}/python -m uv pip install ")
     assert all("--require-hashes" in line for line in (pip, uv))
-    assert uv.endswith(f"--python .venv/{folder} -r requirements.lock")
+    assert uv.endswith(f"--python {place}/python -r requirements.lock True")
 
 
 # -- the build directory --------------------------------------------------------------------------
