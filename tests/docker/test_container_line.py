@@ -58,15 +58,6 @@ def test_a_container_that_is_removed_in_mid_build(project: Project) -> None:
     assert [file["path"] for file in told["files"] if file["path"].endswith(".whl")]
 
 
-def test_a_torch_extension_on_the_stable_abi(project: Project) -> None:
-    """The image has libc++: what compiles on no more than Docker."""
-    recipe = ("--recipe", "smoke-attention-torch")
-    code, said = project.wcw("build", "--host", "box", *recipe, *ARCHS)
-    assert code == 0, said
-    (wheel,) = (project.home / "out").glob("2*/wheels/*.whl")
-    assert wheel.name.endswith(".sandbox-py3-none-win_amd64.whl")
-
-
 def test_a_lasting_one_goes_on_without_its_controller(project: Project) -> None:
     process = project.start("build", "--host", "lasting", *ARCHS)
     listen(process, r"\[2/5\]")

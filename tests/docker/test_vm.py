@@ -27,6 +27,7 @@ from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.engine.boxes import Boxes
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.entrance import Entrance
 from pipelines.hosts.images import Image
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm import host as vm_host
@@ -302,16 +303,63 @@ def test_two_at_once_then_nothing_is_left(
     assert make().making.ensure(thorough=True) == golden, "a machine has changed the golden disk"
 
 
-def test_a_lasting_one(
-    engine: Engine, make: Make, boxes: Boxes, golden: disks.Record, tmp_path: Path
-) -> None:
-    """Made, found again, restarted inside, shut down in order, started again, removed."""
-    first = make("last", keep=True)
+def typed(place: Path, *words: str) -> str:
+    """What a command says that ends well."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", *words],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    print(f"$ invoke {' '.join(words)}\n{done.stdout}{done.stderr}", flush=True)
+    assert done.returncode == 0
+    return done.stdout + done.stderr
+
+
+def _rows(told: Any) -> list[dict[str, Any]]:
+    """Every object of an answer that says what it is."""
+    if isinstance(told, dict):
+        found = [told] if "what" in told else []
+        return found + [row for each in told.values() for row in _rows(each)]
+    return [row for each in told for row in _rows(each)] if isinstance(told, list) else []
+
+
+@pytest.fixture
+def settings(standin: str, place: Path) -> Iterator[Path]:
+    """A directory with the same machine in its pipeline.yaml."""
+    file = place / "pipeline.yaml"
+    file.write_text(json.dumps({"hosts": {"last": keys(standin, keep=True)}}))
+    yield place
+    file.unlink()
+
+
+def known_by_its_pin(entrance: Entrance) -> None:
+    """The certificate is the one that the guest has said on COM1, and no other."""
+    wrong = "0" * 64
+    secret = Secret(entrance.password)
+    with pytest.raises(HostError):
+        over_winrs(Endpoint(entrance.url, entrance.user, secret, pin=wrong), PYTHON, "last")
+    assert answers(entrance.url, entrance.pin)
+    assert not answers(entrance.url, wrong)
+
+
+@pytest.mark.usefixtures("golden")
+def test_a_lasting_one(engine: Engine, make: Make, boxes: Boxes, settings: Path) -> None:
+    """Made, found again, restarted inside, shut down in order, started again, removed.
+
+    By what people type, where there is a command for it.
+    """
     with timed("a lasting machine: overlay, boot, pin, session"):
-        first.connect().close()
-    first.close()
+        told = typed(settings, "host", "start", "--host", "last")
+    assert "booting Windows Server 2025" in told
     found = boxes.kept("last")
     assert found is not None
+    assert f"machine {found.name}" in told
+    things = json.loads(typed(settings, "hosts", "--json"))
+    assert {"vm", "golden disk"} <= {row["what"] for row in _rows(things)}
     assert found.attrs["Config"]["StopTimeout"] >= 120
     overlay = disks_of([found])
     assert left(engine, overlay)
@@ -324,19 +372,9 @@ def test_a_lasting_one(
     with timed("a session with it"):
         session = vm.connect()
     assert [box.id for box in boxes.all("last")] == [found.id]
+    known_by_its_pin(entrance)
 
-    # The certificate is the one that the guest has said on COM1, and no other.
-    wrong = "0" * 64
-    with pytest.raises(HostError):
-        over_winrs(
-            Endpoint(entrance.url, entrance.user, Secret(entrance.password), pin=wrong),
-            PYTHON,
-            "last",
-        )
-    assert answers(entrance.url, entrance.pin)
-    assert not answers(entrance.url, wrong)
-
-    sent = tmp_path / "sent"
+    sent = settings / "sent"
     sent.write_bytes(b"kept")
     session.put(sent, r"C:\sent")
     with timed("Windows restarted inside, the container stays"):
@@ -356,15 +394,17 @@ def test_a_lasting_one(
     with pytest.raises(ConfigError, match="made from another order"):
         make("last", keep=True, cpus=1).connect()
     with timed("shut down by ACPI"):
-        assert vm.stop()
+        assert "stopped" in typed(settings, "host", "stop", "--host", "last", "--force")
     found.reload()
     assert found.attrs["State"]["ExitCode"] == STOPPED
     assert b"power button, shutting down" in found.logs(tail=50)
+    assert "exited" in typed(settings, "host", "status", "--host", "last")
     assert not vm.stop()
     again = make("last", keep=True)
     with timed("started again on its disk"), again.connect() as session:
         assert size_of(session, r"C:\sent") == 4
-    again.teardown()
+    again.close()
+    typed(settings, "host", "remove", "--host", "last", "--force")
     gone(boxes, "last", 5)
     assert not left(engine, overlay)
     assert again.making.volume.find() is not None, "the golden disk is not the machine's"
@@ -535,46 +575,3 @@ def test_a_guest_that_does_not_come_up_is_not_left(small: Vm, boxes: Boxes) -> N
     with pytest.raises(HostError):
         small.connect()
     gone(boxes, "small", 5)
-
-
-@pytest.mark.usefixtures("golden")
-def test_the_same_from_the_command_line(boxes: Boxes, standin: str, place: Path) -> None:
-    """Started, listed, stopped and removed by what people type."""
-    settings = {"typed": keys(standin, keep=True)}
-    (place / "pipeline.yaml").write_text(json.dumps({"hosts": settings}))
-
-    def typed(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "pipelines", *words],
-            cwd=place,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
-        print(f"$ invoke {' '.join(words)}\n{done.stdout}{done.stderr}", flush=True)
-        assert done.returncode == 0
-        return done.stdout + done.stderr
-
-    try:
-        told = typed("host", "start", "--host", "typed")
-        assert "booting Windows Server 2025" in told
-        assert f"machine {boxes.all('typed')[0].name}" in told
-        things = json.loads(typed("hosts", "--json"))
-        assert {"vm", "golden disk"} <= {row["what"] for row in _rows(things)}
-        assert "stopped" in typed("host", "stop", "--host", "typed", "--force")
-        assert boxes.all("typed")[0].attrs["State"]["ExitCode"] == STOPPED
-        assert "exited" in typed("host", "status", "--host", "typed")
-        typed("host", "remove", "--host", "typed", "--force")
-        gone(boxes, "typed", 5)
-    finally:
-        (place / "pipeline.yaml").unlink()
-
-
-def _rows(told: Any) -> list[dict[str, Any]]:
-    """Every object of an answer that says what it is."""
-    if isinstance(told, dict):
-        found = [told] if "what" in told else []
-        return found + [row for each in told.values() for row in _rows(each)]
-    return [row for each in told for row in _rows(each)] if isinstance(told, list) else []
