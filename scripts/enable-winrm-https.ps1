@@ -545,8 +545,21 @@ if (@(Get-Listener -Transport 'HTTPS').Count -eq 0 -and $PSCmdlet.ShouldProcess(
 
 # -- Who may sign in, and how --------------------------------------------------------------------
 
+# Windows refuses some of them while any network is Public, those of Hyper-V and Docker too: error
+# 2150859113, https://github.com/PowerShell/PowerShell/issues/13654. All else is done first.
+$refused = @{}
 foreach ($name in $ServiceSettings.Keys) {
-    Set-ServiceSetting -Path ('WSMan:\localhost\Service\{0}' -f $name) -Value $ServiceSettings[$name]
+    try {
+        Set-ServiceSetting -Path ('WSMan:\localhost\Service\{0}' -f $name) -Value $ServiceSettings[$name]
+    }
+    catch {
+        $public = @(Get-NetConnectionProfile | Where-Object -FilterScript { [string] $_.NetworkCategory -eq 'Public' })
+        $advice = if ($public.Count -gt 0) {
+            '. Public are: {0}; Set-NetConnectionProfile -InterfaceIndex {1} -NetworkCategory Private changes that' -f
+            (($public | ForEach-Object -Process { $_.Name }) -join ', '), $public[0].InterfaceIndex
+        }
+        $refused[$name] = $_.Exception.Message + $advice
+    }
 }
 
 if (-not $SkipTokenPolicy -and (Get-PolicyValue) -ne 1 -and $PSCmdlet.ShouldProcess($PolicyName, 'set to 1: local administrators keep their rights over the network')) {
@@ -633,7 +646,8 @@ if (-not $KeepHttp -and @(Get-Listener -Transport 'HTTP').Count -gt 0) {
 foreach ($name in $ServiceSettings.Keys) {
     $value = [string] (Get-Item -Path ('WSMan:\localhost\Service\{0}' -f $name)).Value
     if ($value -ne [string] $ServiceSettings[$name]) {
-        $wrong += '{0} is {1}: a group policy may set it' -f $name, $value
+        $why = if ($refused.ContainsKey($name)) { $refused[$name] } else { 'a group policy may set it' }
+        $wrong += '{0} is {1}: {2}' -f $name, $value, $why
     }
 }
 if (-not $SkipTokenPolicy -and (Get-PolicyValue) -ne 1) {

@@ -4,7 +4,7 @@ C:\scripts\state.json and C:\scripts\store, which the tests write and read.
 
 | stands for | why, and how it follows Windows |
 |-|-|
-| the WSMan: drive | COM. Values are text, as there; `fixed` are settings that a group policy holds: Set-Item has no effect, and so has the removal of a listener whose transport is named |
+| the WSMan: drive | COM. Values are text, as there; AllowUnencrypted cannot be set while a network is Public; `fixed` are settings that a group policy holds: Set-Item has no effect, and so has the removal of a listener whose transport is named |
 | Cert:\LocalMachine\My, New-SelfSignedCertificate | Wine's CNG makes no RSA keys. The certificate is a real one, made by the tests from what is asked for |
 | X509Extension.Format | hexadecimal digits under Wine. Here in words of another language than English |
 | the firewall, local accounts, tasks, CIM | no back end. Errors of New-NetFirewallRule do not end a script unless it asks for that |
@@ -80,6 +80,9 @@ function global:Set-Item {
     $null = Get-Item -LiteralPath ($Path + $LiteralPath)
     if ($Path + $LiteralPath -notmatch '^WSMan:\\localhost\\(Service\\)?(.+)$') { throw "Set-Item: $Path$LiteralPath" }
     $values = if ($Matches[1]) { $State.service } else { $State.quotas }
+    if ($Matches[1] -and $Matches[2] -eq 'AllowUnencrypted' -and $State.networks.Values -contains 'Public') {
+        throw 'WinRM firewall exception will not work since one of the network connection types on this machine is set to Public.'
+    }
     if ($State.fixed -notcontains $Matches[2]) {
         $text = [string] $Value
         $values[$Matches[2]] = if ($Value -is [bool]) { $text.ToLowerInvariant() } else { $text }

@@ -161,6 +161,20 @@ def test_policy_that_holds_a_way_to_sign_in(machine: Machine) -> None:
     assert "Auth\\Basic is true" in machine.run().error
 
 
+def test_settings_that_a_public_network_holds_back(machine: Machine) -> None:
+    """Such as that of a switch of Hyper-V; all else is right, and HTTP is gone all the same."""
+    machine.state.kept["service"]["AllowUnencrypted"] = "true"
+    machine.state.kept["networks"] = {"7": "Private", "9": "Public"}
+    error = machine.run().error
+    assert "AllowUnencrypted is true" in error
+    assert "-InterfaceIndex 9 " in error
+    assert machine.state.transports() == ["HTTPS"]
+    assert machine.state.kept["firewall"]
+    machine.state.kept["networks"] = {"9": "Private"}
+    assert machine.run().error == ""
+    assert machine.state.kept["service"]["AllowUnencrypted"] == "false"
+
+
 def test_insecure_settings_are_taken_back(machine: Machine) -> None:
     machine.state.kept["service"] |= {"Auth\\Basic": "true", "AllowUnencrypted": "true"}
     assert machine.run().error == ""
