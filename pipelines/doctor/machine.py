@@ -240,7 +240,10 @@ def _clock(facts: Facts, limits: Thresholds) -> Verdict:
     level: Level = "error" if off > most.fail else "warning"
     if level == "error":
         found += ": Kerberos refuses more than five minutes"
-    cure = on_host("w32tm /resync /force", first="set this machine's clock if it is the wrong one")
+    cure = on_host(
+        "net start w32time & w32tm /resync /force",
+        first="set this machine's clock if it is the wrong one",
+    )
     return Verdict(AREA, "clock", level, found, wanted, *cure)
 
 

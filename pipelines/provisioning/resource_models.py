@@ -184,18 +184,6 @@ class PageFile(Resource):
         return f"{self.path} {self.initial_mb} to {self.maximum_mb} MB"
 
 
-class ScheduledTask(Resource):
-    """A task of the Task Scheduler that runs as SYSTEM at every start."""
-
-    kind: Literal["scheduled_task"]
-    name: str
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
-
-    def summary(self) -> str:
-        """Name and command."""
-        return f"{self.name}: {' '.join(self.command)}"
-
-
 class Reboot(Resource):
     """A restart, if something above asked for it or Windows itself waits for one."""
 
@@ -224,7 +212,6 @@ AnyResource = Annotated[
     | WinrmQuota
     | DefenderExclusion
     | PageFile
-    | ScheduledTask
     | Reboot,
     Field(discriminator="kind"),
 ]

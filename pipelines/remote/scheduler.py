@@ -41,17 +41,10 @@ _SETTINGS = {
 }
 
 
-def action(command: Sequence[str]) -> tuple[str, str]:
-    """Program and arguments, as a task has them."""
-    return command[0], subprocess.list2cmdline(command[1:])
-
-
-def definition(command: Sequence[str], *, at_start: bool) -> bytes:
+def definition(command: Sequence[str]) -> bytes:
     """The task as XML; schtasks wants UTF-16."""
     task = ET.Element("Task", {"version": "1.2", "xmlns": _NAMESPACE})
-    triggers = ET.SubElement(task, "Triggers")
-    if at_start:
-        ET.SubElement(ET.SubElement(triggers, "BootTrigger"), "Enabled").text = "true"
+    ET.SubElement(task, "Triggers")
     principal = ET.SubElement(ET.SubElement(task, "Principals"), "Principal", {"id": "Author"})
     ET.SubElement(principal, "UserId").text = "S-1-5-18"  # SYSTEM, in every language
     ET.SubElement(principal, "RunLevel").text = "HighestAvailable"
@@ -59,9 +52,8 @@ def definition(command: Sequence[str], *, at_start: bool) -> bytes:
     for name, value in _SETTINGS.items():
         ET.SubElement(settings, name).text = value
     run = ET.SubElement(ET.SubElement(task, "Actions", {"Context": "Author"}), "Exec")
-    program, arguments = action(command)
-    ET.SubElement(run, "Command").text = program
-    ET.SubElement(run, "Arguments").text = arguments
+    ET.SubElement(run, "Command").text = command[0]
+    ET.SubElement(run, "Arguments").text = subprocess.list2cmdline(command[1:])
     return bytes(ET.tostring(task, encoding="utf-16"))
 
 
@@ -78,12 +70,12 @@ def _must(*arguments: str) -> None:
         )
 
 
-def register(name: str, command: Sequence[str], *, at_start: bool) -> None:
+def register(name: str, command: Sequence[str]) -> None:
     """Make the task ``name``, over an older one."""
     handle, path = tempfile.mkstemp(".xml")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(definition(command, at_start=at_start))
+            file.write(definition(command))
         _must("/Create", "/TN", name, "/XML", path, "/F")
     finally:
         pathlib.Path(path).unlink(missing_ok=True)
@@ -97,22 +89,6 @@ def start(name: str) -> None:
 def forget(name: str) -> None:
     """Remove the task ``name``; what it started goes on."""
     _schtasks("/Delete", "/TN", name, "/F")
-
-
-def command_of(name: str) -> tuple[str, str] | None:
-    """Program and arguments of the task ``name``; ``None`` when there is none."""
-    try:
-        code, output = _schtasks("/Query", "/TN", name, "/XML")
-    except FileNotFoundError:
-        return None
-    start = output.find("<Task")
-    if code or start < 0 or "<!DOCTYPE" in output:
-        return None
-    run = ET.fromstring(output[start:]).find(f".//{{{_NAMESPACE}}}Exec")  # noqa: S314 - Windows' own
-    if run is None:
-        return None
-    program, arguments = (f"{{{_NAMESPACE}}}{part}" for part in ("Command", "Arguments"))
-    return run.findtext(program, ""), run.findtext(arguments, "")
 
 
 def _tail(path: pathlib.Path) -> str:
@@ -165,7 +141,7 @@ def _run(command: Sequence[str], timeout: float, folder: pathlib.Path) -> tuple[
     (folder / "command.json").write_text(json.dumps(list(command)), "utf-8")
     try:
         # -I: nothing that lies beside it, or that SYSTEM's environment names, is imported.
-        register(name, [sys.executable, "-I", str(folder / "main.py")], at_start=False)
+        register(name, [sys.executable, "-I", str(folder / "main.py")])
         start(name)
         _wait(folder, command[0], timeout)
         code = int(json.loads((folder / "result.json").read_text("utf-8"))["exit"])

@@ -155,7 +155,7 @@ class _Task:
 
     def __init__(self, command: list[str], _: dict[str, str]) -> None:
         self.name = f"wcw-job-{os.getpid()}-{time.monotonic_ns()}"
-        scheduler.register(self.name, command, at_start=False)
+        scheduler.register(self.name, command)
         try:
             scheduler.start(self.name)
         except BaseException:
