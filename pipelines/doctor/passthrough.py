@@ -9,6 +9,7 @@ from pipelines.doctor.gpus import MODELS
 from pipelines.doctor.model import Facts, Level, Verdict
 from pipelines.doctor.vfio import AREA
 
+_PATCHES = "https://github.com/microsoft/Windows-Containers/issues/591"
 _VERSIONS = (
     "https://learn.microsoft.com/en-us/virtualization/windowscontainers/"
     "deploy-containers/version-compatibility"
@@ -84,10 +85,17 @@ def _builds(facts: Facts, isolation: str | None) -> Verdict:
         wanted = "a pair of builds of which Microsoft says that it runs"
         return Verdict(AREA, name, "unknown", found, wanted, source=_VERSIONS)
     if fits:
-        return Verdict(AREA, name, "ok", found)
-    cure = "take the image of the engine's Windows, or 'isolation: hyperv', which has no GPU"
-    wanted = "an image that this Windows runs under process isolation"
-    return Verdict(AREA, name, "error", found, wanted, cure, source=_VERSIONS)
+        if not facts.flag("unpatched"):
+            return Verdict(AREA, name, "ok", found)
+        wanted = "an image without updates that the engine's Windows lacks"
+        cure = "install them there, or take the image of an earlier month"
+        level: Level = "warning"
+    else:
+        wanted = "an image that this Windows runs under process isolation"
+        cure = "take the image of the engine's Windows, or 'isolation: hyperv', which has no GPU"
+        level = "error"
+    source = _PATCHES if fits else _VERSIONS
+    return Verdict(AREA, name, level, found, wanted, cure, source=source)
 
 
 def _driver_model(facts: Facts, gpu: str) -> Verdict:

@@ -51,6 +51,7 @@ def reached(name: str = "", tls: Path | None = None) -> Engine:
     assert engine.system == "windows"
     assert engine.build == "10.0.20348"
     assert engine.title == "Docker 29.1.5 on Microsoft Windows Server 2022 (OS Build 20348.2700)"
+    assert engine.patch == 2700
     return engine
 
 

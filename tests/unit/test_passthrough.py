@@ -39,10 +39,11 @@ class Engine:
         rootless: bool = False,
         remote: str = "",
         build: str = "",
+        patch: int | None = None,
         image: Mapping[str, object] | None = None,
         isolation: str = "process",
     ) -> None:
-        self.system, self.remote, self.build = system, remote, build
+        self.system, self.remote, self.build, self.patch = system, remote, build, patch
         self.title = "Docker 29.1 on a made-up machine"
         options = ["name=seccomp", *(["name=rootless"] if rootless else [])]
         self.about = {"SecurityOptions": options, "Isolation": isolation}
@@ -497,6 +498,13 @@ FITS = {"OsVersion": f"{S2022}.1"}
 MCDM = [{"model": "MCDM"}]
 CASES: dict[str, tuple[Wanted, Any, dict[str, Any], dict[str, tuple[str, str]]]] = {
     "it can": (BY_DIGEST, MCDM, {"image": FITS}, {}),
+    "an image of a month whose updates the engine's Windows lacks": (
+        BY_DIGEST,
+        MCDM,
+        {"image": {"OsVersion": f"{S2022}.2762"}, "patch": 2700},
+        {"Windows of the image": ("warning", "2762")},
+    ),
+    "an image of an earlier month": (BY_DIGEST, MCDM, {"image": FITS, "patch": 2700}, {}),
     "no GPU is wanted": (replace(BY_DIGEST, gpu=False), None, {"image": FITS}, {}),
     "TCC": (
         BY_DIGEST,

@@ -87,6 +87,12 @@ class Engine:
         return found[0] if found and self.system == "windows" else ""
 
     @property
+    def patch(self) -> int | None:
+        """How far a Windows engine's build is updated: 2700 of "OS Build 20348.2700"."""
+        found = re.search(r"OS Build \d+\.(\d{1,9})\)", str(self.about.get("OperatingSystem", "")))
+        return int(found[1]) if found else None
+
+    @property
     def remote(self) -> str:
         """The machine that it is on, if that is not this one."""
         parts = urlsplit(target(self.name) or self.url)

@@ -152,6 +152,7 @@ def _of_engine(engine: Engine, wanted: Wanted, problems: dict[str, str]) -> dict
             version = "" if told is None else str(told.get("OsVersion") or "")
             found["image"] = None if told is None else {"version": version}
             found["runs"] = windows.runs(engine.build, version)
+            found["unpatched"] = windows.unpatched(engine.patch, version)
     if is_wanted(wanted.gpu):
         if engine.remote or sys.platform != "win32":
             problems["gpus"] = "not looked at: nvidia-smi on the engine's machine says it"

@@ -69,6 +69,12 @@ def runs(host: str, image: str) -> bool | None:
     return of in _builds()[on].runs if on in _builds() else None
 
 
+def unpatched(host: int | None, image: str) -> bool:
+    """Whether an image has updates that its host's Windows, updated as far as ``host``, has not."""
+    patch = image.split(".")[3:4]
+    return host is not None and patch != [] and patch[0].isdecimal() and int(patch[0]) > host
+
+
 def name(version: str) -> str:
     """A Windows by its version, for people."""
     known = _builds().get(number(version) or 0)
