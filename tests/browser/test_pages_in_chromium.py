@@ -61,7 +61,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     for name in ONE:
         run: Run = getattr(samples, name)(folder / name)
         (folder / f"{name}.html").write_text(render([load_view(run)]), "utf-8")
-    runs = samples.matrix(folder / "m", 24)
+    runs = samples.matrix(folder / "m", 8)
     page = render([load_view(run) for run in runs])
     (folder / "matrix.html").write_text(page, "utf-8")
     (folder / "wheels.html").write_text(wheels(folder), "utf-8")
