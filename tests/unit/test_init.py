@@ -261,6 +261,9 @@ def test_what_is_written_is_what_the_pipeline_reads(
         if name.startswith("own/"):
             ast.parse(text)
     workflow = yaml.safe_load((root / ".github/workflows/windows-wheels.yml").read_text())
+    ignored = (root / ".wcw/.gitignore").read_text().splitlines()
+    assert Path("/", workflow["env"]["WCW_CONFIG"]).parent == Path("/.wcw/out")
+    assert "/out/" in ignored, "a file of the runner's would make every record not as committed"
     assert {*workflow["jobs"]} == {"plan", "build"}
     ast.parse((root / "tasks.py").read_text())
     assert not (root / "RAN").exists()
