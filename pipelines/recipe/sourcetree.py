@@ -11,19 +11,18 @@ import hashlib
 import io
 import logging
 import os
-import subprocess
 import tarfile
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pipelines import units
 from pipelines.console import say
-from pipelines.errors import ConfigError, LockError, SetupError
+from pipelines.errors import ConfigError, LockError
 from pipelines.hosttext import line
 from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
+from pipelines.recipe.commits import MADE, Member, commit_files
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
@@ -40,12 +39,7 @@ _log = logging.getLogger(__name__)
 #: 2024-01-01: sources get one time, so that equal trees are equal archives.
 EPOCH = 1704067200
 
-#: What a published tree may have from its own making; of a directory here :mod:`worktree` knows.
-_IGNORED = frozenset({"build", "dist", "__pycache__", ".pytest_cache", ".git"})
 _MOST = 2 << 30  # bytes of a source tree
-_GIT_SECONDS = 1800
-
-Member = tuple[str, bytes]
 
 
 def source_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> bytes:
@@ -160,7 +154,7 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
         )
     with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
         where = f"{source.git} {source.commit[:12]}"
-        made = pack(_published(_commit(source)), recipe.exclude, where=where)
+        made = pack(_published(commit_files(source)), recipe.exclude, where=where)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     part.write_bytes(made)
@@ -270,21 +264,8 @@ def _published(members: Iterable[Member]) -> Iterator[Member]:
     """Without what builds leave, as it may be in what others have packed or committed."""
     for name, data in members:
         parts = name.split("/")
-        if not _IGNORED & {*parts} and not parts[0].endswith(".egg-info"):
+        if not MADE & {*parts} and not parts[0].endswith(".egg-info"):
             yield name, data
-
-
-def _names(tree: Path) -> Iterator[tuple[str, Path]]:
-    """Files of a checkout; a link must stay within it."""
-    top = tree.resolve()
-    for path in sorted(tree.rglob("*")):
-        if path.is_file():
-            if path.is_symlink() and not path.resolve().is_relative_to(top):
-                raise ConfigError(
-                    f"{path.relative_to(tree)} of that commit is a link out of the tree",
-                    advice="Ask its authors for a commit without it, or build a directory here.",
-                )
-            yield path.relative_to(tree).as_posix(), path
 
 
 def _archive(path: Path) -> Iterator[Member]:
@@ -328,57 +309,3 @@ def _git_key(recipe: Recipe, source: GitSource) -> str:
     """Names what comes out: the commit, and what is taken of it."""
     parts = (source.commit, *source.submodules, str(source.directory), "-", *recipe.exclude)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _commit(source: GitSource, protocol: str = "https") -> Iterator[Member]:
-    """The files of a commit with the submodules that are named, from a clone for this once."""
-    with tempfile.TemporaryDirectory(prefix="source-") as scratch:
-        _git(scratch, protocol, "init", "--quiet")
-        _git(scratch, protocol, "fetch", "--quiet", "--depth=1", source.git, source.commit)
-        _git(scratch, protocol, "checkout", "--quiet", "--detach", "FETCH_HEAD")
-        found = _git(scratch, protocol, "rev-parse", "HEAD").strip()
-        if found != source.commit:
-            raise LockError(f"{source.git} gave {found}, pinned is {source.commit}")
-        if source.submodules:
-            words = ("submodule", "--quiet", "update", "--init", "--depth=1", "--")
-            _git(scratch, protocol, *words, *source.submodules)
-        top = Path(scratch)
-        yield from (
-            (name, path.read_bytes())
-            for name, path in _names(top)
-            if not _IGNORED & {*name.split("/")}
-        )
-
-
-def _git(directory: str, protocol: str, *words: str) -> str:
-    """Run git as nobody in particular: no configuration, no hooks, no questions, one protocol."""
-    options = ["protocol.allow=never", f"protocol.{protocol}.allow=always"]
-    options += ["core.hooksPath=/dev/null", "advice.detachedHead=false"]
-    options += ["core.autocrlf=false", "core.eol=lf"]  # the bytes of the commit, on Windows too
-    command = ["git", *(word for option in options for word in ("-c", option)), *words]
-    nothing = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-    environment = {**os.environ, **nothing, "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise SetupError(
-            "git is not installed here", advice="Type: apt-get install git, or the like."
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise LockError(
-            f"git {words[0]} took longer than {_GIT_SECONDS} s", advice="Is the network slow?"
-        ) from None
-    if done.returncode:
-        last = " | ".join(done.stderr.strip().splitlines()[-3:])[:500] or "no message"
-        raise LockError(f"git {words[0]} failed: {last}", advice="Check the network and the url.")
-    return done.stdout

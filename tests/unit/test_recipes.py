@@ -19,13 +19,14 @@ from pipelines.architectures.gpus import read
 from pipelines.errors import ConfigError, LockError
 from pipelines.matrix.paths import kept
 from pipelines.recipe.archmap import translate
+from pipelines.recipe.commits import commit_files
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.load import RECIPES, load_recipe, load_versions, recipe_names
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import environment, local_version, wheel_name
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.progress import Step, reader
-from pipelines.recipe.sourcetree import _commit, names_if_here, pack, source_tree
+from pipelines.recipe.sourcetree import names_if_here, pack, source_tree
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -334,7 +335,7 @@ def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
         fetched.append(source.commit)
         yield "Cargo.toml", b"x"
 
-    monkeypatch.setattr("pipelines.recipe.sourcetree._commit", commit)
+    monkeypatch.setattr("pipelines.recipe.sourcetree.commit_files", commit)
     recipe = load_recipe("candle-flash-attn")
     whole = source_tree(recipe, cache)
     assert source_tree(recipe, cache) == whole
@@ -394,13 +395,46 @@ def test_a_commit_with_its_submodule(tmp_path: Path) -> None:
         url = f"file://{tmp_path}/outer"
         return GitSource.model_construct(git=url, commit=commit, submodules=submodules)
 
-    whole = dict(_commit(source(commit, "dep"), "file"))
+    whole = dict(commit_files(source(commit, "dep"), "file"))
     assert (whole["setup.py"], whole["dep/setup.py"]) == (b"outer", b"inner")
-    assert "dep/setup.py" not in dict(_commit(source(commit), "file"))
+    assert "dep/setup.py" not in dict(commit_files(source(commit), "file"))
     with pytest.raises(LockError, match="fetch failed"):
-        list(_commit(source(commit)))  # only https, unless a test says so
+        list(commit_files(source(commit)))  # only https, unless a test says so
     with pytest.raises(LockError, match="fetch failed"):
-        list(_commit(source("0" * 40), "file"))
+        list(commit_files(source("0" * 40), "file"))
+
+
+def test_links_of_a_commit_are_the_files_that_they_lead_to(tmp_path: Path) -> None:
+    """The same on a Windows, which makes none without a privilege."""
+    tree = tmp_path / "there"
+    (tree / "a/b").mkdir(parents=True)
+    git(tree, "init", "--quiet")
+    (tree / "setup.py").write_text("here")
+    (tree / "a/b/file").write_text("deep")
+    links = {
+        "to-file": "a/b/file",
+        "a/up": "../setup.py",
+        "folder": "a/b",
+        "through": "folder/file",
+        "chain": "through",
+        "nowhere": "not/there",
+        "round": "round",
+    }
+    for name, to in links.items():
+        (tree / name).symlink_to(to)
+    git(tree, "add", "--all")
+    git(tree, "commit", "--quiet", "-m", "x")
+    commit = git(tree, "rev-parse", "HEAD").strip()
+    source = GitSource.model_construct(git=f"file://{tree}", commit=commit, submodules=())
+    deep = dict.fromkeys(("a/b/file", "to-file", "through", "chain"), b"deep")
+    assert dict(commit_files(source, "file")) == deep | {"setup.py": b"here", "a/up": b"here"}
+    for out in ("/etc/hostname", "../outside", "a/../../outside"):
+        (tree / "to-file").unlink()
+        (tree / "to-file").symlink_to(out)
+        git(tree, "commit", "--quiet", "-am", "out")
+        source = source.model_copy(update={"commit": git(tree, "rev-parse", "HEAD").strip()})
+        with pytest.raises(ConfigError, match="to-file of that commit is a link out of the tree"):
+            list(commit_files(source, "file"))
 
 
 def test_a_commit_has_its_own_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,7 +448,7 @@ def test_a_commit_has_its_own_line_ends(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
     commit = git(tmp_path, "rev-parse", "HEAD").strip()
     source = GitSource.model_construct(git=f"file://{tmp_path}", commit=commit, submodules=())
-    assert dict(_commit(source, "file"))["setup.py"] == b"a\nb\n"
+    assert dict(commit_files(source, "file"))["setup.py"] == b"a\nb\n"
 
 
 # -- a cargo build's library ----------------------------------------------------------------------
