@@ -38,6 +38,7 @@ from pipelines.hosts.sandbox.wsman import (
     WsmanServer,
     create_certificate,
     faults,
+    pipes,
     shells,
     soap,
     write_credentials,
@@ -393,14 +394,14 @@ def test_input_waits_for_its_reader(
         command = protocol.run_command(shell, "sleep 60", console_mode_stdin=False)
         build = _with_timeout(protocol, "PT0.2S")
         monkeypatch.setattr(protocol, "build_wsman_header", build)
-        taken = 0
-        with contextlib.suppress(WinRMOperationTimeoutError):
-            while taken < 8 << 20:
+        with pytest.raises(WinRMOperationTimeoutError):
+            protocol.send_command_input(shell, command, chunk)
+        for _ in range(2):
+            with pytest.raises(WSManFaultError) as caught:
                 protocol.send_command_input(shell, command, chunk)
-                taken += len(chunk)
+            assert caught.value.wsman_fault_code == faults.BUSY
         pipe = server.shells.get(shell, USER).command(command).input
-        assert 0 < pipe.pending <= (1 << 20) + len(chunk)
-        assert taken < 4 << 20
+        assert pipe.pending == len(chunk) - pipes.INPUT_SIZE
 
 
 def _with_timeout(protocol: Protocol, timeout: str) -> Any:
