@@ -102,6 +102,7 @@ class WinRSStream:
         """Open a shell and start the command, once more where Windows was not done in time."""
         from winrm.exceptions import WinRMOperationTimeoutError
 
+        self._late = WinRMOperationTimeoutError
         self._wait_for(self._sender, FIRST)
         for again in (True, False):
             try:
@@ -225,11 +226,9 @@ class WinRSStream:
         except PipelineError as error:
             raise ConnectionError(error.message) from None
         except Exception as error:
-            from winrm.exceptions import WinRMOperationTimeoutError
-
             # WinRM goes on with it then, and refuses the next one until the command has read it.
-            if not isinstance(error, WinRMOperationTimeoutError):
-                raise
+            if not isinstance(error, self._late):
+                raise ConnectionError(f"{self.remoteaddress}: {error}") from None
         self._torn = False
         self._used = time.monotonic()
 
