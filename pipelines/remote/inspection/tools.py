@@ -104,7 +104,7 @@ def _vswhere() -> list[Installation]:
                     "name": row.get("displayName"),
                     "version": row.get("installationVersion"),
                     # It is complete, too, once Windows has started again.
-                    "complete": row.get("isComplete") or row.get("isRebootRequired"),
+                    "complete": row.get("isRebootRequired") or row.get("isComplete"),
                     "product": (row.get("catalog") or {}).get("productSemanticVersion") or "",
                     "engine": (row.get("properties") or {}).get("setupEngineFilePath") or "",
                     "toolsets": _toolsets(str(row.get("installationPath"))),
