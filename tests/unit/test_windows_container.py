@@ -270,6 +270,22 @@ def test_one_that_a_command_uses_is_not_removed_by_hand(lab: Lab) -> None:
         session.call(files.stat, path=".")
 
 
+def test_one_that_does_not_go_away_fails_nothing(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As "Removal In Progress" for weeks: https://github.com/moby/moby/issues/40162."""
+    host = lab.host()
+    host.connect().close()
+    genuine = host.boxes.remove
+    monkeypatch.setattr("pipelines.hosts.engine.boxes._GONE", 0.0)
+    monkeypatch.setattr(Made, "remove", lambda *_, **__: None)
+    host.close()
+    assert "does not go away" in caplog.text
+    monkeypatch.undo()
+    for one in host.boxes.all("win"):
+        genuine(one)
+
+
 def test_an_orphan_is_removed_by_the_next(lab: Lab) -> None:
     with lab.host().connect():
         labels = dict(lab.only()["Config"]["Labels"])

@@ -150,7 +150,7 @@ class Boxes:
         """
         for orphan in self.orphans(order.host):
             _log.info("remove container %s, whose controller is gone", orphan.name)
-            self.remove(orphan)
+            self.discard(orphan)
         if not order.keep:
             return self._make(order, ready)
         found = self._begun(order)
@@ -341,6 +341,16 @@ class Boxes:
             f"container '{container.name}' does not go away",
             advice=f"Type: docker rm --force {container.name}",
         )
+
+    def discard(self, container: Container) -> None:
+        """As :meth:`remove`; one that stays is no reason to fail, and is found again.
+
+        Windows' engine may take weeks: https://github.com/moby/moby/issues/40162.
+        """
+        try:
+            self.remove(container)
+        except HostError as error:
+            _log.warning("%s: %s", error.message, error.advice)
 
 
 class _NameTakenError(HostError):

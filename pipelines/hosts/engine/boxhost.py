@@ -101,7 +101,7 @@ class BoxHost(Host):
             return
         try:
             if not self._keys.keep:
-                self.boxes.remove(box.container)
+                self.boxes.discard(box.container)
         finally:
             box.close()
 
