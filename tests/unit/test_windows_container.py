@@ -429,7 +429,9 @@ def test_another_windows_than_the_engines(lab: Lab) -> None:
     assert "'isolation: hyperv'" in told.advice
     refused(lab, ConfigError, "newer Windows than the engine's own", build="26100")
     with lab.host(build="17763", isolation="hyperv").connect():
-        assert lab.only()["HostConfig"]["Isolation"] == "hyperv"
+        asked = lab.only()["HostConfig"]
+        assert asked["Isolation"] == "hyperv"
+        assert asked["NanoCpus"] == lab.windows.info()["NCPU"] * 10**9, "a machine of two else"
 
 
 @pytest.mark.parametrize(

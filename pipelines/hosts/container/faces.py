@@ -163,17 +163,20 @@ class WindowsFace(Face):
         """Never."""
         return False
 
-    def keys(self, engine: Engine) -> dict[str, Any]:  # noqa: ARG002 - the same for all
+    def keys(self, engine: Engine) -> dict[str, Any]:
         """Limits, isolation, devices; what a Windows engine refuses is not there."""
         config = self._config
         isolation = config.isolation or "process"
+        # A virtual machine has two unless more are asked for:
+        # https://github.com/microsoft/hcsshim/blob/main/internal/uvm/create.go
+        cpus = config.cpus or (isolation == "hyperv" and int(engine.about.get("NCPU") or 0))
         return {
             "isolation": isolation,
             "mem_limit": config.memory,
             # A lasting one: it never ends by itself. What it prints is kept by the engine.
             "entrypoint": [rf"{_SYSTEM32}\PING.EXE", "-t", "localhost"],
             "log_config": {"Type": "json-file", "Config": {"max-size": "1m"}},
-            **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
+            **({"nano_cpus": round(cpus * 1e9)} if cpus else {}),
             **({"storage_opt": {"size": config.disk}} if config.disk else {}),
             **({"devices": [*given]} if (given := devices(config.gpu, isolation)) else {}),
         }
