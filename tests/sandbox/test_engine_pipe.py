@@ -27,11 +27,9 @@ os.add_dll_directory(here + r"\pywin32_system32")
 import pywintypes, win32file, win32pipe
 from pipe import Pipe
 
-NAME = r"\\.\pipe\wcw"
-
 def serve(does):
     mode = win32pipe.PIPE_TYPE_MESSAGE | win32pipe.PIPE_READMODE_MESSAGE  # as the engine's
-    pipe = win32pipe.CreateNamedPipe(NAME, 3, mode, 1, 65536, 65536, 0, None)
+    pipe = win32pipe.CreateNamedPipe(NAME + does, 3, mode, 1, 65536, 65536, 0, None)
     ready.set()
     win32pipe.ConnectNamedPipe(pipe)
     data = [win32file.ReadFile(pipe, 65536)[1]]
@@ -48,6 +46,8 @@ def serve(does):
             pass
     pipe.Close()
 
+NAME = r"\\.\pipe\wcw-"
+
 def raised(work):
     try:
         return work()
@@ -60,7 +60,7 @@ for does in ("echo", "drop", "wait"):
     threading.Thread(target=serve, args=(does,), daemon=True).start()
     ready.wait(30)
     pipe = Pipe()
-    pipe.connect(NAME)
+    pipe.connect(NAME + does)
     pipe.settimeout(None)
     pipe.sendall(b"x" * 1000)
     if does == "echo":

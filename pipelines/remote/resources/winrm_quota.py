@@ -35,9 +35,10 @@ def _shell(name: str, value: int | None = None) -> str:
     change = f"(Get-Item {item}).Value" if value is None else f"Set-Item {item} {value} -Force"
     script = f"$ErrorActionPreference = 'Stop'; $WarningPreference = 'Ignore'; {change}"
     code, output = capture([*POWERSHELL, script], timeout=_TIMEOUT)
-    if code:
+    said = output.strip()[-500:]
+    if code or (value is None and not said):  # Wine's says nothing, and ends with 0
         raise RefusedError(
-            f"PowerShell left with {code} after {change}: {output.strip()[-500:]}",
+            f"PowerShell left with {code} after {change}: {said or 'it said nothing'}",
             advice="Is the account an administrator's, and a local policy not above the setting?",
         )
     return output
