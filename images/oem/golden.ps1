@@ -24,7 +24,7 @@ $KeyFile = '\\host.lan\Data\key'
 . (Join-Path -Path $Here -ChildPath 'serial.ps1')
 
 Write-Com1 -Text 'WCW-STEP settings of a virtual machine'
-# QEMU's clock tells UTC, the container's time, and Windows takes it for its own zone's.
+# QEMU's clock is in UTC, the container's zone, and Windows takes it for local time.
 $zone = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'tzutil.exe'
 & $zone '/s' 'UTC'
 if ($LASTEXITCODE -ne 0) {

@@ -499,15 +499,13 @@ def small(engine: Engine, standin: str, make: Make) -> Iterator[Vm]:
     volume = vm.making.volume
     volume.create()
     try:
-        inside(engine, standin, volume.name, _SMALL)
+        script = "qemu-img create -q -f qcow2 data.qcow2 64M; : >windows.boot"
+        inside(engine, standin, volume.name, script)
         disks.seal(volume, vm.making.origin, pin="", licensed=0, seconds=1)
         yield vm
     finally:
         vm.close()
         volume.remove()
-
-
-_SMALL = "qemu-img create -q -f qcow2 data.qcow2 64M; : >windows.boot"
 
 
 @pytest.mark.parametrize(

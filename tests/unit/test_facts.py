@@ -210,8 +210,9 @@ def test_where_build_tools_come_from_is_asked_where_they_are_to_be_installed(
         monkeypatch.setattr(socket, "create_connection", connect)
         assert tools._unreached(["127.0.0.1", "nowhere.invalid"]) == ["nowhere.invalid"]
     assert tools._unreached(["127.0.0.1"]) == ["127.0.0.1"]
+    assert tools.tools("", {}, servers=["127.0.0.1"])["unreached"] == ["127.0.0.1"]
     studio[0]["toolsets"] = ["14.44.35207"]
-    assert tools._unreached(["127.0.0.1"]) == []
+    assert tools.tools("", {}, servers=["127.0.0.1"])["unreached"] == []
 
 
 def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pathlib
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TypedDict
 
 from .. import protected_dirs
@@ -171,10 +171,8 @@ def gpus() -> list[dict[str, str]] | None:
     ]
 
 
-def _unreached(servers: list[str]) -> list[str]:
-    """Those that take no connection for HTTPS; none is asked where a toolset is there."""
-    if any(row["toolsets"] for row in visual_studio()):
-        return []
+def _unreached(servers: Sequence[str]) -> list[str]:
+    """Those that take no connection for HTTPS."""
     found = []
     for name in servers:
         try:
@@ -193,11 +191,17 @@ def tools(
     ``programs`` maps a name to the directories in which it is looked for before PATH; ``ours``: the
     pipeline fills these. What is not installed is ``None`` without a problem.
     """
+    studio = cache(visual_studio)
+
+    def unreached() -> list[str]:
+        """None is asked where a toolset is there."""
+        return [] if any(row["toolsets"] for row in studio()) else _unreached(servers)
+
     sources: dict[str, Callable[[], object]] = {
-        "visual_studio": visual_studio,
+        "visual_studio": studio,
         "nvcc": partial(_nvcc, cuda, ours),
         "gpus": gpus,
-        "unreached": partial(_unreached, list(servers)),
+        **({"unreached": unreached} if servers else {}),
     }
     for name, places in programs.items():
         sources[name] = partial(_version, name, places, ours)
