@@ -6,8 +6,10 @@ and hangs under Wine.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import pathlib
 import shutil
 import sys
 import time
@@ -122,14 +124,19 @@ def memory() -> Memory:
             return {}
         return {
             "total": limits.memory(status.total),
-            "available": status.available,
+            "available": limits.free_memory(status.available),
             "commit_limit": status.total_page_file,
             "commit_available": status.available_page_file,
         }
     page = os.sysconf("SC_PAGE_SIZE")
+    available = page * os.sysconf("SC_AVPHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        for line in pathlib.Path("/proc/meminfo").read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
     return {
         "total": limits.memory(page * os.sysconf("SC_PHYS_PAGES")),
-        "available": page * os.sysconf("SC_AVPHYS_PAGES"),
+        "available": limits.free_memory(available),
     }
 
 

@@ -37,6 +37,22 @@ def memory(total: int) -> int:
     return min([total, *(int(text) for text in found if text.isdecimal())])
 
 
+def free_memory(available: int) -> int:
+    """Bytes: the least of ``available`` and what its control groups have left.
+
+    Files that the kernel keeps in memory do not count, as in ``MemAvailable``.
+    """
+    left = [available]
+    for folder in _groups("memory"):
+        most = _read(f"{folder}/memory.max") or _read(f"{folder}/memory.limit_in_bytes")
+        used = _read(f"{folder}/memory.current") or _read(f"{folder}/memory.usage_in_bytes")
+        rows = dict(line.split() for line in _read(f"{folder}/memory.stat").splitlines())
+        files = rows.get("total_inactive_file") or rows.get("inactive_file") or "0"
+        if most.isdecimal() and used.isdecimal():
+            left.append(max(int(most) - int(used) + int(files), 0))
+    return min(left)
+
+
 def _groups(controller: str) -> Iterator[str]:
     """Directories of the process' control groups and of those above, of both versions.
 

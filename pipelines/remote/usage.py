@@ -141,9 +141,4 @@ def memory() -> tuple[int, int]:
         return told["commit_limit"] - told["commit_available"], told["commit_limit"]
     if sys.platform == "win32":
         return 0, 0
-    available = told["available"]
-    with contextlib.suppress(OSError, ValueError):
-        for line in pathlib.Path("/proc/meminfo").read_text("ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
-    return told["total"] - available, told["total"]
+    return told["total"] - told["available"], told["total"]

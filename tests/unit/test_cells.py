@@ -26,10 +26,11 @@ from pipelines.errors import (
 from pipelines.hosts.base import Host, HostConfig, Opening
 from pipelines.hosts.kinds import KINDS
 from pipelines.record import RunFacts
-from pipelines.remote import builder
+from pipelines.remote import builder, limits
 from pipelines.run import Run
 from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.matrix import Cell, CellsError, Matrix
+from pipelines.units import GIB
 
 
 def good(tmp_path: Path) -> Callable[..., Iterator[Any]]:
@@ -314,6 +315,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
         f"default: {{host: one}}\nhosts: {{one: {{kind: fake}}}}\nout: '{tmp_path}/out'\n"
     )
     monkeypatch.setenv("WCW_CONFIG", str(path))
+    monkeypatch.setattr(limits, "memory", lambda _: 16 * GIB)
     OPENED.clear()
     return Typed(monkeypatch)
 

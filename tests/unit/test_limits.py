@@ -87,6 +87,36 @@ def test_the_least_of_all_limits(
     assert (limits.cores(), limits.memory(8 * GIB)) == (cores, memory)
 
 
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, 8 * GIB),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b",
+                "sys/fs/cgroup/a/memory.max": str(4 * GIB),
+                "sys/fs/cgroup/a/memory.current": str(3 * GIB),
+                "sys/fs/cgroup/a/memory.stat": f"anon {2 * GIB}\ninactive_file {GIB}",
+                "sys/fs/cgroup/a/b/memory.max": "max",
+                "sys/fs/cgroup/a/b/memory.current": str(3 * GIB),
+            },
+            2 * GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:memory:/",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": str(4 * GIB),
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": str(5 * GIB),
+            },
+            0,
+        ),
+    ],
+)
+def test_what_the_groups_have_left(root: Path, files: dict[str, str], free: int) -> None:
+    write(root, **files)
+    assert limits.free_memory(8 * GIB) == free
+
+
 @pytest.mark.skipif(not shutil.which("taskset"), reason="needs taskset")
 def test_one_processor_by_affinity() -> None:
     code = "from pipelines.remote import limits; print(limits.cores())"

@@ -35,10 +35,12 @@ from pipelines.examine import indexpage, workers
 from pipelines.index.catalogue import Catalogue, Wheel
 from pipelines.prebuilt.candidates import Offer
 from pipelines.recipe.load import load_recipe
+from pipelines.remote import limits
 from pipelines.target import Target
 from pipelines.toolchain.generate import generate
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED, load_intent
 from pipelines.toolchain.lock import ToolchainLock, load_lock
+from pipelines.units import GIB
 from pipelines.watch import held, look, pages, released
 from pipelines.watch.cells import compare
 
@@ -140,6 +142,7 @@ def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worl
         monkeypatch.setattr(module, "each_apart", _here)
     monkeypatch.setattr(console, "quiet", False)
     monkeypatch.setattr(console, "width", 160)
+    monkeypatch.setattr(limits, "memory", lambda _: 16 * GIB)  # a runner's, wherever this runs
     for project in ("torch", "flash-attn", "xformers", "nvidia-cuda-nvcc"):
         made.says(project, recorded(project))
     made.builds(builds(names(OUT)))
