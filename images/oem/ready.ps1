@@ -20,6 +20,8 @@ $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
 
 $Here = Split-Path -Parent $MyInvocation.MyCommand.Path
+# SYSTEM signs in there as the computer, whom that samba takes for a guest; the answer files of
+# dockur/windows allow guests, without signatures. https://github.com/dockur/windows/blob/master/src/samba.sh
 $SecretFile = '\\host.lan\Data\winrm'
 $Made = Join-Path -Path $Here -ChildPath 'account.txt'
 

@@ -474,6 +474,9 @@ def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
     assert "the disk is full" in said
     site.knob(product="17.9.1")
     assert "has 17.9.1+37710.0, wanted 17.14" in play()
+    ran = len(site.ran())  # the next run does not modify what is not the pinned product
+    assert "has 17.9.1+37710.0, wanted 17.14" in play()
+    assert not any("vs_BuildTools" in words[0] for words in site.ran()[ran:])
 
 
 def test_a_host_is_not_locked_out(site: Site) -> None:

@@ -48,10 +48,8 @@ match own.stem.lower():
     case "cl":  # who it is, on the error stream, and 0
         print("Microsoft (R) C/C++ Optimizing Compiler Version 19.44 for x64", file=sys.stderr)
     case "vswhere":
-        if "-path" in words:
-            print(knobs["product"] + "+37710.0")
-        elif (root := scripts / "installed").exists():
-            print(root.read_text())
+        if (root := scripts / "installed").exists():
+            print(knobs["product"] + "+37710.0" if "-path" in words else root.read_text())
     case "vs_buildtools":  # 1603: https://learn.microsoft.com/windows/win32/msi/error-codes
         if knobs["installer"]:
             pathlib.Path(r"C:\windows\temp\dd_setup_errors.log").write_text("the disk is full")

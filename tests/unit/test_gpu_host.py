@@ -511,12 +511,12 @@ def test_bridges_in_the_cache_are_of_today_or_not(
 class Library:
     """NVML in Python, with two GPUs."""
 
-    def __init__(self, model: int = 3, failing: str = "") -> None:
-        self.model, self.failing = model, failing
+    def __init__(self, model: int = 3) -> None:
+        self.model = model
         self.shut = 0
 
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        return lambda *_: 999 if name == self.failing else 0
+    def nvmlInit_v2(self) -> int:  # noqa: N802
+        return 0
 
     def nvmlShutdown(self) -> int:  # noqa: N802 - NVML's
         self.shut += 1
@@ -564,8 +564,20 @@ def test_the_library_tells_what_nvidia_smi_would(code: int, model: str) -> None:
     assert library.shut == 1
 
 
+def test_the_driver_model_of_a_driver_that_knows_mcdm() -> None:
+    """Where the second version is there the first is not asked: it has no word for MCDM."""
+
+    def newer(_: Any, current: Any, __: Any) -> int:
+        current._obj.value = 2
+        return 0
+
+    library: Any = Library(3)
+    library.nvmlDeviceGetDriverModel_v2 = newer
+    assert {row["model"] for row in nvml.told(library)} == {"MCDM"}
+
+
 def test_a_library_that_fails() -> None:
-    library = Library(failing="nvmlDeviceGetHandleByIndex_v2")
+    library = Library()
     library.nvmlDeviceGetHandleByIndex_v2 = lambda *_: 15  # type: ignore[method-assign]
     with pytest.raises(OSError, match="nvmlDeviceGetHandleByIndex_v2 returned 15"):
         nvml.told(library)

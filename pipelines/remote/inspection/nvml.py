@@ -62,7 +62,10 @@ def _gpu(library: Any, number: int) -> dict[str, str]:
 def _model(library: Any, handle: ctypes.c_void_p) -> str:
     current, pending = ctypes.c_int(), ctypes.c_int()
     both = ctypes.byref(current), ctypes.byref(pending)
-    code = library.nvmlDeviceGetDriverModel(handle, *both)
+    # The second version knows MCDM; older drivers have the first alone.
+    # https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+    newer = getattr(library, "nvmlDeviceGetDriverModel_v2", None)
+    code = (newer or library.nvmlDeviceGetDriverModel)(handle, *both)
     if code == _NOT_SUPPORTED:
         return BRIDGED
     return "" if code else _MODELS.get(current.value, f"model {current.value}")

@@ -235,7 +235,9 @@ def _ask_nvml(facts: Gpu) -> None:
         if not _WINDOWS or facts.get("bridge"):  # Linux' driver has no such model
             continue
         both = ctypes.byref(current), ctypes.byref(pending)
-        _call(nvml, "nvmlDeviceGetDriverModel", handle, *both)
+        # The second version knows MCDM; older drivers have the first alone.
+        name = "nvmlDeviceGetDriverModel"
+        _call(nvml, f"{name}_v2" if hasattr(nvml, f"{name}_v2") else name, handle, *both)
         device["driver_model"] = _MODELS.get(current.value, f"model {current.value}")
 
 

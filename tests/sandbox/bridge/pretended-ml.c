@@ -34,7 +34,7 @@ API int nvmlDeviceGetMemoryInfo(void *handle, unsigned long long *memory)
 {
     return memory[0] = 24ull << 30, handle ? 0 : 2;
 }
-API int nvmlDeviceGetDriverModel(void *handle, int *current, int *pending)
+API int nvmlDeviceGetDriverModel_v2(void *handle, int *current, int *pending)
 {
     return (void)handle, (void)current, (void)pending, 3; /* not supported, as on Linux */
 }
