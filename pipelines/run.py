@@ -301,7 +301,8 @@ class Run:
         try:
             with self._database() as database:
                 return database.execute(query, values).fetchall()
-        except (sqlite3.DatabaseError, StorageError) as error:
+        # ValueError: sqlite3 makes its text of a damaged one's, which need not be UTF-8.
+        except (sqlite3.Error, StorageError, ValueError, OverflowError) as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> ConfigError:

@@ -13,9 +13,10 @@ from pipelines.examine.findings import Card, Finding, Gpus, Level
 from pipelines.examine.packaging import MOST, of_check, requirements
 from pipelines.hosttext import line
 from pipelines.record import CheckResult
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.fatbin import compact
 from pipelines.wheels.libraries import absent, bringers, cure, is_torchs
-from pipelines.wheels.metadata import Binary, WheelFacts
+from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import machine_name, machine_of
 from pipelines.wheels.toolkit import Told, newest
 
@@ -52,9 +53,11 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
         for name in ("machine", "libraries", "build paths"):
             yield _unchecked(name, "its binaries are not of Windows")
     yield _cuda(facts)
-    if facts.binaries:
+    if "device code whole" in gate and (facts.binaries or facts.elsewhere):
         yield of_check(gate["device code whole"])
+        yield of_check(gate["device code read"], "unknown")
     if windows:
+        yield of_check(gate["host code"]) if "host code" in gate else _unchecked("host code")
         yield _whole(windows)
         yield _traces(windows)
         yield _signature(windows)
@@ -63,14 +66,14 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
 def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], asked: int) -> Iterator[Finding]:
     """Whether code for a GPU is in every unit, and for each card that was asked for what it does.
 
-    Those are the first ``asked`` of ``gpus.cards``. Of the files ``elsewhere`` nobody has read it.
+    Those are the first ``asked`` of ``gpus.cards``. Nobody knows who loads the files ``elsewhere``.
     """
     if elsewhere:
         yield Finding(
             check="device code elsewhere",
             level="unknown",
             asked=asked > 0,
-            found=f"not looked into: {line(_list(elsewhere), 300)}",
+            found=f"not counted: {line(_list(elsewhere), 300)}",
             detail="files with device code that are no .dll, .pyd or .so by their names",
         )
     if gpus.binaries:

@@ -23,8 +23,9 @@ from pipelines.architectures.serving import number, serves
 from pipelines.errors import ConfigError
 from pipelines.examine.findings import Card, Coverage, Gpus, Runs
 from pipelines.matrix.compat import load_compat
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.fatbin import Container, arch_key
-from pipelines.wheels.metadata import Binary, WheelFacts
+from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.toolkit import known, newest
 
 #: Of these are no cards for a PC, and code for others of their major version is not for them.

@@ -102,7 +102,7 @@ def _examined(taken: Taken, facts: WheelFacts, asked: Asked) -> Examined:
         *binary_findings(facts, checks),
         *(stable_findings(facts, stable) if stable else ()),
         *load_findings(loads),
-        *gpu_findings(gpus, facts.elsewhere, len(asked.gpus)),
+        *gpu_findings(gpus, [one.name for one in facts.elsewhere], len(asked.gpus)),
     ]
     return Examined(
         file=line(facts.filename, 300),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _LARGEST = 16 << 20  # bytes: a project with thousands of files has 2 MB
 _LINKS = 100_000
+_TAGS = 4 * _LINKS
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TAG = re.compile(r"""</?[A-Za-z](?:[^<>"']|"[^"<]*"|'[^'<]*')*>""")
 _TEXT = 300  # characters of a link
 _SECONDS = 120  # of one page
 _AT_ONCE = 2
@@ -142,6 +145,22 @@ def _of_json(data: Any, place: str) -> Page:
     )
 
 
+def _tags(text: str) -> Iterator[str]:
+    """The page without comments, and without ``<`` but in whole tags.
+
+    Each of the others, and each comment without an end, has ``HTMLParser`` look through all of the
+    rest: 60 KB took minutes. https://github.com/python/cpython/issues/135462
+    """
+    text = _COMMENT.sub("", text)
+    end = 0
+    for number, tag in enumerate(_TAG.finditer(text)):
+        if number > _TAGS:
+            raise _TooManyError
+        yield text[end : tag.start()].replace("<", "&lt;") + tag[0]
+        end = tag.end()
+    yield text[end:].replace("<", "&lt;")
+
+
 class _Links(HTMLParser):
     """Links with their texts: pypi-simple's own reader takes a gigabyte for a page of 16 MB."""
 
@@ -175,7 +194,7 @@ class _Links(HTMLParser):
 
 def _of_html(text: str, place: str) -> Page:
     reader = _Links(place)
-    reader.feed(text)
+    reader.feed("".join(_tags(text)))
     reader.close()
     files = []
     here = urljoin(place, ".")  # its directory: what lies below it, and no link upwards

@@ -14,9 +14,9 @@ from pipelines.errors import LockError
 from pipelines.examine.exports.table import ExportTable
 from pipelines.hosttext import line
 from pipelines.model import Model
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.imported import Exports, look_up, own_exports, wanted_libraries
 from pipelines.wheels.libraries import is_systems, is_torchs
-from pipelines.wheels.metadata import Binary
 
 OWN, OTHERS = "its own DLLs", "other DLLs"
 _SYSTEM, _NOBODYS = "of Windows, Python or the driver", "nothing that was named has it"

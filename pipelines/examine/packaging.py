@@ -22,7 +22,7 @@ from pipelines.hosttext import line
 from pipelines.model import Model, read_data
 from pipelines.provenance.reading import all_of
 from pipelines.record import CheckResult
-from pipelines.remote.safe_paths import tree_faults
+from pipelines.wheels.installed import PACKAGES, installed
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import MACHINES, machine_name
 from pipelines.wheels.pythonabi import bound_to
@@ -35,7 +35,6 @@ _SHOWN = 5
 MOST = 500
 _PATCHES = 40  # releases of one minor version of Python, more than any has
 _CPYTHON = re.compile(r"cp3(\d{1,2})")
-_DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
 class Folder(Model):
@@ -83,6 +82,8 @@ def of_check(one: CheckResult, wrong: Level = "problem") -> Finding:
 def packaging_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Iterator[Finding]:
     """What there is to say of it without a look into its binaries."""
     yield of_check(gate["name and version"])
+    yield of_check(gate["zip"], "problem" if facts.form.fault else "mind")
+    yield of_check(gate["files"])
     yield of_check(gate["RECORD"])
     yield of_check(gate["tags"], "mind")
     yield _true_tags(facts)
@@ -237,24 +238,20 @@ def _python(facts: WheelFacts, said: str) -> Iterator[str]:
 
 def _paths(facts: WheelFacts) -> Finding:
     """Whether its files can lie where packages usually lie on Windows."""
-    names = [_DATA.sub("", name) for name in facts.members]
+    names = [installed(name).removeprefix(f"{PACKAGES}/") for name in facts.members]
     longest = max(names, key=len, default="")
-    faults = tree_faults(names)
     table = limits()
     over = []
     for folder in table.folders:
         length = len(folder.path.replace("{user}", _USER)) + 1 + len(longest)
         if length > table.longest_path:
             over.append(f"{length} characters in {folder.name}")
-    wrong = [f"{name} ({reason})" for name, reason in faults.items()]
-    detail = f"Windows cannot have these files: {line(_list(wrong), 600)}" if wrong else ""
-    if over and not wrong:
-        detail = f"{line(longest, 300)} has {', '.join(over)}; {table.longest_path} is the most"
+    said = f"{line(longest, 300)} has {', '.join(over)}; {table.longest_path} is the most"
     return Finding(
         check="paths",
-        level="problem" if wrong or len(over) == len(table.folders) else "mind" if over else "ok",
+        level="problem" if len(over) == len(table.folders) else "mind" if over else "ok",
         found=f"at most {len(longest)} characters below site-packages",
-        detail=detail,
+        detail=said if over else "",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pipelines.examine.loads import demangled
 from pipelines.hosttext import line
 from pipelines.model import Model
-from pipelines.wheels.metadata import Binary
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.petables import Need
 
 _TORCH = ("torch", "c10")  # how its DLLs begin

@@ -39,6 +39,7 @@ from pipelines.index.releases import Release
 from pipelines.index.store import Store
 from pipelines.index.variants import label_of, make_variant, properties, version_of
 from pipelines.units import few
+from pipelines.wheels.checks import contents
 from pipelines.wheels.metadata import WheelFacts, inspect
 
 #: Is told of each wheel that is in its place.
@@ -312,23 +313,11 @@ def _put(store: Store, path: str, data: bytes) -> bool:
 def facts_of(path: Path) -> WheelFacts:
     """What is in a wheel that is to be published; :class:`AuditError` where it says other than is.
 
-    RECORD, METADATA, the tags and the name are compared with each other once more: these bytes are
-    what people get.
+    It is judged once more, as far as nothing has to be asked for: these bytes are what people get.
     """
     facts = inspect(path)
     WheelName.read(path.name)
-    wrong = [
-        what
-        for what, ok in (
-            ("RECORD is not true", facts.record.true),
-            (
-                f"METADATA says {facts.metadata_name} {facts.metadata_version}",
-                facts.names_agree,
-            ),
-            (f"its tags are {few(facts.wheel_tags)}", facts.tags_agree),
-        )
-        if not ok
-    ]
+    wrong = [f"{one.name}: {one.found}" for one in contents(facts) if not one.ok]
     if wrong:
         raise AuditError(
             f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",

@@ -14,10 +14,13 @@ from pipelines.architectures.archs import ArchList
 from pipelines.record import CheckResult
 from pipelines.toolsets import ToolSet
 from pipelines.units import few
+from pipelines.wheels.binary import Binary
+from pipelines.wheels.devicecode import read_code
 from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
 from pipelines.wheels.imported import judge_own_names
+from pipelines.wheels.installed import path_faults
 from pipelines.wheels.maker import judge_maker
-from pipelines.wheels.metadata import Binary, WheelFacts
+from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import machine_name, machine_of
 from pipelines.wheels.pythonabi import misfit
 from pipelines.wheels.tags import EVERY_PYTHON, wheel_tags
@@ -76,8 +79,14 @@ def gate(
             if tag == EVERY_PYTHON
             else _modules(facts, platform, python, tag)
         ),
-        *_device(facts.binaries, archs, cuda, expects),
+        *_device(facts.binaries, archs, cuda, expects, facts.elsewhere),
     ]
+
+
+def contents(facts: WheelFacts) -> list[CheckResult]:
+    """Those of :func:`gate` for which nothing has to be asked: whether it is what it says it is."""
+    read = (*facts.binaries, *facts.elsewhere)
+    return [*_zip(facts), *_agreeing(facts), *_whole(read), *_host_code(facts)]
 
 
 def _packaging(
@@ -101,9 +110,33 @@ def _without_code(facts: WheelFacts) -> Iterator[CheckResult]:
     yield check("no compiled code", not facts.binaries, found or "none", "no .dll, .pyd or .so")
 
 
+def _zip(facts: WheelFacts) -> Iterator[CheckResult]:
+    """One reading for every installer, and one file for each name."""
+    said = facts.form.fault or ", ".join(facts.form.extras)
+    fault = f"extra fields {said}" if said and not facts.form.fault else said
+    yield check("zip", not said, fault or "one reading", "one reading, no extra fields")
+    faults = [f"{name} ({why})" for name, why in path_faults(facts.members).items()]
+    faults += [f"{name} (not a source of Python: it has a NUL)" for name in facts.broken]
+    yield check("files", not faults, few(faults) or "each by itself", "what Windows can have")
+
+
 def _packaged(
     facts: WheelFacts, platform: str, python: str, tag: str | None
 ) -> Iterator[CheckResult]:
+    yield from _zip(facts)
+    yield from _agreeing(facts)
+    platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
+    yield check("platform", platforms == [platform], few(platforms), platform)
+    own = [each.rpartition("-")[0] for each in facts.tags]
+    takes = {f"{each.interpreter}-{each.abi}" for each in wheel_tags(python, [platform])}
+    if tag:
+        yield check("Python", own == [tag] and tag in takes, few(own), f"{tag} alone")
+    else:
+        yield check("Python", bool(takes.intersection(own)), few(own), f"one that {python} takes")
+
+
+def _agreeing(facts: WheelFacts) -> Iterator[CheckResult]:
+    """What it says of itself, in several places."""
     record = facts.record
     wrong = [
         f"{len(names)} {what}: {few(names)}"
@@ -124,14 +157,6 @@ def _packaged(
     )
     said = facts.wheel_tags
     yield check("tags", facts.tags_agree, few(said), few(facts.tags), values=said)
-    platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
-    yield check("platform", platforms == [platform], few(platforms), platform)
-    own = [each.rpartition("-")[0] for each in facts.tags]
-    takes = {f"{each.interpreter}-{each.abi}" for each in wheel_tags(python, [platform])}
-    if tag:
-        yield check("Python", own == [tag] and tag in takes, few(own), f"{tag} alone")
-    else:
-        yield check("Python", bool(takes.intersection(own)), few(own), f"one that {python} takes")
 
 
 def _windows(facts: WheelFacts, platform: str, toolset: ToolSet | None) -> Iterator[CheckResult]:
@@ -147,8 +172,15 @@ def _windows(facts: WheelFacts, platform: str, toolset: ToolSet | None) -> Itera
         if binary.pe is None or binary.pe.machine != machine
     ]
     yield check("machine", not bad, few(bad) or called, called)
+    yield from _host_code(facts)
     yield judge_maker(facts, toolset)
     yield judge_own_names(facts)
+
+
+def _host_code(facts: WheelFacts) -> Iterator[CheckResult]:
+    faults = [f"{binary.name}: {why}" for binary in facts.binaries for why in binary.faults]
+    wanted = "functions in place, and the device code found by them"
+    yield check("host code", not faults, few(faults) or "in place", wanted)
 
 
 def _modules(
@@ -193,11 +225,28 @@ def _without_python(facts: WheelFacts) -> Iterator[CheckResult]:
 
 def gate_library(name: str, data: bytes, archs: ArchList, *, cuda: str) -> list[CheckResult]:
     """The checks of a static library's device code."""
-    return list(_device((Binary(name, inventory(data)),), archs, cuda))
+    code = inventory(data)
+    return list(_device((Binary(name, code, code=read_code(data, code)),), archs, cuda))
+
+
+def _whole(binaries: Iterable[Binary]) -> Iterator[CheckResult]:
+    """All of it, also what is not judged for its architectures: each entry is looked into."""
+    every = [*binaries]
+    damaged = [f"{b.name} at {c.offset:#x}" for b in every for c in _damaged(b)]
+    damaged += [f"{b.name} read in part" for b in every if not b.inventory.complete]
+    damaged += [f"{b.name}: {why}" for b in every for why in b.code.damaged]
+    yield check("device code whole", not damaged, few(damaged) or "whole", "whole")
+    unread = [f"{b.name}: {why}" for b in every for why in b.code.unread]
+    found = f"{sum(b.code.read for b in every)} entries"
+    yield check("device code read", not unread, few(unread) or found, "every entry")
 
 
 def _device(
-    binaries: tuple[Binary, ...], archs: ArchList, cuda: str, expects: Expects | None = None
+    binaries: tuple[Binary, ...],
+    archs: ArchList,
+    cuda: str,
+    expects: Expects | None = None,
+    elsewhere: tuple[Binary, ...] = (),
 ) -> Iterator[CheckResult]:
     """Whether device code is there, whole, of that tool kit, and for each architecture."""
     carriers = _carriers(binaries)
@@ -210,13 +259,11 @@ def _device(
         "at least one container",
         "" if total else _NO_DEVICE_CODE,
     )
-    damaged = [f"{b.name} at {c.offset:#x}" for b in carriers for c in _damaged(b)]
-    damaged += [f"{b.name} read in part" for b in binaries if not b.inventory.complete]
-    yield check("device code whole", not damaged, few(damaged) or "whole", "whole")
+    yield from _whole((*binaries, *elsewhere))
     yield _toolkit(carriers, cuda)
     sass = Counter(arch for unit in containers for arch in unit.sass)
     yield _sass(carriers, archs, sass, expects)
-    yield _ptx(containers, archs)
+    yield _ptx(carriers, archs, expects)
     extra = set(sass) - set(archs.sass)
     detail = f"SASS nobody asked for: {compact(extra)}; it only costs size" if extra else ""
     yield check("nothing unasked for", True, compact(extra), "none, or more", detail)
@@ -275,18 +322,28 @@ def _sass(
     )
 
 
-def _ptx(containers: list[Container], archs: ArchList) -> CheckResult:
-    """In the whole wheel, not each container: a device-link container never holds PTX."""
-    ptx = Counter(arch for unit in containers for arch in unit.ptx)
-    absent = [arch for arch in archs.ptx if not ptx[arch]]
+def _ptx(carriers: list[Binary], archs: ArchList, expects: Expects | None) -> CheckResult:
+    """As :func:`_sass`; what was linked of other containers, or holds no kernel, has none."""
+    units = {
+        arch: [
+            unit.ptx
+            for binary in carriers
+            if expects is None or arch in expects(binary.name)
+            for unit in binary.inventory.containers
+            if unit.ptx or unit.offset not in binary.code.links
+        ]
+        for arch in archs.ptx
+    }
+    have = Counter(arch for one in carriers for c in one.inventory.containers for arch in c.ptx)
+    absent = [a for a, due in units.items() if not due or not all(a in unit for unit in due)]
+    total = sum(len(binary.inventory.containers) for binary in carriers)
     return check(
         "PTX",
         not absent,
-        ", ".join(f"{a} in {ptx[a]}/{len(containers)}" for a in sorted(ptx, key=arch_key))
-        or "none",
+        ", ".join(f"{a} in {have[a]}/{total}" for a in sorted(have, key=arch_key)) or "none",
         compact(archs.ptx),
         f"without PTX of {compact(absent)} newer GPUs cannot run this wheel" if absent else "",
-        values=sorted(ptx, key=arch_key),
+        values=sorted(have, key=arch_key),
     )
 
 

@@ -220,14 +220,15 @@ def _device(first: Data, second: Data, parts: dict[str, _Part]) -> Iterator[tupl
         return
     for number, (a, b) in enumerate(zip(theirs, ours, strict=True), 1):
         one, other = entries(first, a), entries(second, b)
-        if [row[0] for row in one] != [row[0] for row in other]:
-            kinds = [", ".join(name for name, _, _ in rows) for rows in (one, other)]
+        if [row.name for row in one] != [row.name for row in other]:
+            kinds = [", ".join(row.name for row in rows) for rows in (one, other)]
             yield f"container {number} of {len(theirs)}", " / ".join(kinds)
             continue
-        for (name, start, end), (_, begin, stop) in zip(one, other, strict=True):
-            if found := _counted(_Part(first, start, end), _Part(second, begin, stop)):
-                where = next((n for n, p in parts.items() if p.start <= start < p.end), "")
-                told = f"container {number} of {len(theirs)}, {name}"
+        for row, its in zip(one, other, strict=True):
+            parts_of = _Part(first, row.start, row.end), _Part(second, its.start, its.end)
+            if found := _counted(*parts_of):
+                where = next((n for n, p in parts.items() if p.start <= row.start < p.end), "")
+                told = f"container {number} of {len(theirs)}, {row.name}"
                 yield told, found + (f", in {where}" if where else "")
 
 

@@ -54,11 +54,13 @@ MAGIC = struct.pack("<I", 0xBA55ED50)
 #: With its version and the size of its header: how every container begins that is known.
 HEAD = MAGIC + struct.pack("<HH", 1, 16)
 PTX, ELF, LTO = 1, 2, 8
+_NAMES = {PTX: "compute", ELF: "sm", LTO: "lto"}
 FLAG_A, FLAG_F = 1 << 20, 1 << 21
 
 _CONTAINER = struct.Struct("<IHHQ")
-# kind, version, header, payload; minor and major at 24; arch at 28; flags at 40
-_ENTRY = struct.Struct("<HHIQ8xHHI8xQ")
+# kind, version, header, payload; packed at 16; minor and major at 24; arch at 28; flags at 40;
+# unpacked at 56
+_ENTRY = struct.Struct("<HHIQI4xHHI8xQ8xQ")
 _CONTAINER_VERSION = 1
 _MAX_HEADER = 1 << 20
 _KINDS = frozenset(1 << bit for bit in range(1, 16)) | {PTX}
@@ -67,7 +69,7 @@ _MAX_ARCH = 9999
 #: The largest wheel seen (606 containers, 12 entries each) needs fewer than 8,000.
 MAX_STEPS = 250_000
 
-_LZ4_FLAG, _ZSTD_FLAG = 1 << 13, 1 << 15
+FLAG_LZ4, FLAG_ZSTD = 1 << 13, 1 << 15
 #: Of a packed cubin no more is unpacked than this multiple of its size, and these bytes: a hostile
 #: file costs no more. ptxas packs to a nineteenth at best, with the release after a sixth of it.
 _MOST_TIMES, _MOST_UNPACKED = 16, 64 << 20
@@ -125,13 +127,26 @@ class Inventory:
         }
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """One entry of a container: code for one architecture, at ``body`` to ``end`` of the file."""
+
     kind: int
     arch: str
     start: int
+    body: int
     end: int
+    flags: int
+    packed: int
+    """Bytes of a compressed payload, before its padding."""
+    unpacked: int
+    """Bytes that it has when it is unpacked."""
     made: str
     """Release of the tool kit for SASS, version of the ISA for PTX; empty when it is not seen."""
+
+    @property
+    def name(self) -> str:
+        """``sm_90``, ``compute_90``, ``lto_90``."""
+        return f"{_NAMES.get(self.kind, f'kind{self.kind}')}_{self.arch}"
 
 
 def arch_key(arch: str) -> tuple[int, str]:
@@ -179,16 +194,11 @@ def forget(data: Data) -> None:
         data.madvise(mmap.MADV_DONTNEED)
 
 
-def entries(data: Data, container: Container) -> list[tuple[str, int, int]]:
-    """The entries of a container that :func:`inventory` found in ``data``: where each lies.
-
-    They are called ``sm_90`` or ``compute_90``.
-    """
+def entries(data: Data, container: Container) -> list[Entry]:
+    """The entries of a container that :func:`inventory` found in ``data``."""
     _, _, header, size = _CONTAINER.unpack_from(data, container.offset)
     first = container.offset + header
-    found = _entries(data, first, min(first + size, len(data)), MAX_STEPS)
-    words = {ELF: "sm", PTX: "compute"}
-    return [(f"{words.get(e.kind, f'kind{e.kind}')}_{e.arch}", e.start, e.end) for e in found]
+    return list(_entries(data, first, min(first + size, len(data)), MAX_STEPS, look=False))
 
 
 def _container(data: Data, start: int, budget: int) -> tuple[Container | None, int, int]:
@@ -213,11 +223,7 @@ def _container(data: Data, start: int, budget: int) -> tuple[Container | None, i
         offset=start,
         sass=frozenset(entry.arch for entry in entries if entry.kind == ELF),
         ptx=frozenset(entry.arch for entry in entries if entry.kind == PTX),
-        other=frozenset(
-            f"{'lto' if entry.kind == LTO else f'kind{entry.kind}'}_{entry.arch}"
-            for entry in entries
-            if entry.kind not in {ELF, PTX}
-        ),
+        other=frozenset(entry.name for entry in entries if entry.kind not in {ELF, PTX}),
         whole=last == end,
         releases=frozenset(e.made for e in entries if e.kind == ELF and e.made),
         isas=frozenset(e.made for e in entries if e.kind == PTX and e.made),
@@ -225,13 +231,17 @@ def _container(data: Data, start: int, budget: int) -> tuple[Container | None, i
     return container, last, len(entries)
 
 
-def _entries(data: Data, position: int, end: int, budget: int) -> Iterator[_Entry]:
+def _entries(
+    data: Data, position: int, end: int, budget: int, *, look: bool = True
+) -> Iterator[Entry]:
     """Entries from ``position`` until ``end`` or the first one that makes no sense.
 
-    Each entry moves on by at least its fixed part, so this ends.
+    Each entry moves on by at least its fixed part, so this ends. ``look`` into SASS for its tool
+    kit, which may have to be unpacked for it.
     """
     while budget > 0 and position + _ENTRY.size <= end:
-        kind, _, header, size, minor, major, arch, flags = _ENTRY.unpack_from(data, position)
+        row = _ENTRY.unpack_from(data, position)
+        kind, _, header, size, packed, minor, major, arch, flags, unpacked = row
         following = position + header + size
         if (
             kind not in _KINDS
@@ -242,17 +252,20 @@ def _entries(data: Data, position: int, end: int, budget: int) -> Iterator[_Entr
             return
         suffix = "a" if flags & FLAG_A else "f" if flags & FLAG_F else ""
         made = f"{major}.{minor}" if kind == PTX else ""
-        if kind == ELF:
-            made = _release(data, position + header, following, flags)
-        yield _Entry(kind, f"{arch}{suffix}", position, following, made)
+        body = position + header
+        if kind == ELF and look:
+            made = _release(data, body, following, flags)
+        yield Entry(
+            kind, f"{arch}{suffix}", position, body, following, flags, packed, unpacked, made
+        )
         position = following
         budget -= 1
 
 
 def _release(data: Data, start: int, end: int, flags: int = 0) -> str:
     """The release of the tool kit that made a cubin, such as ``12.8``; empty if it is not seen."""
-    if flags & (_LZ4_FLAG | _ZSTD_FLAG):
-        if flags & _ZSTD_FLAG:
+    if flags & (FLAG_LZ4 | FLAG_ZSTD):
+        if flags & FLAG_ZSTD:
             cubin = _unpacked_zstd(data[start : min(end, start + _MOST_UNPACKED)])
         else:
             cubin = _unpacked(data, start, end, _CUBIN.size)

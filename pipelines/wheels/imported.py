@@ -11,8 +11,9 @@ from pathlib import PurePosixPath
 
 from pipelines.record import CheckResult
 from pipelines.units import few
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.linked import RUN_TIMES
-from pipelines.wheels.metadata import Binary, WheelFacts
+from pipelines.wheels.metadata import WheelFacts
 
 #: DLLs by their names in lower case -> what they export; ``None``: that was not read.
 Exports = Mapping[str, frozenset[str] | None]

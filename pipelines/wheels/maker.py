@@ -11,9 +11,10 @@ from pipelines.record import CheckResult
 from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
 from pipelines.units import few
 from pipelines.versions import minor
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.libraries import bringers
 from pipelines.wheels.linked import RUN_TIMES
-from pipelines.wheels.metadata import Binary, WheelFacts
+from pipelines.wheels.metadata import WheelFacts
 
 #: The check's name, by which manifests find what was told.
 TOOLSET = "tool set"

@@ -19,27 +19,25 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.parser import HeaderParser
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from packaging.tags import parse_tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
 from pipelines.files import disk_errors
-from pipelines.wheels.elf import PYTHON, of_python
-from pipelines.wheels.fatbin import HEAD, Data, Inventory, inventory
-from pipelines.wheels.pe import PeFacts, read_pe
+from pipelines.wheels.binary import BINARIES, Binary, Look, read_alone, read_binary
+from pipelines.wheels.fatbin import HEAD, Data
 from pipelines.wheels.tags import EVERY_PYTHON
-from pipelines.wheels.traces import Traces, read_traces
 from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
+from pipelines.wheels.zipform import Form, form
 
-_SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
+_SMALL = 16 << 20  # RECORD: text that is read whole; 100 bytes a row
+_SMALLER, _LINES = 1 << 20, 10_000  # METADATA and WHEEL, which become objects
 _SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
-_MODULES = (".pyd", ".so")
-_BINARIES = (*_MODULES, ".dll")
 _DEVICE = (".cubin", ".fatbin", ".ptx")
 _TAGS = 1000  # of one wheel
 _BILL, _BILLS = 4 << 20, 16  # bytes of a bill of materials, and how many of a wheel are read
@@ -55,7 +53,7 @@ class Limits:
     once a wheel unpacks to more than ``small`` bytes.
     """
 
-    members: int = 100_000
+    members: int = 50_000
     member_bytes: int = 4 << 30
     total_bytes: int = 16 << 30
     ratio: int = 200
@@ -74,37 +72,6 @@ class RecordFacts:
     def true(self) -> bool:
         """Whether RECORD tells the truth about every file."""
         return not (self.missing or self.extra or self.wrong)
-
-
-@dataclass(frozen=True)
-class Binary:
-    """A .pyd, .so or .dll with its device code; ``pe`` is None where ``problem`` says why."""
-
-    name: str
-    inventory: Inventory
-    pe: PeFacts | None = None
-    problem: str = ""
-    elf: tuple[str, ...] | None = None
-    """What a .so has of Python; only looked at in a wheel for every Python."""
-    traces: Traces | None = None
-    """What it tells of the machine that built it; ``None``: not asked for, or not readable."""
-
-    @property
-    def of_python(self) -> tuple[str, ...] | None:
-        """What it has of Python: DLLs, functions; None: nobody has looked, or could."""
-        if self.pe is not None:
-            return (*(one for one in self.pe.imports if PYTHON.match(one)), *self.pe.inits)
-        return self.elf
-
-    @property
-    def module(self) -> bool:
-        """Whether Python imports it (a .pyd or .so), and not another binary."""
-        return self.name.endswith(_MODULES)
-
-    @property
-    def init(self) -> str:
-        """The function that Python calls on import: ``PyInit_`` and the name before the dot."""
-        return f"PyInit_{PurePosixPath(self.name).name.partition('.')[0]}"
 
 
 @dataclass(frozen=True)
@@ -135,8 +102,12 @@ class WheelFacts:
     """The names of all its files."""
     sboms: tuple[tuple[str, bytes | None], ...] = ()
     """Names and bytes of its bills of materials; ``None``: too large, or one too many."""
-    elsewhere: tuple[str, ...] = ()
-    """Files with device code that are no binaries by their names; with ``traces`` alone."""
+    elsewhere: tuple[Binary, ...] = ()
+    """Files with device code that are no binaries by their names."""
+    broken: tuple[str, ...] = ()
+    """Sources of Python that it refuses: with a NUL in them."""
+    form: Form = field(default_factory=Form)
+    """How its zip is written."""
 
     @property
     def extensions(self) -> tuple[Binary, ...]:
@@ -166,18 +137,20 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
     """
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
-    except InvalidWheelFilename as error:
+    except ValueError as error:  # InvalidWheelFilename, InvalidTag
         raise _refuse(path, f"its name is not a wheel's: {error}") from error
     try:
         with path.open("rb") as file, zipfile.ZipFile(path) as archive:
             members = _members(path, archive, limits or Limits())
             info = _dist_info(path, members)
-            said = _text(archive, members, f"{info}/METADATA", path)
+            said = _text(archive, members, f"{info}/METADATA", path, _SMALLER)
             metadata = HeaderParser().parsestr(said)
-            wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
+            wheel = HeaderParser().parsestr(
+                _text(archive, members, f"{info}/WHEEL", path, _SMALLER)
+            )
             alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
-            look = _Look(alone=alone, traces=traces)
-            record, binaries, elsewhere = _contents(path, archive, members, info, look)
+            look = Look(alone=alone, traces=traces)
+            record, binaries, elsewhere, broken = _contents(path, archive, members, info, look)
             bills = [name for name in members if name.startswith(f"{info}/sboms/")]
             return WheelFacts(
                 filename=path.name,
@@ -192,10 +165,12 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
                 dist_info=info,
                 record=record,
                 elsewhere=elsewhere,
+                broken=broken,
                 binaries=binaries,
                 metadata=said,
                 purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
                 members=tuple(members),
+                form=form(file, archive),
                 sboms=tuple(_bill(archive, members[n], at) for at, n in enumerate(bills)),
             )
     except UNREADABLE as error:
@@ -242,23 +217,22 @@ def _dist_info(path: Path, members: dict[str, zipfile.ZipInfo]) -> str:
 
 
 def _text(
-    archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, path: Path
+    archive: zipfile.ZipFile,
+    members: dict[str, zipfile.ZipInfo],
+    name: str,
+    path: Path,
+    most: int = _SMALL,
 ) -> str:
     member = members.get(name)
     if member is None:
         raise _refuse(path, f"{name} is missing")
-    if member.file_size > _SMALL:
-        raise _refuse(path, f"{name} has {member.file_size} bytes")
-    return b"".join(chunks(archive, member)).decode("utf-8", "replace")
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What is looked for in binaries."""
-
-    alone: bool
-    """The wheel says that nothing in it is for a Python."""
-    traces: bool
+    if member.file_size > most:
+        raise _refuse(path, f"{name} has {member.file_size} bytes, more than {most}")
+    data = b"".join(chunks(archive, member))
+    lines = data.count(b"\n") + data.count(b"\r")
+    if lines > (_LINES if most < _SMALL else 2 * len(members) + _LINES):
+        raise _refuse(path, f"{name} has {lines} lines")
+    return data.decode("utf-8", "replace")
 
 
 def _contents(
@@ -266,15 +240,15 @@ def _contents(
     archive: zipfile.ZipFile,
     members: dict[str, zipfile.ZipInfo],
     info: str,
-    look: _Look,
-) -> tuple[RecordFacts, tuple[Binary, ...], tuple[str, ...]]:
-    """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
+    look: Look,
+) -> tuple[RecordFacts, tuple[Binary, ...], tuple[Binary, ...], tuple[str, ...]]:
+    """Unpack every member: hash it, hold it against RECORD, look into binaries."""
     rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
-    wrong, binaries, elsewhere = [], [], []
+    wrong, binaries, elsewhere, broken = [], [], [], []
     for name, member in members.items():
         # Windows loads HELPER.DLL as well.
-        keep = name.endswith(_BINARIES) or name.lower().endswith((".dll", ".pyd"))
+        keep = name.endswith(BINARIES) or name.lower().endswith((".dll", ".pyd"))
         hashed, size = rows.get(name, ("", ""))
         algorithm = hashed.partition("=")[0]
         # md5, sha1 and no hash at all prove nothing
@@ -282,9 +256,14 @@ def _contents(
         pieces = _hashed(chunks(archive, member), strong)
         if keep:
             with _held(pieces, member.file_size) as data:
-                binaries.append(_binary(name, data, look))
-        elif look.traces and _has_device_code(name, pieces):
-            elsewhere.append(name)
+                binaries.append(read_binary(name, data, look))
+        else:
+            device, nul = _looked_through(name, pieces)
+            if device:
+                with _held(chunks(archive, member), member.file_size) as data:
+                    elsewhere.append(read_alone(name, data))
+            if nul and name.endswith(".py"):
+                broken.append(name)
         for _ in pieces:
             pass
         if name in rows and name not in exempt:
@@ -297,7 +276,7 @@ def _contents(
         extra=tuple(sorted(set(members) - set(rows) - exempt)),
         wrong=tuple(wrong),
     )
-    return record, tuple(binaries), tuple(elsewhere)
+    return record, tuple(binaries), tuple(elsewhere), tuple(broken)
 
 
 def _bill(archive: zipfile.ZipFile, member: zipfile.ZipInfo, at: int) -> tuple[str, bytes | None]:
@@ -307,13 +286,14 @@ def _bill(archive: zipfile.ZipFile, member: zipfile.ZipInfo, at: int) -> tuple[s
     return member.filename, b"".join(chunks(archive, member))
 
 
-def _has_device_code(name: str, pieces: Iterable[bytes]) -> bool:
-    """Whether a file that is no binary by its name is called as device code, or holds some."""
-    found, tail = name.lower().endswith(_DEVICE), b""
+def _looked_through(name: str, pieces: Iterable[bytes]) -> tuple[bool, bool]:
+    """Whether a file is called, or holds, device code; whether it has a NUL."""
+    found, nul, tail = name.lower().endswith(_DEVICE), False, b""
     for chunk in pieces:
         found = found or HEAD in tail + chunk
+        nul = nul or b"\0" in chunk
         tail = chunk[1 - len(HEAD) :]
-    return found
+    return found, nul
 
 
 def _hashed(pieces: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[bytes]:
@@ -358,11 +338,12 @@ def _tags(lines: list[str]) -> tuple[str, ...]:
     found: set[str] = set()
     total = 0
     for line in lines:
-        parts = line.split("-")  # python-abi-platform
-        many = math.prod(part.count(".") + 1 for part in parts)
-        well_formed = len(parts) == 3 and total + many <= _TAGS  # noqa: PLR2004
-        total += many if well_formed else 0
-        found |= set(map(str, parse_tag(line))) if well_formed else {line}
+        many = math.prod(part.count(".") + 1 for part in line.split("-"))  # python-abi-platform
+        total += many
+        try:
+            found |= set(map(str, parse_tag(line))) if total <= _TAGS else {line}
+        except ValueError:
+            found.add(line)
     return tuple(sorted(found))
 
 
@@ -371,17 +352,3 @@ def _version(text: str) -> Version | None:
         return Version(text)
     except InvalidVersion:
         return None
-
-
-def _binary(name: str, data: Data, look: _Look) -> Binary:
-    code = inventory(data)
-    if name.endswith(".so") and not look.alone:
-        return Binary(name, code)
-    try:
-        if name.endswith(".so"):
-            return Binary(name, code, elf=of_python(data))
-        traces = read_traces(data) if look.traces else None
-        return Binary(name, code, pe=read_pe(data), traces=traces)
-    # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
-    except Exception as error:
-        return Binary(name, code, problem=f"no readable binary: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pefile
 
@@ -26,9 +27,21 @@ ARM64 = 0xAA64
 #: https://learn.microsoft.com/en-us/windows/win32/debug/pe-format#machine-types
 MACHINES = {"win_amd64": X64, "win_arm64": ARM64, "win32": 0x14C}
 _CALLED = {X64: "x64", ARM64: "ARM64", 0x14C: "x86", 0xA641: "ARM64EC", 0x1C4: "ARM"}
-_EXPORT, _IMPORT, _LATE = 0, 1, 13  # the directories' places in the header
+_EXPORT, _IMPORT, _EXCEPTION, _LATE = 0, 1, 3, 13  # the directories' places in the header
 _HEADER, _SECTION, _TABLES = 24, 40, 16  # bytes of the first header, and of a section's; tables
 _RAW = ~0x1FF  # Windows takes a section from a whole block of the file
+_EXECUTE = 0x20000000
+
+
+class Section(NamedTuple):
+    """A part of a binary: its address and size in memory, its place and size in the file."""
+
+    name: str
+    address: int
+    size: int
+    at: int
+    raw: int
+    executed: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,11 @@ class PeFacts:
     """DLLs that it imports, in lower case, each with a name or number; ``None`` as above."""
     late: tuple[Need, ...] | None = None
     """The same of those that are looked for when they are first called, or its exports are."""
+    base: int = 0
+    """Where it wants to lie in memory."""
+    sections: tuple[Section, ...] = ()
+    functions: tuple[int, int] = (0, 0)
+    """Address and size of the table of its functions, ``.pdata``."""
 
 
 def read_pe(data: Data) -> PeFacts:
@@ -59,17 +77,24 @@ def read_pe(data: Data) -> PeFacts:
     """
     # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
     pe = pefile.PE(data=data, fast_load=True)
-    image = _image(pe, data)
+    image, sections = _image(pe, data)
     libraries, needs = _imported(image, _at(pe, _IMPORT), read_imports)
     _, late = _imported(image, _at(pe, _LATE), read_late)
     exports = _exported(image, _at(pe, _EXPORT))
+    code = [(one.address, one.address + one.size) for one in sections if one.executed]
     if exports and (at := _at(pe, _EXPORT)):
-        size = int(pe.OPTIONAL_HEADER.DATA_DIRECTORY[_EXPORT].Size)
+        _, size = _table(pe, _EXPORT)
         _, onward = _imported(image, at, lambda image, at: read_forwards(image, at, size))
         late = None if late is None or onward is None else tuple(sorted({*late, *onward}))
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
-        inits=tuple(sorted(name for name in exports or () if name.startswith("PyInit_"))),
+        inits=tuple(
+            sorted(
+                name
+                for name, at in (exports or {}).items()
+                if name.startswith("PyInit_") and any(start <= at < end for start, end in code)
+            )
+        ),
         cudarts=cudarts(libraries),
         imports=tuple(sorted(libraries)),
         linked=read_linked(
@@ -78,9 +103,12 @@ def read_pe(data: Data) -> PeFacts:
             (pe.OPTIONAL_HEADER.MajorLinkerVersion, pe.OPTIONAL_HEADER.MinorLinkerVersion),
             libraries,
         ),
-        exports=exports,
+        exports=None if exports is None else frozenset(exports),
         needs=needs,
         late=late,
+        base=image.base,
+        sections=sections,
+        functions=_table(pe, _EXCEPTION),
     )
 
 
@@ -106,7 +134,7 @@ def exports_of(data: Data) -> frozenset[str] | None:
     return facts.exports if facts.machine == X64 else None
 
 
-def _image(pe: pefile.PE, data: Data) -> Image:
+def _image(pe: pefile.PE, data: Data) -> tuple[Image, tuple[Section, ...]]:
     """From headers that pefile has read.
 
     Raises :class:`UnreadableError` for those of a file that ends within them: pefile takes what
@@ -120,19 +148,35 @@ def _image(pe: pefile.PE, data: Data) -> Image:
     missing = len(pe.sections) < sections or len(head.DATA_DIRECTORY) < tables
     if missing or start + own + sections * _SECTION > len(data):
         raise UnreadableError("its headers are not whole")
-    parts = [(0, min(int(head.SizeOfHeaders), len(data)), 0)]
+    found = []
     for one in pe.sections:
         at = int(one.PointerToRawData) & _RAW
-        size = min(int(one.SizeOfRawData), len(data) - at)
-        parts.append((int(one.VirtualAddress), size, at))
+        found.append(
+            Section(
+                name=bytes(one.Name).rstrip(b"\0").decode("ascii", "replace"),
+                address=int(one.VirtualAddress),
+                size=int(one.Misc_VirtualSize),
+                at=at,
+                raw=max(min(int(one.SizeOfRawData), len(data) - at), 0),
+                executed=bool(int(one.Characteristics) & _EXECUTE),
+            )
+        )
+    parts = [(one.address, one.raw, one.at) for one in found]
     wide = int(head.Magic) == pefile.OPTIONAL_HEADER_MAGIC_PE_PLUS
-    return Image(data, tuple(parts), wide, int(head.ImageBase))
+    first = (0, min(int(head.SizeOfHeaders), len(data)), 0)
+    return Image(data, (first, *parts), wide, int(head.ImageBase)), tuple(found)
+
+
+def _table(pe: pefile.PE, directory: int) -> tuple[int, int]:
+    """Address and size of one of the tables; 0: it has none."""
+    tables = pe.OPTIONAL_HEADER.DATA_DIRECTORY
+    if directory >= len(tables):
+        return 0, 0
+    return int(tables[directory].VirtualAddress), int(tables[directory].Size)
 
 
 def _at(pe: pefile.PE, directory: int) -> int:
-    """The address of one of the tables; 0: it has none."""
-    tables = pe.OPTIONAL_HEADER.DATA_DIRECTORY
-    return int(tables[directory].VirtualAddress) if directory < len(tables) else 0
+    return _table(pe, directory)[0]
 
 
 def _imported(
@@ -150,8 +194,8 @@ def _imported(
     return libraries, tuple(sorted(needs))
 
 
-def _exported(image: Image, at: int) -> frozenset[str] | None:
+def _exported(image: Image, at: int) -> dict[str, int] | None:
     try:
-        return read_exports(image, at) if at else frozenset()
+        return read_exports(image, at) if at else {}
     except UnreadableError:
         return None

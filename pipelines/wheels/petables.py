@@ -116,8 +116,8 @@ def _wanted(image: Image, library: int, names: int, base: int) -> tuple[str, tup
     return written, tuple((written.lower(), name) for name in found)
 
 
-def read_exports(image: Image, address: int) -> frozenset[str]:
-    """Names, and numbers as ``#12``; raises :class:`UnreadableError`."""
+def read_exports(image: Image, address: int) -> dict[str, int]:
+    """Names, and numbers as ``#12``, with their addresses; raises :class:`UnreadableError`."""
     head = _EXPORT.unpack_from(image.data, image.place(address, _EXPORT.size))
     base, count, named, functions, names, ordinals = head
     there = image.numbers("I", count, functions)
@@ -127,7 +127,8 @@ def read_exports(image: Image, address: int) -> frozenset[str]:
         raise UnreadableError("a name of nothing")
     if any(one >= found[at] for at, one in enumerate(found[:-1], 1)):
         raise UnreadableError("names out of order: Windows looks them up by halving")
-    return frozenset({*found, *(f"#{base + at}" for at, one in enumerate(there) if one)})
+    addresses = {f"#{base + at}": one for at, one in enumerate(there) if one}
+    return addresses | {name: there[at] for name, at in zip(found, numbers, strict=True)}
 
 
 def read_forwards(image: Image, address: int, size: int) -> Iterator[tuple[str, tuple[Need, ...]]]:

@@ -72,13 +72,13 @@ def read_image(path: str) -> Loaded:
             return Loaded(machine, False)
         imported = [*read_imports(image, tables[_IMPORTS])] if tables[_IMPORTS] else []
         late = [*read_late(image, tables[_LATES])] if tables[_LATES] else []
-        exports = read_exports(image, tables[_EXPORTS]) if tables[_EXPORTS] else frozenset()
+        exports = read_exports(image, tables[_EXPORTS]) if tables[_EXPORTS] else {}
         return Loaded(
             machine,
             True,
             tuple(need for _, needs in imported for need in needs),
             tuple(need for _, needs in late for need in needs),
-            exports,
+            frozenset(exports),
             tuple(dict.fromkeys(name.lower() for name, _ in imported)),
         )
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 _RVA = 0x1000
-_READ, _RUN = 0x40000040, 0x20000020  # what may be done with a section
+_RUN = 0x60000060  # its one section may be read and run
 #: What link.exe of MSVC 14.44 leaves: start-up code, its compiler, itself.
 MSVC_14_44 = ((0x105, 35207, 11), (0x104, 35214, 3), (0x105, 35214, 2), (0x102, 35214, 1))
 MSVC_DLLS = {"VCRUNTIME140.dll": ["memcpy"], "api-ms-win-crt-heap-l1-1-0.dll": ["malloc"]}
@@ -82,10 +82,7 @@ def dll(
     imported, delayed = put(rows + bytes(20)), put(lates + bytes(32)) if late else 0
     directories = struct.pack("<IIII", exported, 40, imported, len(rows) + 20).ljust(104, b"\0")
     directories += struct.pack("<II", delayed, len(lates) + 32 if late else 0)
-    made = _file(bytes(body), directories, linker, products, before)
-    if does:  # its one section may be run
-        made = made.replace(struct.pack("<I", _READ), struct.pack("<I", _READ | _RUN), 1)
-    return made + tail
+    return _file(bytes(body), directories, linker, products, before) + tail
 
 
 def _file(
@@ -103,7 +100,7 @@ def _file(
         1 << 20, 4096, 0, 16) + directories.ljust(128, b"\0")  # fmt: skip
     head = bytes(stub) + b"PE\0\0"
     head += struct.pack("<HHIIIHH", 0x8664, 1, 0, 0, 0, len(optional), 0x2022) + optional
-    head += struct.pack("<8sIIIIIIHHI", b".rdata", size, _RVA, size, raw, 0, 0, 0, 0, _READ)
+    head += struct.pack("<8sIIIIIIHHI", b".rdata", size, _RVA, size, raw, 0, 0, 0, 0, _RUN)
     return head.ljust(raw, b"\0") + body.ljust(size, b"\0")
 
 

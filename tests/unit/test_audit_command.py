@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audited import with_member
 from defusedxml import ElementTree
-from fatbins import ELF, PTX, container
+from fatbins import ELF, PTX, container, ptx
 from foreign_wheels import foreign
 from pes import msvc
 from typed import calls, flags
@@ -135,7 +135,7 @@ def test_one_that_nobody_could_read_is_skipped_and_failed(tmp_path: Path) -> Non
 
 
 def test_what_was_asked_and_has_no_answer_has_failed(tmp_path: Path) -> None:
-    path = foreign(tmp_path, "other", "1.0", TAG, files={"other/k.ptx": b".version 8.0"})
+    path = foreign(tmp_path, "other", "1.0", TAG, files={"other/k.ptx": ptx()})
     assert run(["audit", str(path), "--gpu", "RTX 4090", "--junit", "junit.xml"]) == 9
     root = ElementTree.fromstring((tmp_path / "junit.xml").read_bytes())
     failed = {

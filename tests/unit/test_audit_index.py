@@ -399,3 +399,24 @@ def test_as_it_is_typed(
     index.page(f"/files/{made[0].name}", "another")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "anew"))
     assert run(["audit", url]) == AuditError.exit_code
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<a ", "<a b\n", "<a x=", "<a href='", "<!--", "--!>", "</", "<?", "<!", "<a", "<![CDATA["],
+)
+def test_a_page_that_has_readers_look_again_and_again(piece: str) -> None:
+    """60 KB of these took ``HTMLParser`` minutes: https://github.com/python/cpython/issues/135462."""
+    whole = '<a href="a-1.0-py3-none-any.whl">a-1.0-py3-none-any.whl</a>'
+    began = time.process_time()
+    page = indexpage._of_html(whole + piece * (200_000 // len(piece)), "https://h/simple/a/")
+    assert time.process_time() - began < 5
+    assert [one.offer.file for one in page.files][:1] == ["a-1.0-py3-none-any.whl"]
+
+
+def test_what_is_commented_out_is_not_on_a_page() -> None:
+    text = (
+        '<!-- <a href="b.whl">b.whl</a> --><a title="a > b" href="a.whl">a.whl</a><!-- <a href="c'
+    )
+    page = indexpage._of_html(text, "https://h/simple/a/")
+    assert [one.offer.file for one in page.files] == ["a.whl"]

@@ -111,12 +111,12 @@ def test_a_stamp_is_told_as_a_time(tmp_path: Path) -> None:
 
 
 def test_device_code_is_told_by_its_architecture(tmp_path: Path) -> None:
-    code = container((ELF, "80", 64), (ELF, "90", 64), (PTX, "90", 64))
+    code = container((ELF, "80", 936), (ELF, "90", 936), (PTX, "90", 64))
     data = stand_in(tail=code * 2)
-    at = len(data) - len(code) + 16 + 128 + 64 + 3  # the payload of the second entry
+    at = len(data) - len(code) + 16 + 1000 + 64 + 3  # the payload of the second entry
     found = told(tmp_path, {MODULE: data}, {MODULE: changed(data, at)})
     assert found[-1] == (
-        f"{MODULE}: container 2 of 2, sm_90: 1 of 128 bytes differ, the first at {at:#x}, "
+        f"{MODULE}: container 2 of 2, sm_90: 1 of 1000 bytes differ, the first at {at:#x}, "
         "in behind the sections"
     )
     other = container((ELF, "80", 64), (PTX, "90", 64))

@@ -10,9 +10,11 @@ from fatbins import ELF, container
 from pipelines.architectures.archs import parse
 from pipelines.recipe.load import load_recipe
 from pipelines.record import CheckResult
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.checks import gate, gate_library
+from pipelines.wheels.devicecode import Reading
 from pipelines.wheels.fatbin import Container, Inventory
-from pipelines.wheels.metadata import Binary, RecordFacts, WheelFacts
+from pipelines.wheels.metadata import RecordFacts, WheelFacts
 from pipelines.wheels.pe import PeFacts
 
 PE = PeFacts(0x8664, ("PyInit__C",))
@@ -44,7 +46,14 @@ FACTS = WheelFacts(
     wheel_tags=(TAG,),
     dist_info="pkg-1.0+cu130.dist-info",
     record=RecordFacts(),
-    binaries=(Binary("pkg/_C.cp311-win_amd64.pyd", Inventory((GOOD, LINKED)), PE),),
+    binaries=(
+        Binary(
+            "pkg/_C.cp311-win_amd64.pyd",
+            Inventory((GOOD, LINKED)),
+            PE,
+            code=Reading(links=frozenset({LINKED.offset})),
+        ),
+    ),
 )
 MODULE = FACTS.binaries[0]
 
@@ -59,7 +68,7 @@ def failed(
     facts: WheelFacts, archs: str = "75;90a+PTX", cuda: str = "13.0"
 ) -> dict[str, CheckResult]:
     checks = judged(facts, archs, cuda)
-    assert len({check.name for check in checks}) == len(checks) == 17
+    assert len({check.name for check in checks}) == len(checks) == 21
     return {check.name: check for check in checks if not check.ok}
 
 

@@ -234,3 +234,22 @@ def test_flags_that_mean_nothing(
     assert typed(*words) == 2
     assert said in capsys.readouterr().err
     assert old.path.is_dir()
+
+
+def test_one_damaged_record_stops_nothing(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any byte of an old one's schema: it is named, and the others are as they were."""
+    old, new = run(out, days=2), run(out)
+    record = old.path / "record.sqlite"
+    whole = record.read_bytes()
+    page = [at for at in range(4096) if whole[at]]
+    states = set()
+    for number, at in enumerate(page):
+        value = (0, 0xF7, whole[at] ^ 1)[number % 3]
+        record.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+        rows = runs_in(out)
+        assert [row.path.name for row in rows] == [new.path.name, old.path.name]
+        states.add(rows[1].brief.headline)
+        assert Run.cut_off_of(out, new.facts()) is None
+    assert len(states) > 1
+    assert program.run(["runs"]) == 0
+    assert old.id in capsys.readouterr().out

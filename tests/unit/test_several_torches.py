@@ -37,9 +37,10 @@ from pipelines.stages.line import TEST, Line
 from pipelines.stages.manifest import write_manifest
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.wheels.binary import Binary
 from pipelines.wheels.checks import gate
 from pipelines.wheels.fatbin import Inventory
-from pipelines.wheels.metadata import Binary, inspect
+from pipelines.wheels.metadata import inspect
 from pipelines.wheels.pe import PeFacts
 
 CASES = {
