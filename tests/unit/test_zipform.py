@@ -65,7 +65,7 @@ class Pipe(io.RawIOBase):
 
 def streamed(files: dict[str, bytes]) -> bytes:
     pipe = Pipe()
-    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:  # type: ignore[arg-type]
+    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return bytes(pipe.made)
