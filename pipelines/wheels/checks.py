@@ -324,16 +324,15 @@ def _sass(
 
 def _ptx(carriers: list[Binary], archs: ArchList, expects: Expects | None) -> CheckResult:
     """As :func:`_sass`; what was linked of other containers, or holds no kernel, has none."""
-    units = {
-        arch: [
-            unit.ptx
-            for binary in carriers
-            if expects is None or arch in expects(binary.name)
-            for unit in binary.inventory.containers
-            if unit.ptx or unit.offset not in binary.code.links
-        ]
-        for arch in archs.ptx
-    }
+    units: dict[str, list[frozenset[str]]] = {arch: [] for arch in archs.ptx}
+    for binary in carriers:
+        own = archs.sass if expects is None else expects(binary.name)
+        for arch in archs.ptx if {*archs.sass} <= {*own} else {*archs.ptx} & {*own}:
+            units[arch] += [
+                unit.ptx
+                for unit in binary.inventory.containers
+                if unit.ptx or unit.offset not in binary.code.links
+            ]
     have = Counter(arch for one in carriers for c in one.inventory.containers for arch in c.ptx)
     absent = [a for a, due in units.items() if not due or not all(a in unit for unit in due)]
     total = sum(len(binary.inventory.containers) for binary in carriers)

@@ -80,6 +80,27 @@ def test_a_good_wheel_passes() -> None:
     assert failed(FACTS) == {}
 
 
+def test_ptx_is_due_in_each_unit_that_was_compiled() -> None:
+    """A union would hide the one unit that newer GPUs cannot run."""
+    bare = unit(0xC00, "75 90a")
+    assert set(failed(device(GOOD, bare))) == {"PTX"}
+    only: tuple[str, ...]
+    for asked, only, wrong in (
+        ("75;90a+PTX", ("75",), {"SASS", "PTX"}),  # no binary is left that could have it
+        ("75;90a+PTX", ("90a",), {"SASS"}),
+        ("75+PTX", (), {"SASS", "PTX"}),
+    ):
+        checks = gate(
+            FACTS,
+            parse(asked),
+            platform="win_amd64",
+            python="3.11",
+            cuda="13.0",
+            expects={MODULE.name: only}.__getitem__,
+        )
+        assert {check.name for check in checks if not check.ok} == wrong, asked
+
+
 def test_no_device_code_has_its_own_text() -> None:
     checks = failed(device())
     assert set(checks) == {"device code", "CUDA", "SASS", "PTX"}
