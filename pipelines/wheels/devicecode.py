@@ -32,6 +32,7 @@ from pipelines.wheels.fatbin import (
 
 #: Bytes of one entry, unpacked, and of one section: more is not read. flash-attn's have 2 MiB.
 _MOST = 64 << 20
+_LONGEST = 8191  # bytes of a name
 _SHOWN = 20  # faults of one binary that are kept
 _PADDED = 8  # a payload ends within so many bytes behind what is packed
 _MACHINE, _RELOCATABLE = 190, 1  # EM_CUDA, ET_REL
@@ -43,8 +44,8 @@ _SYMBOLS, _FUNCTION, _GLOBAL, _KERNEL = 2, 2, 1, 0x10
 #: From sm_70 on an instruction has 16 bytes; before, 8. Its lowest 12 bits say which it is.
 _VOLTA = 70
 _EXIT, _RETURN, _LAST = 0x94D, 0x950, frozenset({0x918, 0x947})  # NOP, BRA
-_VERSION = re.compile(rb"^\s*\.version\s+(\S+)", re.MULTILINE)
-_TARGET = re.compile(rb"^\s*\.target\s+sm_(\d+[af]?)", re.MULTILINE)
+_VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\S{1,20})", re.MULTILINE)
+_TARGET = re.compile(rb"^[ \t]*\.target[ \t]+sm_(\d{1,4}[af]?)", re.MULTILINE)
 #: Of PTX, without what is neither a brace nor a control character: a fast look for both.
 _TEXT = bytes({*range(256)} - {*b"{}"} - {*range(9), *range(14, 32), 127})
 
@@ -202,7 +203,7 @@ def _read_cubin(body: bytes, arch: str) -> _Kernels:
     """``arch`` is as its entry says, empty: nothing says it."""
     try:
         return _Cubin(body, arch).kernels()
-    except (struct.error, ValueError) as error:  # struct: a table that is not in the file
+    except (struct.error, ValueError, OverflowError) as error:  # a table that is not in the file
         told = str(error) if isinstance(error, DamagedError) else "its tables are not in it"
         raise DamagedError(told) from error
 
@@ -228,18 +229,18 @@ class _Cubin:
         (_, _, _, many, _, _) = _SECTION.unpack_from(body, at)
         count = count or many  # from 65,280 on
         rows = list(_SECTION.iter_unpack(self._piece(at, count * size)))
-        texts = self._section(rows[names if names < len(rows) else 0])
+        texts = bytes(self._section(rows[names if names < len(rows) else 0]))
         self.sections = [(_text(texts, row[0]), row) for row in rows]
         self.names = {name for name, _ in self.sections}
 
-    def _piece(self, at: int, size: int) -> bytes:
+    def _piece(self, at: int, size: int) -> memoryview:
         if at + size > len(self.body):
             raise DamagedError("its tables are not in it")
-        return self.body[at : at + size]
+        return memoryview(self.body)[at : at + size]
 
-    def _section(self, row: tuple[int, ...]) -> bytes:
+    def _section(self, row: tuple[int, ...]) -> memoryview:
         _, kind, at, size, _, _ = row
-        return b"" if kind in _WITHOUT_BYTES else self._piece(at, size)
+        return memoryview(b"") if kind in _WITHOUT_BYTES else self._piece(at, size)
 
     def kernels(self) -> _Kernels:
         """Every section and every function is looked at for it."""
@@ -249,10 +250,11 @@ class _Cubin:
         for (_, row), body in zip(self.sections, bodies, strict=True):
             if row[1] != _SYMBOLS or row[4] >= len(bodies):
                 continue
+            texts = bytes(bodies[row[4]])
             for name, info, other, section, start, size in _SYMBOL.iter_unpack(body):
                 if info & 15 != _FUNCTION:
                     continue
-                called = _text(bodies[row[4]], name)
+                called = _text(texts, name)
                 functions.add((section, called))
                 if section < len(bodies) and start + size > self.sections[section][1][3]:
                     raise DamagedError(f"{_shown(called)} ends outside of its section")
@@ -260,12 +262,12 @@ class _Cubin:
                     found.add(called)
         for number, ((name, _), body) in enumerate(zip(self.sections, bodies, strict=True)):
             own = name.removeprefix(b".text.")
-            if name.startswith(b".nv.info") and not body.strip(b"\0"):
+            if name.startswith(b".nv.info") and not any(body):
                 raise DamagedError(f"{_shown(name)} says nothing")
             if own != name:
                 if (number, own) not in functions or b".nv.info." + own not in self.names:
                     raise DamagedError(f"{_shown(own)} is not a function in it")
-                self._require_code(own, body)
+                self._require_code(own, bytes(body))
         every = frozenset(name for _, name in functions)
         return _Kernels(frozenset(found), every, self.relocatable)
 
@@ -289,7 +291,7 @@ def _shown(name: bytes) -> str:
 
 
 def _text(texts: bytes, at: int) -> bytes:
-    return texts[at : texts.index(b"\0", at)]
+    return texts[at : texts.index(b"\0", at, at + _LONGEST + 1)]
 
 
 def _filled(code: bytes, byte: bytes, width: int) -> bool:
@@ -299,7 +301,7 @@ def _filled(code: bytes, byte: bytes, width: int) -> bool:
         first = -(-at // width) * width
         if code[first : first + width] == whole:
             return True
-        at = code.find(whole, at + 1)
+        at = code.find(whole, first + 1)
     return False
 
 

@@ -27,12 +27,15 @@ _UNWINDS = frozenset({1, 2})  # versions
 #: is .nvFatBinSegment, of which a header has 8 bytes.
 _HANDLE, _SEGMENT, _MAGIC = struct.Struct("<IIQQ"), ".nvFatBi", 0x466243B1
 _UNNAMED = 100  # one of so many kernels may have no name
-_NAME = re.compile(rb"[\w$.@?]{1,8191}(?=\0)")
+_NAME = re.compile(rb"\0([\w$.@?]{1,8191})(?=\0)")
 
 
 def read_host(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes]) -> Iterator[str]:
     """What is wrong with it, as far as that is known of its machine; any bytes are taken."""
     if pe.machine != X64:
+        return
+    if sum(one.raw for one in pe.sections) > len(data):  # it would be searched for each
+        yield "its sections share bytes of the file"
         return
     for one in pe.sections:
         if one.executed and one.size and _constant(data, one):
@@ -55,7 +58,8 @@ def _constant(data: Data, section: Section) -> bool:
 def _functions(data: Data, pe: PeFacts) -> Iterator[str]:
     """Each function is in code, can be unwound, and was not overwritten."""
     address, size = pe.functions
-    table = _place(pe, address, size)
+    memory = _Memory(pe)
+    table = memory.place(address, size)
     if size and (table is None or size % _FUNCTION.size or size > _MOST):
         yield f"its table of functions ({size} bytes) is not in it"
         return
@@ -66,12 +70,12 @@ def _functions(data: Data, pe: PeFacts) -> Iterator[str]:
         starts.append(begin)
         if not begin < end:  # GNU's linker leaves such a row of what it has thrown away
             continue
-        at, how = _place(pe, begin, end - begin), _place(pe, unwind & ~1, 1)
+        at = memory.place(begin, end - begin, code=True)
+        how = memory.place(unwind & ~1, 1)
         known = unwind & 1 or (how is not None and data[how] & 7 in _UNWINDS)
-        inside = any(one.address <= begin < one.address + one.raw for one in code)
         first = b"" if at is None else data[at : min(at + _BEGIN, at + end - begin)]
         overwritten = len(first) == _BEGIN and not first.strip(first[:1])
-        if not first or not known or not inside or overwritten:
+        if not first or not known or overwritten:
             wrong.append(begin)
     empty = sum(begin >= end for begin, end, _ in rows)
     if empty > len(rows) // 2:
@@ -97,14 +101,14 @@ def _runs(data: Data, filler: bytes, section: Section) -> Iterator[int]:
 
 def _handles(data: Data, pe: PeFacts, code: Inventory) -> Iterator[str]:
     """Each handle leads to a container, and each container has one."""
-    containers = {unit.offset for unit in code.containers}
+    containers, memory = {unit.offset for unit in code.containers}, _Memory(pe)
     led = set()
     for one in pe.sections:
         if one.name != _SEGMENT:
             continue
         size = min(one.size, one.raw) // _HANDLE.size * _HANDLE.size
         for magic, _, pointer, _ in _HANDLE.iter_unpack(data[one.at : one.at + size]):
-            at = _place(pe, pointer - pe.base, 1)
+            at = memory.place(pointer - pe.base, 1)
             if magic != _MAGIC or at not in containers:
                 yield "a handle of its device code leads to none"
                 return
@@ -126,16 +130,26 @@ def _unnamed(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes]
         if one.executed or any(one.at <= unit.offset < end for unit in code.containers):
             continue
         for start in range(one.at, end, _WINDOW):  # names are found in the window they begin in
-            stop = min(start + _WINDOW + 8192, end)
-            left.difference_update(found[0] for found in _NAME.finditer(data[start:stop]))
+            piece = data[start : min(start + _WINDOW + 8192, end)]
+            left.difference_update(found[1] for found in _NAME.finditer(b"\0" + piece))
         forget(data)
     if len(left) * _UNNAMED > len(kernels):
         first = min(left)[:60].decode(errors="replace")
         yield f"{len(left)} of its {len(kernels)} kernels have no name in it: {first}"
 
 
-def _place(pe: PeFacts, address: int, size: int) -> int | None:
-    for one in pe.sections:
-        if one.address <= address and address + size <= one.address + one.raw:
-            return one.at + address - one.address
-    return None
+class _Memory:
+    """Where the file has what is at an address."""
+
+    def __init__(self, pe: PeFacts) -> None:
+        self._parts = sorted(pe.sections, key=lambda one: one.address)
+        self._starts = [one.address for one in self._parts]
+
+    def place(self, address: int, size: int, *, code: bool = False) -> int | None:
+        """``None``: nothing; with ``code``, nothing that is executed."""
+        number = bisect_right(self._starts, address) - 1
+        if number < 0:
+            return None
+        one = self._parts[number]
+        inside = address + size <= one.address + one.raw and (one.executed or not code)
+        return one.at + address - one.address if inside else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 
 import lz4.block
@@ -172,10 +173,27 @@ def test_files_of_device_code_alone(name: str, body: bytes, damaged: bool) -> No
     assert bool(read_file(name, body).damaged) is damaged
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 255), st.integers(1, 8))
 def test_any_bytes_are_taken(at: int, byte: int, many: int) -> None:
     data = bytearray(sass(cubin()) + entry(PTX, "80") + packed(FLAG_LZ4, cubin()))
     for number in range(many):
         data[(at * (number + 1)) % len(data)] = byte
     of(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        entry(PTX, "80", payload=b"\n" * (4 << 20)),
+        entry(PTX, "80", payload=b" " * (4 << 20) + b".version\n"),
+        sass(cubin(code=(b"\x5a" + bytes(22) + b"\x5a" * 9) * (1 << 16) + CODE)),
+        sass(cubin(code=b"\x4d\x08" * (1 << 20))),
+        sass(cubin(kernel="k" * (1 << 20))),
+    ],
+    ids=["lines", "blanks", "zeros over two", "nearly an end", "a name"],
+)
+def test_made_to_be_slow(body: bytes) -> None:
+    began = time.process_time()
+    of(body)
+    assert time.process_time() - began < 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -116,3 +117,24 @@ def test_a_table_that_is_not_in_the_file() -> None:
     pe = PeFacts(0x8664, (), functions=(0x9000, 24), sections=())
     assert len([*read_host(b"x" * 100, pe, inventory(b""), frozenset())]) == 1
     assert len([*read_host(b"", replace(pe, functions=(0, 5)), inventory(b""), frozenset())]) == 1
+
+
+def test_names_that_never_end_cost_little() -> None:
+    whole = bytes(PAGE * 2) + b"a" * (8 << 20) + CODE
+    pe = PeFacts(
+        0x8664,
+        (),
+        sections=(
+            Section(".rdata", PAGE, 8 << 20, 2 * PAGE, 8 << 20, False),
+            Section(".nvFatBi", 4096 * PAGE, 0, 0, 0, False),
+        ),
+    )
+    began = time.process_time()
+    assert len([*read_host(whole, pe, inventory(whole), frozenset({b"k"}))]) == 1
+    assert time.process_time() - began < 2
+
+
+def test_sections_that_share_the_file() -> None:
+    """Each would be searched: two thousand of them, of 4 GiB."""
+    pe = PeFacts(0x8664, (), sections=(Section(".text", PAGE, 90, 0, 90, True),) * 2)
+    assert len([*read_host(b"x" * 100, pe, inventory(b""), frozenset())]) == 1
