@@ -229,7 +229,9 @@ class _Cubin:
         (_, _, _, many, _, _) = _SECTION.unpack_from(body, at)
         count = count or many  # from 65,280 on
         rows = list(_SECTION.iter_unpack(self._piece(at, count * size)))
-        texts = bytes(self._section(rows[names if names < len(rows) else 0]))
+        if names >= len(rows):
+            raise DamagedError("its sections have no names")
+        texts = bytes(self._section(rows[names]))
         self.sections = [(_text(texts, row[0]), row) for row in rows]
         self.names = {name for name, _ in self.sections}
 
