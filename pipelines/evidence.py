@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import StringConstraints
 
 from pipelines.model import Model
 
@@ -56,6 +59,8 @@ class GpuResult(Model):
     """A GPU that a smoke suite saw."""
 
     name: str
+    capability: Annotated[str, StringConstraints(pattern=r"^(\d{1,2}\.\d)?$")] = ""
+    """Its own word, such as ``8.6``: of two GPUs with nearly the same name one may be older."""
     driver_model: str = ""
     """WDDM, TCC or MCDM of Windows; elsewhere the system."""
 

@@ -19,7 +19,9 @@ from pipelines.model import Model, read_data
 
 GPUS_FILE = Path(__file__).resolve().with_name("gpus.yaml")
 
-_NOISE = re.compile(r"nvidia|geforce|tesla|laptop|mobile|max-?q|gpu|generation|edition|[\s_-]+")
+_NOISE = re.compile(
+    r"nvidia|geforce|tesla|laptop|mobile|(with )?max-?q( design)?|gpu|generation|edition|[\s_-]+"
+)
 _PTX = re.compile(r"\s*\+\s*ptx\s*$", re.IGNORECASE)
 _LONGEST = 80
 

@@ -152,10 +152,12 @@ def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:
         return Smoke(verdict="untested", why="the smoke test ran with another file")
     if result.limits:
         return Smoke(verdict="untested", why=line(result.limits, 200))
-    names = tuple(dict.fromkeys(safe(gpu.name, 80) for gpu in result.gpus))
-    if not names or not result.outcomes.get("passed"):
+    seen = {
+        safe(gpu.name, 80): gpu.capability.replace(".", "") or arch_of(gpu.name)
+        for gpu in result.gpus
+    }
+    if not seen or not result.outcomes.get("passed"):
         return Smoke(verdict="untested", why="the smoke test saw no GPU")
-    seen = {name: arch_of(name) for name in names}
     own = {
         name: arch
         for name, arch in seen.items()

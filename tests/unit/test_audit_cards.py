@@ -89,8 +89,9 @@ def test_the_least_driver(tmp_path: Path) -> None:
     ("cuda", "isa", "driver"),
     [
         ("13.0", "9.0", "580"),
-        ("13.2", "9.2", "of CUDA 13.2"),
-        ("13.4", "9.4", "of CUDA 13.4"),
+        ("13.2", "9.2", "595"),
+        ("13.4", "9.4", "616"),
+        ("13.5", "9.5", "of CUDA 13.5"),
         ("11.7", "7.7", "of CUDA 11.7"),
         ("11.8", "7.8", "520.06"),
     ],
@@ -166,7 +167,7 @@ def test_what_is_linked_anew_needs_the_driver_of_its_parts(tmp_path: Path) -> No
     parts = unit("90", "+90", cuda="13.2", isa="9.2") * 2
     link = unit("80", cuda="13.2")
     card = of(one(tmp_path, {MODULE: linked(parts, link)}), "9.0")
-    assert (card.native, card.jit, card.driver) == (2, 1, "of CUDA 13.2")
+    assert (card.native, card.jit, card.driver) == (2, 1, "595")
 
 
 def test_one_library_for_each_cuda(tmp_path: Path) -> None:

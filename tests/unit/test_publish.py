@@ -228,9 +228,9 @@ NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
     ),
     "METADATA lies": (
         lying(f"{INFO}/METADATA", b"Metadata-Version: 2.1\nName: demo-attn\nVersion: 9.9\n\n"),
-        "METADATA says demo-attn 9.9",
+        "name and version: METADATA demo-attn 9.9",
     ),
-    "RECORD lies": (lying("demo_attn/__init__.py", b"import os\n"), "RECORD is not true"),
+    "RECORD lies": (lying("demo_attn/__init__.py", b"import os\n"), "RECORD: 1 with other bytes"),
 }  # fmt: skip
 
 
@@ -312,6 +312,17 @@ def test_gpus_of_the_family_count(tmp_path: Path) -> None:
     run = finished(tmp_path / "out", smoke={"gpus": (GpuResult(name="NVIDIA GeForce RTX 3090"),)})
     (offer,) = offers_of([run], untested=False)
     assert (offer.smoke.verdict, offer.smoke.archs) == ("passed", ("86",))
+
+
+@pytest.mark.parametrize(("capability", "archs"), [("8.6", ("86",)), ("8.9", ("89",)), ("7.5", ())])
+def test_a_gpus_own_word_counts_before_its_name(
+    capability: str, archs: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An RTX 2050 is an Ampere; its name is of Turing's."""
+    gpu = GpuResult(name="NVIDIA GeForce RTX 3090", capability=capability)
+    run = finished(tmp_path / "out", smoke={"gpus": (gpu,)})
+    (offer,) = offers_of([run], untested=True)
+    assert offer.smoke.archs == archs
 
 
 def test_nothing_of_a_run_is_trusted_twice(tmp_path: Path) -> None:
