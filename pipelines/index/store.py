@@ -31,6 +31,9 @@ _PIECE = 4 << 20
 #: Modules whose errors are an object store's, and are no ``OSError``.
 _CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "google"})
 _EXTRAS = {"s3": "s3fs", "s3a": "s3fs"}
+#: botocore would send a CRC32 behind the bytes, over https, which R2 and others refuse. What has
+#: arrived is read and hashed here in any case. https://github.com/amd/gaia/pull/3029
+_AS_BEFORE = {"config_kwargs": {"request_checksum_calculation": "when_required"}}
 
 
 class Store:
@@ -43,10 +46,12 @@ class Store:
         its library is not installed.
         """
         self.name = address
+        kind = address.partition("://")[0]
         try:
-            filesystem, root = fsspec.core.url_to_fs(address)
+            filesystem, root = fsspec.core.url_to_fs(
+                address, **(_AS_BEFORE if kind in _EXTRAS else {})
+            )
         except ImportError:
-            kind = address.partition("://")[0]
             raise SetupError(
                 f"{kind}:// needs {_EXTRAS.get(kind, 'a library of its own')}",
                 advice=f"Type: pip install 'windows-cuda-wheels[{kind}]'"

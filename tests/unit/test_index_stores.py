@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import fsspec
@@ -12,6 +15,7 @@ import pytest
 from github_releases import TOKEN, GitHub, github
 from indexes import finished, served
 from pypi_simple import PyPISimple
+from tls_keys import Authority
 
 from pipelines.commands import program
 from pipelines.errors import AuthError, ConfigError, PipelineError, SetupError, StorageError
@@ -73,6 +77,53 @@ def test_an_object_store_has_the_same_index(s3: str, tmp_path: Path) -> None:
     assert fs.info("bucket/wheels/simple/index.json")["ContentType"] == "application/json"
 
 
+def test_an_object_store_behind_tls_that_takes_no_trailers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore would send a CRC32 behind the bytes, over https alone; others refuse it."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    application = DomainDispatcherApplication(create_backend_app)
+    refused: list[str] = []
+
+    def front(environ: dict[str, Any], start: Callable[..., object]) -> Any:
+        if "HTTP_X_AMZ_TRAILER" in environ or "aws-chunked" in environ.get(
+            "HTTP_CONTENT_ENCODING", ""
+        ):
+            refused.append(environ["PATH_INFO"])
+            start("501 Not Implemented", [("Content-Length", "0")])
+            return [b""]
+        return application(environ, start)
+
+    keys = Authority().issue(tmp_path / "keys", address="127.0.0.1")
+    server = make_server(
+        "127.0.0.1",
+        0,
+        front,
+        threaded=True,
+        ssl_context=(str(keys / "cert.pem"), str(keys / "key.pem")),
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "a-name",
+        "AWS_SECRET_ACCESS_KEY": "a-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"https://127.0.0.1:{server.port}",
+        "AWS_CA_BUNDLE": str(keys / "ca.pem"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3", skip_instance_cache=True).mkdir("behind-tls")
+    store = Store("s3://behind-tls/x")
+    store.write("index.html", b"a page")
+    (tmp_path / "wheel").write_bytes(b"x" * 100_000)
+    digest = hashlib.sha256(b"x" * 100_000).hexdigest()
+    assert store.place("files/wheel", tmp_path / "wheel", digest)
+    assert store.create("lock", b"mine")
+    assert (store.read("index.html", 100), refused) == (b"a page", [])
+    server.shutdown()
+
+
 def test_only_one_publisher_has_the_lock_of_an_object_store(s3: str) -> None:
     one, other = Store("s3://bucket/locks"), Store("s3://bucket/locks")
     assert one.create(LOCK, b"one")
@@ -98,7 +149,7 @@ def test_a_bucket_that_is_not_there(s3: str, tmp_path: Path) -> None:
 
 
 def test_a_store_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(_: str) -> None:
+    def lacking(_: str, **__: object) -> None:
         raise ImportError("Install s3fs")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", lacking)
