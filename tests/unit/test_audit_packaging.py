@@ -118,16 +118,16 @@ def test_names_that_windows_does_not_take(tmp_path: Path) -> None:
         *("other/aux.py", "other/nul", "other/a b .", "other/a?.py"),
         *("other/com0.py", "other/lpt\u00b9.py", "other/CONIN$"),
     ):
-        found = finding(one(tmp_path, {name: b"", MODULE: msvc()}), "paths")
+        found = finding(one(tmp_path, {name: b"", MODULE: msvc()}), "files")
         assert found.level == "problem", name
-        assert name in found.detail
+        assert name in found.found
 
 
 def test_one_file_to_windows(tmp_path: Path) -> None:
-    found = finding(one(tmp_path, {"o/A.py": b"", "o/a.py": b"1", MODULE: msvc()}), "paths")
+    found = finding(one(tmp_path, {"o/A.py": b"", "o/a.py": b"1", MODULE: msvc()}), "files")
     assert found.level == "problem"
-    assert "o/A.py" in found.detail
-    assert "o/a.py" in found.detail
+    assert "o/A.py" in found.found
+    assert "o/a.py" in found.found
 
 
 @pytest.mark.parametrize(("length", "expected"), [(60, "ok"), (150, "mind"), (220, "problem")])

@@ -51,7 +51,7 @@ def pe(
         1 << 20, 4096, 0, 16) + directories  # fmt: skip
     head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64) + b"PE\0\0"
     head += struct.pack("<HHIIIHH", machine, 1, 0, 0, 0, len(optional), 0x2022) + optional
-    head += struct.pack("<8sIIIIIIHHI", b".rdata", 0x1000, rva, 0x200, raw, 0, 0, 0, 0, 0x40000040)
+    head += struct.pack("<8sIIIIIIHHI", b".rdata", 0x1000, rva, 0x200, raw, 0, 0, 0, 0, 0x60000060)
     return head.ljust(raw, b"\0") + body.ljust(0x200, b"\0") + tail
 
 
