@@ -249,6 +249,7 @@ def test_path_with_a_space_an_umlaut_and_a_pattern(windows: Windows, place: str)
     assert talk.states == ["need", "installed"]
     assert talk.answers[-1].python == rf"{host.target}\python.exe"
     assert host.talk().states == ["present"]
+    assert host.talk(B).states == ["need", "installed"]  # in its place
 
 
 def test_relative_target(host: Host) -> None:
