@@ -43,7 +43,10 @@ _WITHOUT_BYTES = frozenset({0, 8, 0x70000007, 0x7000000A})
 _SYMBOLS, _FUNCTION, _GLOBAL, _KERNEL = 2, 2, 1, 0x10
 #: From sm_70 on an instruction has 16 bytes; before, 8. Its lowest 12 bits say which it is.
 _VOLTA = 70
-_EXIT, _RETURN, _LAST = 0x94D, 0x950, frozenset({0x918, 0x947})  # NOP, BRA
+_ENDS = frozenset({0x94D, 0x950, 0x95C})  # EXIT, RET, and BPT where a GPU is too old
+_LAST = frozenset({0x918, 0x947})  # NOP, BRA
+_FOR = re.compile(rb"-arch[ =]sm_(\d{1,4}[af]?)(?![\w])")  # what ptxas of 13 was called with
+_ACCELERATED = 0x800  # EF_CUDA_ACCELERATORS_V1: sm_90a, up to CUDA 12
 _VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\S{1,20})", re.MULTILINE)
 _TARGET = re.compile(rb"^[ \t]*\.target[ \t]+sm_(\d{1,4}[af]?)", re.MULTILINE)
 #: Of PTX, without what is neither a brace nor a control character: a fast look for both.
@@ -220,6 +223,9 @@ class _Cubin:
         own = flags >> 8 & 0xFF if newer else flags & 0xFF
         if arch and str(own) != arch.rstrip("af"):
             raise DamagedError(f"machine code of sm_{own}")
+        if arch and not newer and bool(flags & _ACCELERATED) != arch.endswith("a"):
+            raise DamagedError(f"machine code of sm_{own}, with other features than sm_{arch}")
+        self.arch = arch
         self.relocatable = struct.unpack_from("<H", body, 16) == (_RELOCATABLE,)
         self.width = 16 if own >= _VOLTA else 8
         (at,) = struct.unpack_from("<Q", body, 40)
@@ -264,6 +270,9 @@ class _Cubin:
                     found.add(called)
         for number, ((name, _), body) in enumerate(zip(self.sections, bodies, strict=True)):
             own = name.removeprefix(b".text.")
+            made = _FOR.search(body) if name == b".note.nv.tkinfo" else None
+            if made and self.arch and made[1].decode() != self.arch:
+                raise DamagedError(f"machine code of sm_{made[1].decode()}")
             if name.startswith(b".nv.info") and not any(body):
                 raise DamagedError(f"{_shown(name)} says nothing")
             if own != name:
@@ -281,7 +290,7 @@ class _Cubin:
         elif any(_filled(code, byte, width) for byte in (b"\0", b"\xff")):
             why = "code that was overwritten"
         elif width == 16:  # noqa: PLR2004
-            ends = _opcodes(code, {_EXIT, _RETURN})
+            ends = _opcodes(code, _ENDS)
             last = int.from_bytes(code[-width:][:2], "little") & 0xFFF
             why = "" if ends and last in _LAST else "code without an end"
         if why:
@@ -307,7 +316,7 @@ def _filled(code: bytes, byte: bytes, width: int) -> bool:
     return False
 
 
-def _opcodes(code: bytes, wanted: set[int]) -> bool:
+def _opcodes(code: bytes, wanted: frozenset[int]) -> bool:
     """Whether there is one of these instructions."""
     low, high = code[::16], code[1::16]
     for one in wanted:

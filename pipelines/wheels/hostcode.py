@@ -1,6 +1,6 @@
 """Whether a Windows binary's own code can run, and find its device code.
 
-Each rule held of 750 binaries for x64: those of the wheels that :mod:`pipelines.wheels.devicecode`
+Each rule held of 770 binaries for x64: those of the wheels that :mod:`pipelines.wheels.devicecode`
 names, and of 35 others (torch 2.10, Qt, LLVM, OpenCV, SciPy, Rust's). Of the table of functions:
 https://learn.microsoft.com/cpp/build/exception-handling-x64.
 """

@@ -17,15 +17,12 @@ def cubin(cuda: str = "", arch: str = "80", *, kernel: str = "k", code: bytes = 
     major, minor = map(int, (cuda or "13.0").split("."))
     abi, version = (7, major * 10 + minor) if major < 13 else (8, 1)
     number = int(arch.rstrip("af"))
-    flags = number << 8 if abi == 8 else number
+    flags = number << 8 if abi == 8 else number | (0x800 if arch.endswith("a") else 0)
     if not code and number < 70:
         code = bytes.fromhex("0f0007000000e3ff") * 8
     code = code or b"".join(struct.pack("<H14x", one) for one in (0x94D, *[0x918] * 7))
-    told = (
-        f"Cuda compilation tools, release {cuda}, V{cuda}.88\0".encode()
-        if cuda and abi == 8
-        else b"\0"
-    )
+    release = f"Cuda compilation tools, release {cuda}, V{cuda}.88\0" if cuda else ""
+    told = f"{release}-arch sm_{arch} \0".encode() if abi == 8 else b"\0"
     names = ["", ".strtab", ".symtab", f".text.{kernel}", f".nv.info.{kernel}", ".note.nv.tkinfo"]
     texts = b"\0".join(map(str.encode, [*names, kernel])) + b"\0"
     at = [texts.index(b"\0" + name.encode() + b"\0") + 1 for name in [*names[1:], kernel]]

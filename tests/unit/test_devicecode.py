@@ -49,6 +49,13 @@ def test_whole_code(cuda: str, arch: str) -> None:
     assert (found.damaged, found.unread, found.read) == ((), (), 2)
 
 
+@pytest.mark.parametrize("cuda", ["12.8", "13.0"])
+@pytest.mark.parametrize(("arch", "label"), [("90a", "90"), ("90", "90a")])
+def test_features_are_part_of_the_architecture(cuda: str, arch: str, label: str) -> None:
+    """Code for 90a alone on another 9.x is a crash."""
+    assert len(of(sass(cubin(cuda, arch), label)).damaged) == 1
+
+
 @pytest.mark.parametrize("flag", [FLAG_LZ4, FLAG_ZSTD])
 @pytest.mark.parametrize(("kind", "body"), [(ELF, cubin()), (PTX, ptx())])
 def test_packed_code_is_unpacked_whole(flag: int, kind: int, body: bytes) -> None:
