@@ -9,6 +9,7 @@ import os
 import shutil
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -699,3 +700,24 @@ def test_without_a_registry_what_is_said_to_type_is_for_that_engine(
     typed = "invoke image build --image sandbox --python 3.13 --engine tcp://127.0.0.1:2375"
     assert f"{typed} --tree DIR" in caught.value.advice
     assert f"{typed} --base sha256:" in caught.value.advice
+
+
+def test_an_image_has_nothing_of_who_made_it(tmp_path: Path) -> None:
+    """Another user of a shared cache could not even copy a link to somebody's wineserver (H10)."""
+    home = tmp_path / "home"
+    prefix, libraries = tmp_path / "prefix", tmp_path / "wine"
+    for folder in ("dosdevices", "drive_c/windows/system32", "drive_c/users/me"):
+        (prefix / folder).mkdir(parents=True)
+    libraries.mkdir()
+    home.mkdir(mode=0o700)
+    (prefix / "dosdevices/z:").symlink_to("/")
+    (prefix / "drive_c/users/me/Documents").symlink_to(home)
+    (prefix / "wineserver").symlink_to(home)
+    for name in ("user.reg", "system.reg"):
+        (prefix / name).write_text("WINE REGISTRY Version 2\n")
+    wine = SimpleNamespace(libraries=libraries, version="wine-8.0")
+    made: Any = SimpleNamespace(path=prefix, drive=prefix / "drive_c", wine=wine)
+    sandbox_image._seal(made, "3.11", "key")
+    links = [path for path in prefix.rglob("*") if path.is_symlink()]
+    assert links == []
+    assert (prefix / "drive_c/users/me/Documents").is_dir()
