@@ -23,6 +23,7 @@ _MOST_PARTS_OF_ALL = 40 * _MOST_WHEELS
 _PATIENCE, _SILENCE = 120.0, 20.0  # seconds for all of it, and for a piece of it
 _PIECE = 1 << 18
 _ARCHES = r"\d{2,3}[af]?"
+_FORBIDDEN = 403
 _LOCAL = "http://127.0.0.1:"
 _WHEEL = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.]*)-(?P<version>[\w.+!]+)(?:-(?P<build>\d\w*))?"
@@ -217,6 +218,8 @@ def _fetch(url: str) -> bytes:
     data = bytearray()
     try:
         opener = urllib.request.build_opener(_Onward)
+        # That of urllib is refused by fronts that check browsers (Cloudflare's error 1010).
+        opener.addheaders = [("User-Agent", "which.py")]
         with opener.open(url, timeout=_SILENCE) as answer:
             while piece := answer.read1(_PIECE):
                 data += piece
@@ -231,6 +234,9 @@ def _fetch(url: str) -> bytes:
                 raise RefusalError(f"{shown(url)}: {len(data)} of {length} bytes came: try again")
     except urllib.error.HTTPError as error:
         advice = "Name the address of the index's front page; if it is right, try later."
+        if error.code == _FORBIDDEN:
+            advice = "What stands before it may refuse programs: ask who runs it, or save its "
+            advice += f"{CATALOGUE_NAME} with a browser and name that folder."
         raise RefusalError(f"{shown(url)} answers with {error.code}", advice) from None
     except (OSError, HTTPException, ValueError) as error:
         why = shown(getattr(error, "reason", error), 200)

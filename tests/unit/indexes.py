@@ -129,6 +129,13 @@ def record(
 
 
 class _Quiet(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        """As https://developers.cloudflare.com/waf/tools/browser-integrity-check/ refuses it."""
+        if self.headers.get("User-Agent", "").startswith("Python-urllib"):
+            self.send_error(403, "error code: 1010")
+        else:
+            super().do_GET()
+
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 

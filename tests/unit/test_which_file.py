@@ -400,7 +400,8 @@ def test_the_index_serves_the_file(published: Path) -> None:
     with served(published) as address:
         line = (
             f"import urllib.request as u; a = '{address}/which.py';"
-            "exec(compile(u.urlopen(a).read(), a, 'exec'))"
+            "r = u.Request(a, headers={'User-Agent': 'which.py'});"
+            "exec(compile(u.urlopen(r).read(), a, 'exec'))"
         )
         done = run_child([sys.executable, "-c", line], 60)
         assert "demo-attn: no wheel of the index fits" in done.output
