@@ -104,7 +104,14 @@ def test_code_that_does_not_tell_is_not_passed(tmp_path: Path) -> None:
 
 def test_damaged_device_code(tmp_path: Path) -> None:
     cut = container((ELF, "89", 8), cuda="12.8", size=5000)
-    assert level(one(tmp_path, {MODULE: msvc(cut)}), "device code whole") == "problem"
+    seen = one(tmp_path, {MODULE: msvc(cut)}, ("RTX 4090", "89"))
+    assert level(seen, "device code whole") == "problem"
+    spoiled = container((ELF, "89", 8), (ELF, "90", 8), cuda="12.8").replace(
+        b"\x4d\x09", b"\0\0", 1
+    )
+    seen = one(tmp_path, {MODULE: msvc(spoiled)}, ("RTX 4090", "89"), ("H100", "90"))
+    assert level(seen, "device code whole") == "problem"
+    assert {level(seen, f"GPU {name}") for name in ("RTX 4090", "H100")} == {"unknown"}
 
 
 def test_a_module_for_another_machine(tmp_path: Path) -> None:
