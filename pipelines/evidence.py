@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import AfterValidator
 
 from pipelines.model import Model
 
@@ -55,11 +56,16 @@ _UNSHOWN = {
 }
 
 
+def _capability(text: str) -> str:
+    """A host's word for it, or nothing."""
+    return text if re.fullmatch(r"\d{1,2}\.\d", text) else ""
+
+
 class GpuResult(Model):
     """A GPU that a smoke suite saw."""
 
     name: str
-    capability: Annotated[str, StringConstraints(pattern=r"^(\d{1,2}\.\d)?$")] = ""
+    capability: Annotated[str, AfterValidator(_capability)] = ""
     """Its own word, such as ``8.6``: of two GPUs with nearly the same name one may be older."""
     driver_model: str = ""
     """WDDM, TCC or MCDM of Windows; elsewhere the system."""

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +29,8 @@ from pipelines.index.variants import json_name, release_json
 from pipelines.which.joining import WHICH, joined
 
 COMBINED = "simple"
+#: What IIS needs to serve an index at all.
+_IIS = Path(__file__).with_name("web.config")
 _VERSION = "1.2"  # of the API: with what PEP 700 and 708 add
 
 
@@ -90,7 +93,7 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
     table = rows(catalogue)
     made |= about(catalogue, table)
     made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
-    return made | {WHICH: joined()}
+    return made | {WHICH: joined(), _IIS.name: _IIS.read_bytes()}
 
 
 def _pair(place: str, page: str, told: Any) -> dict[str, bytes]:

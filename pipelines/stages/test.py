@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -368,17 +367,12 @@ def _read_report(
     return done, read
 
 
-def _number(text: str) -> str:
-    """A compute capability; empty for what is none."""
-    return text if re.fullmatch(r"\d{1,2}\.\d", text) else ""
-
-
 def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
     """What a suite's report says of GPUs, as the record has it."""
     found = [
         GpuResult(
             name=line(name, 120),
-            capability=_number(told.get(f"{prefix}_compute_capability", "")),
+            capability=told.get(f"{prefix}_compute_capability", ""),
             driver_model=line(told.get(f"{prefix}_driver_model"), 40),
         )
         for number in range(_GPUS)

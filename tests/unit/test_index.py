@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from defusedxml import ElementTree
 from fatbins import ELF, container
 from foreign_wheels import foreign
 from indexes import cuda_wheel, finished
@@ -524,3 +525,17 @@ def test_a_wheel_without_a_name_is_refused(tmp_path: Path) -> None:
     renamed = made.rename(tmp_path / "x-2.0-cp312-cp312-win_amd64.whl")
     with pytest.raises(AuditError, match=r"METADATA x 1\.0"):
         facts_of(renamed)
+
+
+def test_iis_serves_every_file_of_an_index(tmp_path: Path) -> None:
+    """It knows no wheels, and refuses a plus sign in a path: 404.3 and 404.11."""
+    run = finished(tmp_path / "out")
+    publish(Store(str(tmp_path / "index")), Order(offers_of([run], untested=False)), say=quiet)
+    config = ElementTree.fromstring((tmp_path / "index/web.config").read_bytes())
+    own = {one.get("fileExtension") for one in config.iter("mimeMap")}
+    removed = {one.get("fileExtension") for one in config.iter("remove")}
+    assert own == removed  # one that it knows already would be an error of the server (500.19)
+    known = {".html", ".xml", ".txt", ".config"}  # of these it never shows the last
+    there = {path.suffix for path in (tmp_path / "index").rglob("*") if path.is_file()}
+    assert there - known <= own
+    assert next(config.iter("requestFiltering")).get("allowDoubleEscaping") == "true"
