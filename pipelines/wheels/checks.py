@@ -112,9 +112,9 @@ def _without_code(facts: WheelFacts) -> Iterator[CheckResult]:
 
 def _zip(facts: WheelFacts) -> Iterator[CheckResult]:
     """One reading for every installer, and one file for each name."""
-    said = facts.form.fault or ", ".join(facts.form.extras)
-    fault = f"extra fields {said}" if said and not facts.form.fault else said
-    yield check("zip", not said, fault or "one reading", "one reading, no extra fields")
+    extras = f"extra fields {few(facts.form.extras)}" if facts.form.extras else ""
+    said = facts.form.fault or extras
+    yield check("zip", not said, said or "one reading", "one reading, no extra fields")
     faults = [f"{name} ({why})" for name, why in path_faults(facts.members).items()]
     faults += [f"{name} (not a source of Python: it has a NUL)" for name in facts.broken]
     yield check("files", not faults, few(faults) or "each by itself", "what Windows can have")

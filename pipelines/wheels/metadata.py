@@ -17,6 +17,7 @@ import io
 import math
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -243,9 +244,11 @@ def _contents(
     look: Look,
 ) -> tuple[RecordFacts, tuple[Binary, ...], tuple[Binary, ...], tuple[str, ...]]:
     """Unpack every member: hash it, hold it against RECORD, look into binaries."""
-    rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
+    listed = [*_rows(_text(archive, members, f"{info}/RECORD", path))]
+    rows, counts = dict(listed), Counter(name for name, _ in listed)
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
-    wrong, binaries, elsewhere, broken = [], [], [], []
+    wrong = [name for name in members if counts[name] > 1]  # readers differ in which row they take
+    binaries, elsewhere, broken = [], [], []
     for name, member in members.items():
         # Windows loads HELPER.DLL as well.
         keep = name.endswith(BINARIES) or name.lower().endswith((".dll", ".pyd"))

@@ -214,6 +214,18 @@ def test_small_wheels_cost_little(name: str, text: bytes, tmp_path: Path) -> Non
         inspect(path)
 
 
+def test_a_file_that_record_lists_twice(tmp_path: Path) -> None:
+    """Which of the rows is true depends on who reads it."""
+    path = tmp_path / "other-1.0-py3-none-any.whl"
+    files = members(tmp_path)
+    (record,) = [name for name in files if name.endswith("/RECORD")]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            text = b"other/one.py,sha256=AAAA,1\n" + data if name == record else data
+            archive.writestr(name, text)
+    assert [check.name for check in contents(inspect(path)) if not check.ok] == ["RECORD"]
+
+
 @pytest.mark.parametrize("tag", ["cp3/11-none-any", "py3-none", "py3-none-any-x", "", "a-b-\x7f"])
 def test_tags_that_are_none_are_findings(tag: str, tmp_path: Path) -> None:
     files = members(tmp_path)
