@@ -40,6 +40,8 @@ def read_host(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes
     for one in pe.sections:
         if one.executed and one.size and _constant(data, one):
             yield f"{one.name} is empty, or all the same byte"
+    if pe.exports and pe.functions[1] and not pe.called:  # a DLL of data has no functions
+        yield "none of its exports leads to code"
     yield from _functions(data, pe)
     yield from _handles(data, pe, code)
     if any(one.name == _SEGMENT for one in pe.sections):

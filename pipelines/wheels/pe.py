@@ -67,6 +67,8 @@ class PeFacts:
     sections: tuple[Section, ...] = ()
     functions: tuple[int, int] = (0, 0)
     """Address and size of the table of its functions, ``.pdata``."""
+    called: int = 0
+    """Exports that lead to code, or to another DLL."""
 
 
 def read_pe(data: Data) -> PeFacts:
@@ -82,19 +84,18 @@ def read_pe(data: Data) -> PeFacts:
     _, late = _imported(image, _at(pe, _LATE), read_late)
     exports = _exported(image, _at(pe, _EXPORT))
     code = [(one.address, one.address + one.size) for one in sections if one.executed]
+    called = {
+        name
+        for name, at in (exports or {}).items()
+        if any(start <= at < end for start, end in (*code, _span(pe, _EXPORT)))
+    }
     if exports and (at := _at(pe, _EXPORT)):
         _, size = _table(pe, _EXPORT)
         _, onward = _imported(image, at, lambda image, at: read_forwards(image, at, size))
         late = None if late is None or onward is None else tuple(sorted({*late, *onward}))
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
-        inits=tuple(
-            sorted(
-                name
-                for name, at in (exports or {}).items()
-                if name.startswith("PyInit_") and any(start <= at < end for start, end in code)
-            )
-        ),
+        inits=tuple(sorted(name for name in called if name.startswith("PyInit_"))),
         cudarts=cudarts(libraries),
         imports=tuple(sorted(libraries)),
         linked=read_linked(
@@ -109,6 +110,7 @@ def read_pe(data: Data) -> PeFacts:
         base=image.base,
         sections=sections,
         functions=_table(pe, _EXCEPTION),
+        called=len(called),
     )
 
 
@@ -173,6 +175,11 @@ def _table(pe: pefile.PE, directory: int) -> tuple[int, int]:
     if directory >= len(tables):
         return 0, 0
     return int(tables[directory].VirtualAddress), int(tables[directory].Size)
+
+
+def _span(pe: pefile.PE, directory: int) -> tuple[int, int]:
+    address, size = _table(pe, directory)
+    return address, address + size
 
 
 def _at(pe: pefile.PE, directory: int) -> int:

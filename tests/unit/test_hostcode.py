@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fatbins import ELF, container
@@ -35,6 +36,7 @@ class Made:
             "nvFatBi": bytearray(handle),
         }
         self.machine = 0x8664
+        self.facts: dict[str, Any] = {}
 
     def said(self, kernels: tuple[bytes, ...] = (b"_Z4kernPf", b"_Z4kerni")) -> list[str]:
         data = bytes(PAGE) + b"".join(bytes(self.parts[n]).ljust(PAGE, b"\0") for n in NAMES)
@@ -48,6 +50,7 @@ class Made:
             base=BASE,
             sections=sections,
             functions=(3 * PAGE, len(self.parts["pdata"])),
+            **self.facts,
         )
         return [*read_host(data, pe, inventory(data), frozenset(kernels))]
 
@@ -96,6 +99,17 @@ def test_padding_and_tables_are_no_faults() -> None:
     _fill("text", 8 * 64, PAGE - 8 * 64, 0xCC)(made)
     _fill("text", 3 * 64 + 20, 35)(made)
     _fill("pdata", 0, 12)(made)
+    assert made.said() == []
+
+
+def test_exports_that_lead_to_no_code() -> None:
+    whole = PeFacts(0x8664, (), exports=frozenset({"f"}), called=1)
+    made, called = Made(), replace(whole, called=0)
+    for pe, faults in ((whole, 0), (called, 0)):  # without functions it may be data alone
+        assert len([*read_host(b"", pe, inventory(b""), frozenset())]) == faults
+    made.facts = {"exports": frozenset({"f"}), "called": 0}
+    assert len(made.said()) == 1
+    made.facts["called"] = 1
     assert made.said() == []
 
 
