@@ -40,7 +40,7 @@ def read_host(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes
     for one in pe.sections:
         if one.executed and one.size and _constant(data, one):
             yield f"{one.name} is empty, or all the same byte"
-    if pe.exports and pe.functions[1] and not pe.called:  # a DLL of data has no functions
+    if pe.exports and code.containers and not pe.called:  # others may have data alone
         yield "none of its exports leads to code"
     yield from _functions(data, pe)
     yield from _handles(data, pe, code)

@@ -105,7 +105,7 @@ def test_padding_and_tables_are_no_faults() -> None:
 def test_exports_that_lead_to_no_code() -> None:
     whole = PeFacts(0x8664, (), exports=frozenset({"f"}), called=1)
     made, called = Made(), replace(whole, called=0)
-    for pe, faults in ((whole, 0), (called, 0)):  # without functions it may be data alone
+    for pe, faults in ((whole, 0), (called, 0)):  # without device code it may be data alone
         assert len([*read_host(b"", pe, inventory(b""), frozenset())]) == faults
     made.facts = {"exports": frozenset({"f"}), "called": 0}
     assert len(made.said()) == 1
