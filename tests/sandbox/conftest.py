@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, load_lock
+
+
+#: Corruptions are those of the unit tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 
 class Events(Silent):
