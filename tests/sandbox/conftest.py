@@ -17,7 +17,6 @@ from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, load_lock
 
-
 #: Corruptions are those of the unit tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 

@@ -95,7 +95,8 @@ def test_none_stays_green(line: Line, tmp_path: Path) -> None:
     order = Order(str(line.plan.archs.effective), target.cuda, target.python)
     caught = campaign(wheel, tmp_path, order, CASES)
     assert {kind for kind, _ in caught} == {*CORRUPTIONS}
-    assert sum(count for (_, check), count in caught.items() if check == "none") == 0
+    without = {kind for kind, check in caught if check == "none"}
+    assert without <= {"swap"}  # of one architecture no labels can be swapped
     for (kind, check), count in sorted(caught.items()):
         print(f"| {kind} | {check} | {count} |")
 
