@@ -59,7 +59,7 @@ def refused(tmp_path: Path, run: Run, capsys: Said, said: str, *words: str) -> N
 def test_a_tested_wheel_is_published(tmp_path: Path, capsys: Said) -> None:
     run = finished(tmp_path / "out")
     assert published(tmp_path, str(run.path)) == 0
-    assert "2 wheels published, 2 in all; 15 pages written" in capsys.readouterr().out
+    assert "2 wheels published, 2 in all; 16 pages written" in capsys.readouterr().out
     plain, variant = catalogue(tmp_path)["wheels"]
     (kept,) = (run.path / "wheels").glob("*.whl")
     assert (tmp_path / "index" / plain["url"]).read_bytes() == kept.read_bytes()
