@@ -86,14 +86,12 @@ def _end(file: BinaryIO, one: ZipInfo, name: bytes, extras: set[str]) -> int:
     magic, needed, flags, method, _, _, crc, packed, whole, named, extra = row
     texts = file.read(named + extra)
     said = (one.CRC, one.compress_size, one.file_size)
-    streamed = bool(flags & _STREAMED)
-    if not streamed or crc or packed or whole:
-        wide = _fields(texts[named:], one.orig_filename, extras)
-        whole = wide.pop(0) if whole == _FULL and wide else whole
-        packed = wide.pop(0) if packed == _FULL and wide else packed
-        streamed = streamed and (crc, packed, whole) != said
-        if not streamed and (crc, packed, whole) != said:
-            raise _OtherwiseError(f"{one.orig_filename[:100]} has other bytes at its place")
+    wide = _fields(texts[named:], one.orig_filename, extras)
+    whole = wide.pop(0) if whole == _FULL and wide else whole
+    packed = wide.pop(0) if packed == _FULL and wide else packed
+    later = flags & _STREAMED and not (crc or packed or whole)  # said behind the member
+    if not later and (crc, packed, whole) != said:
+        raise _OtherwiseError(f"{one.orig_filename[:100]} has other bytes at its place")
     same = (needed & 0xFF, flags, method) == (one.extract_version, one.flag_bits, one.compress_type)
     if magic != b"PK\3\4" or texts[:named] != name or not same:
         raise _OtherwiseError(f"{one.orig_filename[:100]} says something else at its place")

@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import corruptions
 import pytest
@@ -58,9 +59,9 @@ class Pipe(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: object) -> int:
-        self.made += bytes(data)  # type: ignore[call-overload]
-        return len(bytes(data))  # type: ignore[call-overload]
+    def write(self, data: Any) -> int:
+        self.made += bytes(data)
+        return len(bytes(data))
 
 
 def streamed(files: dict[str, bytes]) -> bytes:
@@ -108,7 +109,9 @@ KINDS = ("prefixed", "suffixed", "commented", "two_names", "unicode_path", "hidd
 def test_a_zip_with_another_reading(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "other-1.0-py3-none-any.whl"
     for seed in range(8):
-        path.write_bytes(corruptions.CORRUPTIONS[kind](random.Random(seed), members(tmp_path)))  # type: ignore[arg-type]
+        made = corruptions.CORRUPTIONS[kind](random.Random(seed), members(tmp_path))
+        assert isinstance(made, bytes)
+        path.write_bytes(made)
         try:
             assert next(c.name for c in contents(inspect(path)) if not c.ok) == "zip"
         except AuditError:
@@ -161,6 +164,34 @@ def test_headers_that_differ(change: Callable[[bytes], bytes], tmp_path: Path) -
         assert of(change(data)).fault
     except zipfile.BadZipFile:
         return
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_local(14, "<L", 5), _local(18, "<L", 3), _local(22, "<L", 3)],
+    ids=["crc", "packed", "size"],
+)
+def test_sizes_that_stand_behind_a_member_are_not_in_front_too(
+    change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    """Who reads from the front would take other bytes for the member."""
+    assert of(change(streamed(members(tmp_path)))).fault
+
+
+def test_another_name_in_a_local_header_alone(tmp_path: Path) -> None:
+    """Whether its size stands before it or behind it."""
+    files = {"other/__init__.py": TEXT}
+    for writer in (plain, streamed):
+        data = writer({**files, "other-1.0.dist-info/RECORD": b""})
+        start = zipfile.ZipFile(io.BytesIO(data)).start_dir
+        at = 30 + len("other/__init__.py")
+        field = struct.pack("<2H", 0x7075, 5) + b"\1wxyz"
+        made = bytearray(data[:at] + field + data[at:])
+        struct.pack_into("<H", made, 28, len(field))
+        struct.pack_into("<L", made, len(made) - 6, start + len(field))
+        second = made.index(b"PK\1\2", made.index(b"PK\1\2") + 4)
+        struct.pack_into("<L", made, second + 42, made.index(b"PK\3\4", 4))
+        assert "0x7075" in of(bytes(made)).fault, writer.__name__
 
 
 def test_times_of_the_zip_program_are_told_and_harmless(tmp_path: Path) -> None:
