@@ -8,12 +8,11 @@ of CUDA is in LLVM's ``BinaryFormat/ELF.h`` (``EF_CUDA_*``).
 
 from __future__ import annotations
 
-import importlib
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import lz4.block
 
@@ -22,6 +21,7 @@ from pipelines.wheels.fatbin import (
     FLAG_LZ4,
     FLAG_ZSTD,
     PTX,
+    ZSTD,
     Container,
     Data,
     Entry,
@@ -36,7 +36,7 @@ _LONGEST = 8191  # bytes of a name
 _SHOWN = 20  # faults of one binary that are kept
 _PADDED = 8  # a payload ends within so many bytes behind what is packed
 _MACHINE, _RELOCATABLE = 190, 1  # EM_CUDA, ET_REL
-_HEADER, _SECTION, _SYMBOL = 64, struct.Struct("<II8x8xQQII8x8x"), struct.Struct("<IBBHQQ")
+_SECTION, _SYMBOL = struct.Struct("<II8x8xQQII8x8x"), struct.Struct("<IBBHQQ")
 _NEWER_ABI = 8  # from CUDA 13 on: its architecture is 8 bits further up
 #: Types of section that have no bytes in the file: NOBITS, CUDA_GLOBAL, CUDA_SHARED.
 _WITHOUT_BYTES = frozenset({0, 8, 0x70000007, 0x7000000A})
@@ -168,21 +168,14 @@ def _unpacked(data: Data, entry: Entry) -> bytes:
         if packed & FLAG_LZ4:
             body = lz4.block.decompress(piece, uncompressed_size=size)
         else:
-            unpacker = _zstd().ZstdDecompressor()
+            unpacker = ZSTD.ZstdDecompressor()
             body = unpacker.decompress(piece, size + 1)
             whole = unpacker.eof and not unpacker.unused_data
-    except (lz4.block.LZ4BlockError, _zstd().ZstdError, ValueError) as error:
+    except (lz4.block.LZ4BlockError, ZSTD.ZstdError, ValueError) as error:
         raise DamagedError(f"it cannot be unpacked: {error}") from error
     if not whole or len(body) != size:
         raise DamagedError(f"{len(body)} bytes unpacked, and its header says {size}")
     return bytes(body)
-
-
-def _zstd() -> Any:
-    try:
-        return importlib.import_module("compression.zstd")
-    except ImportError:
-        return importlib.import_module("backports.zstd")
 
 
 def _read_ptx(body: bytes, arch: str, isa: str) -> None:

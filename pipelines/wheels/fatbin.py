@@ -292,17 +292,18 @@ def _zstd() -> Any:
     return None
 
 
-_ZSTD = _zstd()
+#: Python's module for Zstandard; ``None`` where there is none, as on a host.
+ZSTD = _zstd()
 
 
 def _unpacked_zstd(packed: bytes) -> bytes:
     """The first part of a Zstandard frame; nothing of one that is damaged, or without a module."""
-    if _ZSTD is None:
+    if ZSTD is None:
         return b""
     try:
         most = min(len(packed) * _MOST_TIMES, _MOST_UNPACKED)
-        unpacked = _ZSTD.ZstdDecompressor().decompress(packed, most)
-    except _ZSTD.ZstdError:
+        unpacked = ZSTD.ZstdDecompressor().decompress(packed, most)
+    except ZSTD.ZstdError:
         return b""
     return bytes(unpacked)
 

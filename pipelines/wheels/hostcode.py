@@ -42,8 +42,9 @@ def read_host(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes
             yield f"{one.name} is empty, or all the same byte"
     if pe.exports and code.containers and not pe.called:  # others may have data alone
         yield "none of its exports leads to code"
-    yield from _functions(data, pe)
-    yield from _handles(data, pe, code)
+    memory = _Memory(pe)
+    yield from _functions(data, pe, memory)
+    yield from _handles(data, pe, memory, code)
     if any(one.name == _SEGMENT for one in pe.sections):
         yield from _unnamed(data, pe, code, kernels)
 
@@ -57,10 +58,9 @@ def _constant(data: Data, section: Section) -> bool:
     return True
 
 
-def _functions(data: Data, pe: PeFacts) -> Iterator[str]:
+def _functions(data: Data, pe: PeFacts, memory: _Memory) -> Iterator[str]:
     """Each function is in code, can be unwound, and was not overwritten."""
     address, size = pe.functions
-    memory = _Memory(pe)
     table = memory.place(address, size)
     if size and (table is None or size % _FUNCTION.size or size > _MOST):
         yield f"its table of functions ({size} bytes) is not in it"
@@ -101,9 +101,9 @@ def _runs(data: Data, filler: bytes, section: Section) -> Iterator[int]:
         at += len(filler)
 
 
-def _handles(data: Data, pe: PeFacts, code: Inventory) -> Iterator[str]:
+def _handles(data: Data, pe: PeFacts, memory: _Memory, code: Inventory) -> Iterator[str]:
     """Each handle leads to a container, and each container has one."""
-    containers, memory = {unit.offset for unit in code.containers}, _Memory(pe)
+    containers = {unit.offset for unit in code.containers}
     led = set()
     for one in pe.sections:
         if one.name != _SEGMENT:

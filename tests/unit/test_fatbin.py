@@ -168,7 +168,7 @@ def test_of_packed_sass_what_can_be_read(payload: bytes, flags: int, release: se
     assert unit.sass == {"80"}
 
 
-zstd = fatbin._ZSTD
+zstd = fatbin.ZSTD
 CUBIN = (b"\x7fELF" + bytes([2, 1, 1, 0x41, 8])).ljust(40_000, b"\0") + (
     b"Cuda compilation tools, release 13.0, V13.0.88" + bytes(range(256)) * 200
 )
@@ -200,7 +200,7 @@ def test_of_zstandard_only_a_part_is_unpacked(monkeypatch: pytest.MonkeyPatch) -
     assert len(fatbin._unpacked_zstd(bomb)) <= len(bomb) * 16
     monkeypatch.setattr(fatbin, "_MOST_UNPACKED", 1000)
     assert len(fatbin._unpacked_zstd(bomb)) == 1000
-    monkeypatch.setattr(fatbin, "_ZSTD", None)
+    monkeypatch.setattr(fatbin, "ZSTD", None)
     (unit,) = inventory(_packed(zstd.compress(CUBIN))).containers
     assert not unit.releases
     assert unit.sass == {"90"}
