@@ -1,4 +1,5 @@
-# The sandbox as a container: Debian, its Wine, a sealed prefix, and the WinRM service as process 1.
+# The sandbox as a container: Debian, the pinned Wine, a sealed prefix, and the WinRM service as
+# process 1.
 # Built by `invoke image build`, which puts into the context what the lock names: nothing is fetched
 # here but Debian's packages. For the classic builder, the only one that the Docker SDK drives: no
 # mounts in RUN, no heredocs, no COPY --link.
@@ -15,15 +16,15 @@ LABEL windows-cuda-wheels.image="sandbox"
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        python3 tini wine64 \
+        python3 tini \
  && apt-get clean && rm -rf /var/lib/apt/lists/*
 
-# -- what is made and then copied, so that neither downloads nor headers stay in the image ----------
+# -- what is made and then copied, so that no downloads stay in the image ---------------------------
 FROM system AS parts
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        libwine-dev python3-venv \
+        python3-venv \
  && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY requirements.txt /made/
 COPY wheels /made/wheels
@@ -41,12 +42,16 @@ RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/pipeline
 COPY downloads /made/windows-cuda-wheels/downloads
 COPY scripts/make_prefix.py /made/
 ARG PYTHON
-RUN XDG_CACHE_HOME=/made /opt/venv/bin/python /made/make_prefix.py "${PYTHON}" /sandbox/prefix
+ENV XDG_CACHE_HOME=/made
+RUN /opt/venv/bin/python /made/make_prefix.py "${PYTHON}" /sandbox/prefix
 
 # -- the image --------------------------------------------------------------------------------------
 FROM system
 COPY --from=parts /opt /opt
 COPY --from=parts /sandbox /sandbox
+# Where it was unpacked: its programs name that place.
+ENV XDG_CACHE_HOME=/made
+COPY --from=parts /made/windows-cuda-wheels/wine /made/windows-cuda-wheels/wine
 COPY scripts/survey.py /image/
 ARG CP
 RUN python3 /image/survey.py --out /image/found.json \

@@ -25,7 +25,7 @@ def _windows_has(name: str) -> str:
 
 #: A text that becomes the name of a file or directory, also on a host.
 FileName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"), AfterValidator(_windows_has)
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]*$"), AfterValidator(_windows_has)
 ]
 #: A name that people give: recipes, hosts.
 Name = Annotated[

@@ -119,7 +119,7 @@ def test_the_image_says_what_it_was_made_from(
         name: cache.lock.tool(name).sha256
         for name in ("cpython-3.11", "cpython-headers-3.11", "zig")
     }
-    assert {"wine64", "tini"} <= {name.partition(":")[0] for name in record["found"]["packages"]}
+    assert {"python3", "tini"} <= {name.partition(":")[0] for name in record["found"]["packages"]}
     assert record["found"]["trees"]["python"]["files"] > 500
     assert sandbox_image.python == r"C:\Python311\python.exe"
 

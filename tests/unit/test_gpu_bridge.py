@@ -40,7 +40,7 @@ def prefix(tmp_path: Path) -> Prefix:
     (path / SEAL).write_text(json.dumps({"python": "3.11", "image": "image-3.11"}))
     for name in ("system.reg", "user.reg", "userdef.reg"):
         (path / name).write_text("WINE REGISTRY Version 2\n")
-    return Prefix(path, Wine(Path("/wine"), Path("/server"), Path("/dlls"), "wine-8.0"))
+    return Prefix(path, Wine(path, path, path, path, "wine-8.0"))
 
 
 class Compiler:

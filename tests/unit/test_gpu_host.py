@@ -71,9 +71,9 @@ def opened(out: Path, **keys: Any) -> Sandbox:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Driver], None]:
     """What this machine's driver is found to be; its Wine is not looked for."""
-    found_wine = Wine(Path("/bin/wine"), Path("/bin/wineserver"), Path("/lib"), "wine-8.0")
-    for module in (image, sandbox_host, wine):
-        monkeypatch.setattr(module, "find_wine", lambda: found_wine)
+    wines = Path("/wine")
+    found_wine = Wine(wines, wines, wines, wines, "wine-8.0")
+    monkeypatch.setattr(wine, "find_wine", lambda: found_wine)
 
     def put(found: Driver) -> None:
         monkeypatch.setattr(driver, "look", lambda: found)

@@ -32,7 +32,7 @@ def made_in(folder: Path) -> Path:
 @pytest.fixture
 def prefix(tmp_path: Path) -> Prefix:
     nowhere = tmp_path / "nowhere"
-    windows = Prefix(tmp_path / "prefix", Wine(nowhere, nowhere, nowhere, "wine-8.0"))
+    windows = Prefix(tmp_path / "prefix", Wine(nowhere, nowhere, nowhere, nowhere, "wine-8.0"))
     (windows.drive / toolset.LIBCXX).parent.mkdir(parents=True)
     return windows
 

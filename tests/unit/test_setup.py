@@ -72,25 +72,6 @@ def test_apt_fails(machine: Path) -> None:
     assert "Type: sudo apt-get update" in said
 
 
-def test_apt_does_not_outlive_a_setup_that_fails(machine: Path) -> None:
-    """It would hold dpkg's lock against the next attempt."""
-    program(machine, "id", "echo 0")
-    program(machine, "apt-get", "/bin/sleep 1; echo done >>ended; /bin/sleep 0.2")
-    program(machine, "python3", 'case "$*" in *distrib*) echo wine;; *"-m venv"*) exit 4;; esac')
-    (machine / "requirements.lock").rename(machine / "requirements-dev.lock")
-    # Without pipes, which would be waited for.
-    environment = {"PATH": str(machine / "bin")}
-    code = subprocess.call(
-        ["scripts/setup", "--dev"],
-        cwd=machine,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    assert code == 4
-    assert (machine / "ended").read_text() == "done\n"
-
-
 def test_no_python(machine: Path) -> None:
     (machine / "bin/python3").unlink()
     assert "Type: sudo apt-get install python3" in setup(machine)
@@ -130,7 +111,7 @@ def test_the_environment_is_made_where_the_checkout_is(machine: Path, tmp_path: 
         program(place, "python3", MAKES)
         (place / "made").write_text("")
         done = subprocess.run(
-            ["scripts/setup", "--no-sandbox"],
+            ["scripts/setup"],
             cwd=place,
             env={"PATH": str(place / "bin"), **variables},
             capture_output=True,
@@ -159,27 +140,18 @@ def test_the_environment_is_made_where_the_checkout_is(machine: Path, tmp_path: 
     assert made(tmp_path / "moved", PIP=mirror) == [".venv/bin/python"] * 2, "uv would not ask it"
 
 
-@pytest.mark.parametrize(
-    ("words", "asked", "code"),
-    [
-        ([], "echo wine64", 4),
-        (["--dev"], "echo wine64", 0),
-        ([], "exit 77", 4),
-        (["--dev"], "exit 77", 0),
-        (["--dev"], "exit 1", 4),
-    ],
-    ids=str,
-)
-def test_tests_do_without_a_sandbox_that_cannot_be_installed(
-    machine: Path, words: list[str], asked: str, code: int
+@pytest.mark.parametrize(("user", "code"), [("1000", 0), ("0", 4)])
+def test_tests_do_without_programs_that_may_not_be_installed(
+    machine: Path, user: str, code: int
 ) -> None:
-    """No root, another distribution or another platform; a wheel needs it."""
+    """An installation that fails is another matter."""
+    program(machine, "id", f"echo {user}")
     program(machine, "apt-get", "exit 99")
-    program(machine, "python3", f'case "$*" in *distribution*) {asked};; esac; {MAKES}')
+    program(machine, "python3", MAKES)
     for name in ("dev", "uv"):
         shutil.copy(PACKAGE.parent / "requirements.lock", machine / f"requirements-{name}.lock")
     done = subprocess.run(
-        ["scripts/setup", *words],
+        ["scripts/setup", "--dev"],
         cwd=machine,
         env={"PATH": str(machine / "bin")},
         capture_output=True,
@@ -188,4 +160,4 @@ def test_tests_do_without_a_sandbox_that_cannot_be_installed(
         check=False,
     )
     assert done.returncode == code, done
-    assert ("tests are skipped" in done.stdout) is (code == 0)
+    assert "msitools wixl" in done.stderr

@@ -216,7 +216,7 @@ def test_what_others_have_in_the_directory_is_left_alone(tmp_path: Path) -> None
 
 
 def test_wine_is_told_what_torch_needs(tmp_path: Path) -> None:
-    wine = Wine(Path("wine"), Path("server"), Path("libraries"), "wine-8.0")
+    wine = Wine(tmp_path, tmp_path, tmp_path, tmp_path, "wine-8.0")
     told = Prefix(tmp_path, wine).environment()
     assert told["KMP_AFFINITY"] == "disabled"
     assert told["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_FP16"

