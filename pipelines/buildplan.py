@@ -41,7 +41,7 @@ from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import Api, ToolSet
+from pipelines.toolsets import WITH_LIBRARY, Api, ToolSet
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
@@ -179,7 +179,7 @@ class BuildPlan:
             "PYTHONUNBUFFERED": "1",
             **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
         }
-        if recipe.api == "cxx":
+        if recipe.api in WITH_LIBRARY:
             told |= dict(self.toolset.with_cxx)
         if self.toolset.takes_fixes:
             told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)

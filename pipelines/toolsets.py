@@ -36,7 +36,7 @@ class ToolSet:
     takes_fixes: bool = False
     """Whether what recipes have below ``fixes`` is for it."""
     with_cxx: tuple[tuple[str, str], ...] = ()
-    """Variables that a package of ``api: cxx`` needs with it."""
+    """Variables that a package of :data:`WITH_LIBRARY` needs with it."""
     files: str = ""
     """Which files it is made of, where others of the same version may take their place."""
 

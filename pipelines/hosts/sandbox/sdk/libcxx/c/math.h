@@ -2,7 +2,9 @@
 // of Microsoft's; fpclassify and signbit are libc++'s own.
 // long double is double in Microsoft's ABI, so that its functions are those of double.
 #pragma once
+#define atan2l wine_atan2l // hands its arguments on in the other order
 #include_next <math.h>
+#undef atan2l
 #ifdef __cplusplus
 
 #undef fpclassify

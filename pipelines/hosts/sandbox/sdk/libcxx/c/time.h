@@ -1,10 +1,6 @@
-// Wine's <time.h> lacks what C11 has added, and a function of ucrtbase.dll.
+// A function of ucrtbase.dll that Wine's <time.h> lacks.
 #pragma once
 #include_next <time.h>
-struct timespec {
-    time_t tv_sec;
-    long tv_nsec;
-};
 #ifdef __cplusplus
 extern "C"
 #endif

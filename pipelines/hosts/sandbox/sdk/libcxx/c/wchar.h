@@ -9,6 +9,5 @@ float __cdecl wcstof(const wchar_t *, wchar_t **);
 errno_t __cdecl wcrtomb_s(size_t *, char *, size_t, wchar_t, mbstate_t *);
 #ifdef __cplusplus
 inline int mbsinit(const mbstate_t *state) { return !state || !state->_Wchar; }
-inline long double wcstold(const wchar_t *text, wchar_t **end) { return wcstod(text, end); }
 }
 #endif
