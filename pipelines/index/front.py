@@ -23,6 +23,7 @@ from pipelines.index.rows import Row
 from pipelines.reports.html import environment
 from pipelines.versions import python_order
 from pipelines.which.joining import WHICH
+from pipelines.which.told import FORMS, pip_installs, typed, uv_installs
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 #: Minor releases of Python 3 that are offered where a wheel takes all later ones. What is pasted
@@ -49,7 +50,20 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         levels=sorted({row.wheel.evidence for row in table})[:_LEVELS],
         cards=[(gpu.show, gpu.capability) for gpu in load_gpus()],
         capabilities=_capabilities(table),
+        forms=commands(),
     )
+
+
+def commands() -> list[tuple[str, str, str, str]]:
+    """What installs a wheel, by where it is pasted; the page's script puts in what it chose.
+
+    With it what that place wants in place of what.
+    """
+    torch = "~torch~"
+    pip = pip_installs("~start~", ["~url~"], torch)
+    uv = uv_installs(["uv", "add"], "~index~", "~project~==~version~", torch)
+    made = [(name, typed(pip, name), *form.swap) for name, form in FORMS.items()]
+    return [*made, ("a uv project", typed([uv], "cmd"), "", "")]
 
 
 def page(template: str, *, script: str, **values: Any) -> str:

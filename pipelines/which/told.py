@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pipelines.which.causes import Cause
@@ -19,18 +19,68 @@ from pipelines.which.texts import shown, version_key
 _WIDTH = 98
 
 
-def command_of(found: Report, judged: Judged, base: str) -> list[str]:
+@dataclass(frozen=True)
+class Form:
+    """How commands are written where people paste them."""
+
+    quoted: str = '"{}"'
+    """A program that is not plain."""
+    then: str = "{} && {}"
+    """Two of them, the second only if the first has not failed."""
+    swap: tuple[str, str] = ("", "")
+    """What stands there in place of what."""
+
+
+#: By what a command is pasted into. PowerShell 5.1 has no &&; in a file cmd reads %2 as a word.
+FORMS = {
+    "PowerShell": Form('& "{}"', "{}; if ($?) {{ {} }}"),
+    "cmd": Form(),
+    ".bat": Form(swap=("%", "%%")),
+    "bash": Form(swap=("\\", "/")),
+}
+
+
+def pip_installs(python: str, what: Sequence[str], torch: str) -> tuple[list[str], list[str]]:
+    """What has pip install a wheel that ``what`` names, whatever is there: two commands.
+
+    The first brings what it requires, and keeps torch or refuses. Where another wheel of the same
+    version is there, pip keeps that and leaves with 0: so the second forces it, and nothing else.
+    """
+    pip = [python, "-m", "pip", "install"]
+    first = [*pip, *what, *([f"torch=={torch}"] * bool(torch))]
+    return first, [*pip, "--force-reinstall", "--no-deps", *what]
+
+
+def uv_installs(start: Sequence[str], index: str, what: str, torch: str) -> list[str]:
+    """The same with uv, of an index: of an address uv does not compare the hash.
+
+    ``start`` is ``uv add``, or ``uv pip install`` with its flags.
+    """
+    project = what.partition("==")[0]
+    kind = "--only-binary" if "pip" in start else "--no-build-package"
+    words = [*start, "--index", index, "--reinstall-package", project, kind, project, what]
+    return [*words, *([f"torch=={torch}"] * bool(torch))]
+
+
+def command_of(found: Report, judged: Judged, base: str) -> list[list[str]]:
     """What installs a wheel: torch is named as it is, so that pip keeps it or refuses.
 
-    Of the release that is there already pip would install nothing: it is forced to, and then leaves
-    everything else alone.
+    A second command forces it where a wheel of its release is there already.
     """
     row = judged.row
     address = f"{place_of(row, base)}#sha256={row.sha256}"
-    pip = [found.place.executable, "-m", "pip", "install"]
-    if _is_there(found, row):
-        return [*pip, "--force-reinstall", "--no-deps", address]
-    return [*pip, address, *([f"torch=={found.torch_installed}"] * bool(found.torch_installed))]
+    new, again = pip_installs(found.place.executable, [address], found.torch_installed)
+    return [new, again] if _is_there(found, row) else [new]
+
+
+def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
+    """That command for each place that it may be pasted into, and the one of uv."""
+    row, forms = judged.row, [*FORMS] if found.place.windows else ["bash"]
+    start = ["uv", "pip", "install", "--python", found.place.executable]
+    what = f"{row.project}=={row.version}"
+    uv = uv_installs(start, f"{base}plain/", what, found.torch_installed)
+    said = {form: typed(command_of(found, judged, base), form) for form in forms}
+    return {**said, "uv": typed([uv], "cmd")}
 
 
 def _is_there(found: Report, row: Row) -> Package | None:
@@ -49,13 +99,15 @@ def has_version(one: Package, row: Row) -> bool:
         return False
 
 
-def typed(command: list[str]) -> str:
-    """As it is typed into a terminal of any system."""
-    program, *words = command
-    said = [one if one.startswith("-") or one.isalpha() else f'"{one}"' for one in words]
-    if not is_plain(program):
-        program = shlex.quote(program) if os.name == "posix" else f'"{program}"'
-    return " ".join([program, *said])
+def typed(commands: Sequence[Sequence[str]], form: str) -> str:
+    """As they are pasted into one of :data:`FORMS`."""
+    how, lines = FORMS[form], []
+    for program, *words in commands:
+        quote = shlex.quote if form == "bash" else how.quoted.format
+        said = [one if one.startswith("-") or one.isalpha() else f'"{one}"' for one in words]
+        lines.append(" ".join([program if is_plain(program) else quote(program), *said]))
+    text = lines[0] if len(lines) == 1 else how.then.format(*lines)
+    return text.replace(*how.swap) if how.swap[0] else text
 
 
 def is_plain(program: str) -> bool:
@@ -147,11 +199,14 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
                 "does not know of torch")  # fmt: skip
             yield f"  pip {knows}, and would install another: no command is given."
             return
-        yield f"  {typed(command_of(found, choice.fits, base))}"
-        if found.place.windows and not is_plain(found.place.executable):
-            yield "  (in PowerShell with & before it)"
+        said = commands_of(found, choice.fits, base)
+        first = said["cmd" if found.place.windows else "bash"]
+        yield f"  {first}"
+        for form, where in (("PowerShell", "PowerShell"), (".bat", "a .bat file")):
+            if said.get(form, first) != first:
+                yield f"  in {where}: {said[form]}"
         if not any("pip" in names_in(folder) for folder in found.place.paths):
-            yield "  This Python has no pip: type -m ensurepip first, or uv pip install --python."
+            yield f"  This Python has no pip: type -m ensurepip first, or {said['uv']}"
     elif choice.nearest:
         yield f"{name}: no wheel of the index fits. The nearest is"
         yield f"  {choice.nearest.row.file}"
@@ -214,7 +269,8 @@ def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:
         "by": best.by if best else "",
         "url": place_of(best.row, base) if best else None,
         "sha256": best.row.sha256 if best else None,
-        "command": command_of(found, best, base) if best and found.keeps_torch else None,
+        "command": command_of(found, best, base)[-1] if best and found.keeps_torch else None,
+        "typed": commands_of(found, best, base) if best and found.keeps_torch else {},
         "nearest": nearest.row.file if nearest else None,
         "missed": list(nearest.missed) if nearest else [],
     }

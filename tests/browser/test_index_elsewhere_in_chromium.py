@@ -18,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from catalogues import wheel
+from pasted import filled
 
 from pipelines.index.catalogue import Catalogue
 from pipelines.index.pages import render
@@ -70,7 +71,7 @@ def test_wherever_the_page_lies_it_names_the_wheel_there(
     }.get(how, UNDER)
     found = seen["places"][how]
     place = ONE.url.replace("+", "%2B").replace("!", "%21")
-    wanted = f'python -m pip install "{base}/{place}#sha256={ONE.sha256}" "torch==2.8.0+cu128"'
+    wanted = filled("PowerShell", base, f"{place}#sha256={ONE.sha256}")
     assert found["command"] == wanted, found["said"]
     assert found["link"].startswith(f"{base}/")
     assert found["link"].endswith(found["hash"])

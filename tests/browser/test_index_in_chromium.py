@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from catalogues import UNTESTED, passed_on, wheel
 from indexes import served
+from pasted import filled
 
 from pipelines.index.catalogue import Catalogue, Wheel
 from pipelines.index.pages import render
@@ -243,10 +244,10 @@ def test_the_command_names_the_wheel_its_hash_and_the_torch_that_is_there(
     seen: dict[str, Any],
 ) -> None:
     one = WHEELS["128"]
-    address = f"INDEX/{one.url.replace('+', '%2B')}#sha256={one.sha256}"
+    link = f"{one.url.replace('+', '%2B')}#sha256={one.sha256}"
     assert (
         seen["answers"][0]["command"]
-        == f'python -m pip install "{address}" "torch==2.8.0+cu128"'
+        == filled("PowerShell", "INDEX", link)
         == seen["copied"]
         == seen["unsecured"]
     )
@@ -255,7 +256,7 @@ def test_the_command_names_the_wheel_its_hash_and_the_torch_that_is_there(
         for (changes, _, _), answer in zip(CASES, seen["answers"], strict=False)
         if changes == {"package": "bitsandbytes", "torch": "", "cuda": ""}
     )
-    assert bare.endswith(f'#sha256={WHEELS["any"].sha256}"')
+    assert bare.endswith(f'#sha256={WHEELS["any"].sha256}" }}')
     assert seen["started"]["command"] == seen["copied"].replace("python -m", "py -3.12 -m")
 
 

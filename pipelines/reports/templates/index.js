@@ -195,12 +195,16 @@
     }
   }
 
+  // As pipelines/which/told.py writes it; here is put in what was chosen.
   function command(wheel, machine) {
-    const url = bare(wheel.link.href).replace(/!/g, "%21");
+    const [url, index] = [wheel.link.href, new URL("plain/", location.href).href].map((one) => bare(one).replace(/!/g, "%21"));
     // Within quotes a terminal still reads some characters; no address of a wheel has them.
-    if (!url || /[^\w.~%+/:@=#-]/.test(url)) return null;
+    if ([url, index].some((one) => !one || /[^\w.~%+/:@=#-]/.test(one))) return null;
     const start = field("start").value === "py" ? `py -${machine.python}` : field("start").value;
-    return `${start} -m pip install "${url}"${machine.torch ? ` "torch==${machine.torch}"` : ""}`;
+    const said = { ...wheel, url, index, start, torch: machine.torch, version: wheel.file.split("-")[1] };
+    const { text, swap, by } = field("form").selectedOptions[0].dataset;
+    const filled = (said.torch ? text : text.replaceAll(' "torch==~torch~"', "")).replace(/~(\w+)~/g, (_, key) => said[key]);
+    return swap ? filled.replaceAll(swap, by) : filled;
   }
 
   function verdicts(wheel) {
@@ -315,7 +319,7 @@
     head.replaceChildren(button);
     button.addEventListener("click", () => sort(head));
   }
-  for (const key of [...KEYS, "start"]) field(key).addEventListener("input", update);
+  for (const key of [...KEYS, "start", "form"]) field(key).addEventListener("input", update);
   field("torch").addEventListener("input", () => {
     const said = field("torch").value.trim();
     const local = CUDA_OF.exec(said);
