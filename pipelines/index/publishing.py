@@ -107,11 +107,13 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
         known = before.by_name
         _require_whole(store, release, before)
         found = list(_wheels(before, order, Path(room)))
-        after = _changed(before, order, [wheel for _, wheel in found])
+        after = _changed(before, order, [wheel for _, wheel in found], release)
         for path, wheel in found:
             if wheel.name not in known:
                 after = _place(store, release, path, wheel, after)
                 say(wheel)
+        if release:
+            release.finish()
         for place, data in (*_shown(order, after), *release_files(after).values()):
             store.place(place, _written(Path(room), data), sha256(data).hexdigest())
         if after != before:
@@ -128,7 +130,7 @@ def planned(store: Store, order: Order, *, release: Release | None = None) -> Do
         before = _read(store)
         _require_whole(store, release, before)
         found = [wheel for _, wheel in _wheels(before, order, Path(room))]
-        after = _changed(before, order, found)
+        after = _changed(before, order, found, release)
     pages = [p for p, data in render(after).items() if store.read(p, len(data)) != data]
     return Done(after, _fresh(before, after), tuple(pages))
 
@@ -161,8 +163,12 @@ def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
                 yield shown_at(row.file, kind, hashed), data
 
 
-def _changed(before: Catalogue, order: Order, wheels: Sequence[Wheel]) -> Catalogue:
+def _changed(
+    before: Catalogue, order: Order, wheels: Sequence[Wheel], release: Release | None
+) -> Catalogue:
     after = before.plus(wheels).told(order.rebuilt)
+    if release:
+        release.require_room(one.file for one in _fresh(before, after))
     if order.yank:
         after = after.without(order.yank, order.because)
     if order.tracks is not None:

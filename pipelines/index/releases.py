@@ -1,7 +1,9 @@
 """Wheels as assets of a release on GitHub, over its REST API; an asset is never replaced.
 
 https://docs.github.com/en/rest/releases/assets: an upload that broke off leaves an asset whose
-state is not "uploaded", which may be removed; a name that is taken is refused with 422.
+state is not "uploaded", which may be removed; a name that is taken is refused with 422. A release
+has 1000 assets at most, and none is added to an immutable one: such is a draft until all are there.
+https://docs.github.com/en/code-security/concepts/supply-chain-security/immutable-releases
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 import requests
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, StringConstraints, ValidationError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from pipelines.errors import AuthError, ConfigError, StorageError
@@ -25,11 +28,11 @@ from pipelines.model import first_problem
 
 _ADDRESS = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)@(?P<tag>[\w./+-]+)")
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
-_PAGE, _PAGES = 100, 20
+_PAGE, _FULL = 100, 1000
 _MOST = 16 << 20  # bytes of an answer
 _SECONDS = (20, 600)
 _LARGEST = 2 << 30  # bytes of an asset: GitHub takes less than 2 GiB
-_OK, _TAKEN, _SERVER = 300, 422, 500
+_OK, _SERVER = 300, 500
 
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -49,7 +52,9 @@ class _Release(BaseModel):
     id: int
     html_url: Annotated[str, StringConstraints(max_length=2000)]
     upload_url: Annotated[str, StringConstraints(max_length=2000)]
-    assets: Annotated[list[_Asset], Field(max_length=_PAGE * _PAGES)] = []
+    tag_name: Annotated[str, StringConstraints(max_length=500)] = ""
+    draft: bool = False
+    immutable: bool = False
 
 
 class _BusyError(StorageError):
@@ -91,24 +96,45 @@ class Release:
         )
         place = f"{self._api}/repos/{found['repository']}/releases"
         self._place = place
-        told = self._ask("GET", f"{place}/tags/{quote(found['tag'], safe='')}")
-        self._release = _read(_Release, told, address)
-        self.assets = self._release.html_url.replace("/releases/tag/", "/releases/download/") + "/"
+        # A draft is in the list alone, and its addresses are others until it is published.
+        listed = self._ask("GET", f"{place}?per_page={_PAGE}") or []
+        drafts = [one for one in (_read(_Release, each, address) for each in listed) if one.draft]
+        mine = [one for one in drafts if one.tag_name == found["tag"]]
+        tag = quote(found["tag"], safe="")
+        self._release = (
+            mine[0] if mine else _read(_Release, self._ask("GET", f"{place}/tags/{tag}"), address)
+        )
+        self.assets = (
+            f"{self._release.html_url.partition('/releases/')[0]}/releases/download/{tag}/"
+        )
         self._assets = {one.name: one for one in self._listed()}
 
     def _listed(self) -> list[_Asset]:
         found: list[_Asset] = []
-        for page in range(1, _PAGES + 1):
+        for page in range(1, _FULL // _PAGE + 2):
             address = f"{self._place}/{self._release.id}/assets?per_page={_PAGE}&page={page}"
-            told = self._ask("GET", address)
-            rows = [_read(_Asset, one, self.name) for one in told]
-            found += rows
-            if len(rows) < _PAGE:
-                return found
-        raise ConfigError(
-            f"{self.name} has {_PAGE * _PAGES} assets or more, and GitHub takes 1000",
-            advice="Publish to another tag.",
-        )
+            found += [_read(_Asset, one, self.name) for one in self._ask("GET", address)]
+            if len(found) < page * _PAGE:
+                break
+        return found
+
+    def require_room(self, wheels: Iterable[str]) -> None:
+        """:class:`ConfigError` if these and their metadata cannot be added, before any is sent."""
+        more = {name for one in wheels for name in (one, f"{one}.metadata")} - {*self._assets}
+        why = "is immutable: GitHub adds no asset to it" if more and self._release.immutable else ""
+        if len(self._assets) + len(more) > _FULL:
+            why = f"has {len(self._assets)} assets, {len(more)} are to come, GitHub takes {_FULL}"
+        if why:
+            raise ConfigError(
+                f"{self.name} {why}",
+                advice="Nothing was uploaded. Type gh release create NEW-TAG --draft, and publish "
+                "to that: it is published when all its files are there.",
+            )
+
+    def finish(self) -> None:
+        """Publish a draft: from then on its assets have their addresses."""
+        if self._release.draft and self._assets:
+            self._ask("PATCH", f"{self._place}/{self._release.id}", json={"draft": False})
 
     def place(self, name: str, source: Path, sha256: str) -> str:
         """Have the file there as an asset called ``name``; its address.
@@ -123,12 +149,16 @@ class Release:
             asset = self._upload(name, source)
         self._require(asset, name, source.stat().st_size, sha256)
         self._assets[name] = asset
-        return asset.browser_download_url
+        return self._address(asset)
+
+    def _address(self, asset: _Asset) -> str:
+        drafted = f"{self.assets}{quote(asset.name, safe='')}"
+        return drafted if self._release.draft else asset.browser_download_url
 
     def sizes(self) -> dict[str, int]:
         """Every whole asset's address, with its bytes."""
         whole = (one for one in self._assets.values() if one.state == "uploaded")
-        return {one.browser_download_url: one.size for one in whole}
+        return {self._address(one): one.size for one in whole}
 
     def _upload(self, name: str, source: Path) -> _Asset:
         size = source.stat().st_size
@@ -181,11 +211,11 @@ class Release:
         wait=wait_exponential(multiplier=0.5),
         reraise=True,
     )
-    def _ask(self, method: str, address: str) -> Any:
-        return self._once(method, address)
+    def _ask(self, method: str, address: str, **more: Any) -> Any:
+        return self._once(method, address, **more)
 
     def _once(self, method: str, address: str, **more: Any) -> Any:
-        if more:
+        if "data" in more:
             more["headers"] = {"Content-Type": "application/octet-stream"}
         try:
             answer = self._http.request(method, address, timeout=_SECONDS, stream=True, **more)
@@ -203,7 +233,7 @@ class Release:
         if code in (401, 403):
             raise AuthError(what, advice="The token may not write there, or too much was asked.")
         if code == 404:  # noqa: PLR2004
-            raise ConfigError(what, advice="Make the release first: gh release create TAG.")
+            raise ConfigError(what, advice="Make the release first: gh release create TAG --draft.")
         kind = _BusyError if code >= _SERVER else StorageError
         raise kind(what, advice=AGAIN)
 

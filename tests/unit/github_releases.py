@@ -33,10 +33,26 @@ class GitHub:
     digests: bool = True
     renames: bool = False
     """Whether it calls assets as it likes, as for characters that it does not take."""
+    draft: bool = False
+    """A draft is in the list alone, and its files have other addresses until it is published:
+    https://github.com/github/developer.github.com/pull/784
+    https://github.com/adamallcock/tibotattle/pull/149"""
+    freezes: bool = False
+    """Whether the repository has immutable releases; 422 is what uploads to one get:
+    https://github.com/concourse/github-release-resource/issues/151"""
+
+    def release(self) -> dict[str, Any]:
+        tag = "untagged-ab12" if self.draft else "v1"
+        page = f"{self.address}/owner/wheels/releases/tag/{tag}"
+        upload = f"{self.address}/repos/owner/wheels/releases/7/assets{{?name,label}}"
+        frozen = self.freezes and not self.draft
+        about = {"draft": self.draft, "immutable": frozen, "tag_name": "v1"}
+        return {"id": 7, "html_url": page, "upload_url": upload, **about}
 
     def add(self, name: str, data: bytes, state: str = "uploaded") -> dict[str, Any]:
         number = 1000 + len(self.data)
-        place = f"{self.address}/owner/wheels/releases/download/v1/{quote(name, safe='')}"
+        tag = "untagged-ab12" if self.draft else "v1"
+        place = f"{self.address}/owner/wheels/releases/download/{tag}/{quote(name, safe='')}"
         self.data[number] = data
         self.assets[number] = {
             "url": f"{self.address}/repos/owner/wheels/releases/assets/{number}",
@@ -91,15 +107,24 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
             self._say(401, {"message": "Bad credentials"})
         elif path == "/repos/owner/wheels/releases/tags/v1":
-            page = f"{hub.address}/owner/wheels/releases/tag/v1"
-            upload = f"{hub.address}/repos/owner/wheels/releases/7/assets{{?name,label}}"
-            self._say(200, {"id": 7, "tag_name": "v1", "html_url": page, "upload_url": upload})
+            self._say(*((404, {}) if hub.draft else (200, hub.release())))
+        elif path == "/repos/owner/wheels/releases":
+            self._say(200, [hub.release()])
+        elif path.endswith("/releases/7") and self.command == "PATCH":
+            hub.draft = json.loads(sent)["draft"]
+            for one in hub.assets.values():
+                one["browser_download_url"] = one["browser_download_url"].replace(
+                    "untagged-ab12", "v1"
+                )
+            self._say(200, hub.release())
         elif path.endswith("/7/assets") and self.command == "GET":
             first = (int(asked["page"][0]) - 1) * _PAGE
             self._say(200, [*hub.assets.values()][first : first + _PAGE])
         elif path.endswith("/7/assets"):
             name = asked["name"][0]
-            if name in hub.named():
+            if hub.freezes and not hub.draft:
+                self._say(422, {"message": "Cannot upload assets to an immutable release."})
+            elif name in hub.named():
                 self._say(422, {"errors": [{"code": "already_exists", "field": "name"}]})
             else:
                 self._say(201, hub.add(name, sent))
@@ -112,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._say(404, {"message": "Not Found"})
 
-    do_GET = do_POST = do_DELETE = _do  # noqa: N815
+    do_GET = do_POST = do_DELETE = do_PATCH = _do  # noqa: N815
 
 
 @contextmanager

@@ -239,6 +239,53 @@ def test_an_asset_that_is_gone_breaks_the_index(hub: GitHub, tmp_path: Path) -> 
         )
 
 
+def test_a_draft_is_filled_and_then_published(hub: GitHub, tmp_path: Path) -> None:
+    """As immutable releases want it; the catalogue has the addresses that are in force then."""
+    hub.draft = hub.freezes = True
+    run = finished(tmp_path / "out")
+    store = Store(str(tmp_path / "pages"))
+    publish(store, order(run), release=Release(ADDRESS), say=quiet)
+    assert (hub.draft, len(hub.named())) == (False, 4)
+    assert hub.seen.index("PATCH /repos/owner/wheels/releases/7") == len(hub.seen) - 1
+    catalogue = json.loads((tmp_path / "pages/catalogue.json").read_text())
+    urls = {one["browser_download_url"] for one in hub.assets.values()}
+    assert {one["url"] for one in catalogue["wheels"]} < urls
+    assert all("/download/v1/" in one for one in urls)
+    assert not publish(store, order(run), release=Release(ADDRESS), say=quiet).fresh
+
+
+def test_a_draft_without_files_stays_one(hub: GitHub, tmp_path: Path) -> None:
+    hub.draft = True
+    store = Store(str(tmp_path / "pages"))
+    publish(store, Order(tracks=""), release=Release(ADDRESS), say=quiet)
+    assert hub.draft
+
+
+@pytest.mark.parametrize("why", ["immutable", "full"])
+@pytest.mark.parametrize("dry", [True, False])
+def test_what_takes_no_more_is_refused_before_anything_is_sent(
+    hub: GitHub, tmp_path: Path, why: str, dry: bool
+) -> None:
+    hub.freezes = why == "immutable"
+    for number in range(997 if why == "full" else 0):
+        hub.add(f"{number}.txt", b"x")
+    words = [str(finished(tmp_path / "out").path), "--to", ADDRESS, "--pages", str(tmp_path / "x")]
+    code = program.run(["publish", *words, *(["--dry-run"] if dry else [])])
+    assert code == ConfigError.exit_code
+    assert not [one for one in hub.seen if one.startswith(("POST", "PATCH"))]
+    assert not (tmp_path / "x/catalogue.json").exists()
+
+
+def test_the_last_room_is_used(hub: GitHub, tmp_path: Path) -> None:
+    for number in range(996):
+        hub.add(f"{number}.txt", b"x")
+    run = finished(tmp_path / "out")
+    store = Store(str(tmp_path / "pages"))
+    publish(store, order(run), release=Release(ADDRESS), say=quiet)
+    assert len(Release(ADDRESS).sizes()) == 1000
+    assert not publish(store, order(run), release=Release(ADDRESS), say=quiet).fresh
+
+
 def test_an_asset_under_another_name_is_none(hub: GitHub, tmp_path: Path) -> None:
     hub.renames = True
     with pytest.raises(StorageError, match=r"it is called demo_attn-2\.8\.3\.cu128torch2\.8"):
