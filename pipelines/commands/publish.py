@@ -42,6 +42,9 @@ class PublishOptions(Options):
         Flag("address of the index of which the projects here are the same (PEP 708)"),
     ] = None
     unlock: Annotated[bool, Flag("take away the lock of a publish that has died")] = False
+    check: Annotated[
+        str | None, Flag("fetch all of the index at this address as its users do, and compare it")
+    ] = None
     as_json: Json = False
     dry_run: Annotated[bool, Flag("only say what would be published, or why not")] = False
 
@@ -50,15 +53,25 @@ def publish(options: PublishOptions) -> None:
     """Publish the wheels of runs: add them to an index, which is whole at every moment.
 
     Leaves with 9 for a wheel that must not be published, with 11 where the index cannot be written
-    or somebody else is at it: then nothing was changed that anybody sees.
+    or somebody else is at it: then nothing was changed that anybody sees. With --check it leaves
+    with 9 for other bytes, with 11 for what is not served, with 5 where there is no answer.
     """
     from pipelines.commands.find import find
+    from pipelines.console import answer, say
     from pipelines.hosttext import line
+    from pipelines.index.outside import look
     from pipelines.index.publishing import Order, planned
     from pipelines.index.publishing import publish as do
     from pipelines.stages.publish import offers_of
     from pipelines.stages.shown import rebuilt_of
 
+    if options.check and not (options.to or options.runs):
+        seen = look(options.check)
+        if options.as_json:
+            answer({"schema": 1, "check": options.check, "fetched": dict(seen)})
+        for agent, many in seen.items():
+            say(f"{agent}: {many} pages and files, all as the catalogue has them", "green")
+        return
     _require_sense(options)
     runs = [run for name in options.runs for run in find(name)]
     offers = offers_of(runs, untested=options.untested)
@@ -83,9 +96,9 @@ def _require_sense(options: PublishOptions) -> None:
     from pipelines.hosttext import line
     from pipelines.index.catalogue import ADDRESS
 
-    if not options.to:
+    if not options.to or options.check:
         raise ConfigError(
-            "publish: --to is missing: there is no index to publish to",
+            "publish: one of --to and --check is expected: an index to publish to, or to look at",
             advice="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
         )
     if bool(options.yank) != bool(options.because):

@@ -55,14 +55,13 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
 
 
 def commands() -> list[tuple[str, str, str, str]]:
-    """What installs a wheel, by where it is pasted; the page's script puts in what it chose.
+    """What installs a wheel, by where it is pasted, and what stands there in place of what.
 
-    With it what that place wants in place of what.
+    The page's script puts in what was chosen.
     """
-    torch = "~torch~"
-    pip = pip_installs("~start~", ["~url~"], torch)
-    uv = uv_installs(["uv", "add"], "~index~", "~project~==~version~", torch)
-    made = [(name, typed(pip, name), *form.swap) for name, form in FORMS.items()]
+    pip = pip_installs("~start~", ["~url~"], "~torch~")
+    uv = uv_installs(["uv", "add"], "~index~", "~project~==~version~", "~torch~")
+    made = [(name, typed(pip, name), *form[2:]) for name, form in FORMS.items()]
     return [*made, ("a uv project", typed([uv], "cmd"), "", "")]
 
 

@@ -6,7 +6,6 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pipelines.which.causes import Cause
@@ -19,24 +18,14 @@ from pipelines.which.texts import shown, version_key
 _WIDTH = 98
 
 
-@dataclass(frozen=True)
-class Form:
-    """How commands are written where people paste them."""
-
-    quoted: str = '"{}"'
-    """A program that is not plain."""
-    then: str = "{} && {}"
-    """Two of them, the second only if the first has not failed."""
-    swap: tuple[str, str] = ("", "")
-    """What stands there in place of what."""
-
-
-#: By what a command is pasted into. PowerShell 5.1 has no &&; in a file cmd reads %2 as a word.
+#: By what commands are pasted into: how a program is quoted that is not plain, two of them are
+#: joined so that the second is for a first that did not fail, and what stands in place of what.
+#: PowerShell 5.1 has no &&; in a file cmd reads %2 as a word.
 FORMS = {
-    "PowerShell": Form('& "{}"', "{}; if ($?) {{ {} }}"),
-    "cmd": Form(),
-    ".bat": Form(swap=("%", "%%")),
-    "bash": Form(swap=("\\", "/")),
+    "PowerShell": ('& "{}"', "{}; if ($?) {{ {} }}", "", ""),
+    "cmd": ('"{}"', "{} && {}", "", ""),
+    ".bat": ('"{}"', "{} && {}", "%", "%%"),
+    "bash": ("{}", "{} && {}", "\\", "/"),
 }
 
 
@@ -101,13 +90,13 @@ def has_version(one: Package, row: Row) -> bool:
 
 def typed(commands: Sequence[Sequence[str]], form: str) -> str:
     """As they are pasted into one of :data:`FORMS`."""
-    how, lines = FORMS[form], []
+    (quoted, then, swap, by), lines = FORMS[form], []
     for program, *words in commands:
-        quote = shlex.quote if form == "bash" else how.quoted.format
+        start = quoted.format(shlex.quote(program) if form == "bash" else program)
         said = [one if one.startswith("-") or one.isalpha() else f'"{one}"' for one in words]
-        lines.append(" ".join([program if is_plain(program) else quote(program), *said]))
-    text = lines[0] if len(lines) == 1 else how.then.format(*lines)
-    return text.replace(*how.swap) if how.swap[0] else text
+        lines.append(" ".join([program if is_plain(program) else start, *said]))
+    text = lines[0] if len(lines) == 1 else then.format(*lines)
+    return text.replace(swap, by) if swap else text
 
 
 def is_plain(program: str) -> bool:

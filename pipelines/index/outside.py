@@ -1,0 +1,100 @@
+"""An index as pip, uv, ``which.py`` and a browser reach it: all is fetched and hashed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from urllib.parse import quote, urljoin
+
+from pipelines.errors import AuditError, ConfigError, HostError, StorageError
+from pipelines.hosttext import line, shown_url
+from pipelines.index.catalogue import CATALOGUE, MOST, Catalogue, read_catalogue
+from pipelines.index.pages import release_files, render, views
+from pipelines.toolchain import sources
+from pipelines.units import few
+from pipelines.which.joining import WHICH
+
+_AGENTS = {"pip": "pip/26.3", "uv": "uv/0.13.8", "which.py": "which.py", "browser": "Mozilla/5.0"}
+_SECURE = ("https://", "http://127.0.0.1:")
+_OK = 200
+
+
+def look(address: str) -> Counter[str]:
+    """How many pages and files came for each of them: all that its catalogue tells of.
+
+    Raises :class:`HostError` without an answer, :class:`ConfigError` for what is no index or an
+    empty one, :class:`AuditError` for other bytes, :class:`StorageError` for what is not served.
+    """
+    base, wrong = address.rstrip("/") + "/", []
+    listed, fetched = Counter[str](), Counter[str]()
+    kind, found, data = _get(base + CATALOGUE, "which.py", MOST)
+    catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
+    if not catalogue.wheels:
+        raise (HostError if kind == "silent" else ConfigError)(
+            f"{shown_url(base)}: {kind or 'empty'}: {found if kind else 'it has no wheels'}",
+            advice="Name the https address of an index in which something was published.",
+        )
+    for agent, path, wanted, size in _listed(catalogue):
+        listed[agent] += 1
+        kind, found, _ = _get(urljoin(base, path), agent, size)
+        fetched[agent] += not kind
+        if not kind and found != wanted:
+            kind, found = "bytes", f"sha256 {found}, by its catalogue {wanted}"
+        if kind:
+            wrong.append(f"{kind}: {agent}: {line(path or 'the first page', 200)}: {found}")
+    if any(one.startswith("bytes: ") for one in wrong):
+        raise AuditError(few(wrong, "\n"), advice="Publish again, or find who has changed it.")
+    if wrong or listed != fetched:
+        what = f"{fetched.total()} of {listed.total()} pages and files came:\n{few(wrong, chr(10))}"
+        raise StorageError(what, advice="docs/publish.md says what a server has to show.")
+    return fetched
+
+
+def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
+    """Who asks for it and where (a page: with a slash), its sha256, its bytes at most."""
+    places = tuple(f"{place}/" for place in views(catalogue))
+    for path, data in render(catalogue).items():
+        about, page = (sha256(data).hexdigest(), len(data)), path.removesuffix("index.html")
+        if path.startswith(places) and page != path:
+            yield from (("pip", page, *about), ("uv", page, *about))
+        elif path != "web.config":  # which IIS does not show
+            yield "which.py" if path == WHICH else "browser", page, *about
+    for path, data in release_files(catalogue).values():
+        yield "uv", quote(path), sha256(data).hexdigest(), len(data)
+    for wheel in catalogue.wheels:
+        agent, url = "uv" if wheel.name.label else "pip", quote(wheel.url, safe="/:@!=~%")
+        yield agent, url, wheel.sha256, wheel.size
+        yield agent, f"{url}.metadata", wheel.metadata_sha256, MOST
+        yield from (
+            ("browser", quote(wheel.beside_url(k)), v, MOST) for k, v in wheel.beside.items()
+        )
+
+
+def _get(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
+    """What is wrong, as a word, and why; or nothing, the sha256, and what is to be read."""
+    import requests
+
+    hashed, size, kept = sha256(), 0, bytearray()
+    headers = {"User-Agent": _AGENTS[agent], "Accept-Encoding": "identity"}
+    try:
+        with (
+            sources.session() as http,
+            http.get(url, headers=headers, stream=True, timeout=(15, 60)) as answer,
+        ):
+            kind = answer.headers.get("Content-Type", "")
+            if any(not hop.url.startswith(_SECURE) for hop in (*answer.history, answer)):
+                return "redirect", "there is a way without TLS to it", b""
+            if answer.status_code != _OK:
+                return "status", f"the server says {answer.status_code}", b""
+            if url.endswith(("/", ".html")) and not kind.startswith("text/html"):
+                return "type", f"Content-Type is {line(kind, 100)!r}, and not text/html", b""
+            for piece in sources.pieces(answer):
+                size += len(piece)
+                hashed.update(piece)
+                kept += piece if most == MOST else b""
+                if size > most:
+                    break
+    except requests.RequestException as error:  # its text has the address, with all that is in it
+        return "silent", f"it cannot be fetched: {type(error).__name__}", b""
+    return "", hashed.hexdigest(), bytes(kept)
