@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -159,25 +160,27 @@ def _listed(told: Any, key: str) -> list[str]:
     return [_text({key: one}, key, _ARCHES) for one in values]
 
 
-def fetch_rows(index: str) -> tuple[list[Row], str]:
+def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
     """The wheels of an index, a directory or an address, and where its files lie.
 
-    Raises :class:`RefusalError` where it cannot be read whole, whatever a server answers.
+    ``catalogue`` is a file that somebody has saved, of the index at an address. Raises
+    :class:`RefusalError` where it cannot be read whole, whatever a server answers.
     """
-    if "://" not in index:
-        folder = Path(os.path.expanduser(index)).absolute()
-        try:
-            with (folder / CATALOGUE_NAME).open("rb") as stream:
-                data = stream.read(_MOST_BYTES + 1)
-        except OSError as error:
-            raise RefusalError(
-                f"{shown(folder, 300)} has no {CATALOGUE_NAME} that can be read: "
-                f"{shown(error.strerror, 100)}",
-                "Name the directory or the https address of an index.",
-            ) from None
-        return read_catalogue_rows(data, str(folder)), folder.as_uri() + "/"
-    base = _address(index)
-    return read_catalogue_rows(_fetch(base + CATALOGUE_NAME), base), base
+    base = _address(index) if "://" in index else ""
+    if base and not catalogue:
+        return read_catalogue_rows(_fetch(base + CATALOGUE_NAME), base), base
+    folder = Path(os.path.expanduser(index)).absolute()
+    file = Path(os.path.expanduser(catalogue)) if catalogue else folder / CATALOGUE_NAME
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise RefusalError(
+            f"{shown(file.parent, 300)} has no {shown(file.name, 100)} that can be read: "
+            f"{shown(error.strerror, 100)}",
+            "Name the directory or the https address of an index.",
+        ) from None
+    return read_catalogue_rows(data, str(file.parent)), base or folder.as_uri() + "/"
 
 
 def _address(index: str) -> str:
@@ -216,8 +219,16 @@ def _fetch(url: str) -> bytes:
     """What a server answers, bounded in bytes and in time."""
     until = time.monotonic() + _PATIENCE
     data = bytearray()
+    saved = (
+        f"Save {shown(url)} (curl.exe -O does) and type --index {shown(url).rpartition('/')[0]}/"
+    )
+    saved += f" --catalogue {CATALOGUE_NAME}"
     try:
-        opener = urllib.request.build_opener(_Onward)
+        # Python 3.13 refuses what pip takes: https://github.com/python/cpython/issues/138193
+        context = ssl.create_default_context()
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        secure = urllib.request.HTTPSHandler(context=context)
+        opener = urllib.request.build_opener(_Onward, secure)
         # That of urllib is refused by fronts that check browsers (Cloudflare's error 1010).
         opener.addheaders = [("User-Agent", "which.py")]
         with opener.open(url, timeout=_SILENCE) as answer:
@@ -235,12 +246,14 @@ def _fetch(url: str) -> bytes:
     except urllib.error.HTTPError as error:
         advice = "Name the address of the index's front page; if it is right, try later."
         if error.code == _FORBIDDEN:
-            advice = "What stands before it may refuse programs: ask who runs it, or save its "
-            advice += f"{CATALOGUE_NAME} with a browser and name that folder."
+            advice = f"What stands before it may refuse programs. {saved}"
         raise RefusalError(f"{shown(url)} answers with {error.code}", advice) from None
     except (OSError, HTTPException, ValueError) as error:
-        why = shown(getattr(error, "reason", error), 200)
-        raise RefusalError(f"{shown(url)} cannot be read: {why}", "Is there a way to it?") from None
+        reason = getattr(error, "reason", error)
+        # Windows fetches authorities when it first needs them; Python has those that are there.
+        distrusted = isinstance(reason, ssl.SSLCertVerificationError)
+        advice = saved if distrusted else "Is there a way to it?"
+        raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", advice) from None
     return bytes(data)
 
 

@@ -27,6 +27,7 @@ def words() -> argparse.ArgumentParser:
         "load. It prints the command that installs that wheel, and installs nothing itself.",
     )
     made.add_argument("--index", metavar="DIR|URL", help="the index (default: whence this file is)")
+    made.add_argument("--catalogue", metavar="FILE", help="its catalogue.json, saved before")
     made.add_argument("--package", metavar="NAME", help="this one alone")
     made.add_argument(
         "--for", dest="preset", metavar="NAME",
@@ -87,7 +88,7 @@ def _do(options: argparse.Namespace, code_file: str) -> int:
         print(machine_of(place, driver, read_torch(place), torches).line)
         return GOOD
     index = options.index or home(code_file)
-    rows, base = fetch_rows(index) if index else ([], "")
+    rows, base = fetch_rows(index, options.catalogue or "") if index else ([], "")
     package = project(options.package or "")
     if options.package and index and package not in {row.project for row in rows}:
         print(f"The index has no {shown(options.package, 80)}.", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -141,13 +142,15 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(root: Path) -> Iterator[str]:
+def served(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The files of a directory on this machine's loopback; its address, without a slash."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(root)))
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http{'s' * bool(tls)}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

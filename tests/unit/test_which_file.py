@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shlex
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from environments import RTX_4090, Windows, module
 from foreign_wheels import foreign
 from indexes import finished, served
 from test_which_choice import HASH, catalogue, wheel
+from tls_keys import Authority
 
 from pipelines.commands.program import run
 from pipelines.index.publishing import Order, publish
@@ -28,7 +30,7 @@ from pipelines.stages.publish import offers_of
 from pipelines.which import children, joining, trying
 from pipelines.which.children import run_child
 from pipelines.which.joining import joined
-from pipelines.which.listed import read_catalogue_rows
+from pipelines.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.which.looking import Driver, this_place
 from pipelines.which.reporting import Report, report
 from pipelines.which.told import as_object, as_text
@@ -406,6 +408,51 @@ def test_the_index_serves_the_file(published: Path) -> None:
         done = run_child([sys.executable, "-c", line], 60)
         assert "demo-attn: no wheel of the index fits" in done.output
         assert done.code == 9
+
+
+def of_a_server(
+    published: Path, room: Path, python: str, *words: str, identified: bool, trusted: bool
+) -> subprocess.CompletedProcess[str]:
+    """What which.py says of an index behind TLS."""
+    authority = Authority(identified=identified)
+    keys = authority.issue(room / "keys", address="127.0.0.1")
+    Authority().issue(room / "others", address="127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(keys / "cert.pem", keys / "key.pem")
+    with served(published, context) as address:
+        known = (keys if trusted else room / "others") / "ca.pem"
+        return subprocess.run(
+            [python, str(published / "which.py"), "--json", "--index", address, *words],
+            env=os.environ | {"SSL_CERT_FILE": str(known)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.mark.parametrize("identified", [True, False])
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).parents[1].name)
+def test_a_certificate_that_python_3_13_alone_refuses(
+    published: Path, tmp_path: Path, python: str, identified: bool
+) -> None:
+    """Without an authority key identifier; pip takes it, as curl and Windows do."""
+    done = of_a_server(published, tmp_path, python, identified=identified, trusted=True)
+    assert (done.returncode, done.stderr) == (9, "")
+    assert json.loads(done.stdout)["wheels"]["demo-attn"]["nearest"]
+
+
+@pytest.mark.parametrize("python", PYTHONS[-1:])
+def test_an_authority_that_is_not_known_is_refused_and_a_saved_catalogue_will_do(
+    published: Path, tmp_path: Path, python: str
+) -> None:
+    done = of_a_server(published, tmp_path / "a", python, identified=True, trusted=False)
+    assert done.returncode == 2
+    assert "--catalogue catalogue.json" in done.stderr
+    words = ("--catalogue", str(published / "catalogue.json"))
+    done = of_a_server(published, tmp_path / "b", python, *words, identified=True, trusted=False)
+    assert (done.returncode, done.stderr) == (9, "")
+    rows, base = fetch_rows("https://x.org/sub/index.html", str(published / "catalogue.json"))
+    assert place_of(rows[0], base).startswith("https://x.org/sub/files/")
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

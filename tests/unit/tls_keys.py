@@ -22,7 +22,8 @@ _USAGES = (
 class Authority:
     """Signs keys; ``folder`` then holds what ``engine_tls`` or a server wants."""
 
-    def __init__(self, name: str = "authority") -> None:
+    def __init__(self, name: str = "authority", *, identified: bool = True) -> None:
+        self.identified = identified
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         ca = x509.BasicConstraints(ca=True, path_length=None)
@@ -48,7 +49,8 @@ class Authority:
         # What X509_V_FLAG_X509_STRICT wants, which Python sets since 3.13.
         own = self.key.public_key()
         keys = x509.AuthorityKeyIdentifier.from_issuer_public_key(own)
-        made = made.add_extension(keys, critical=False)
+        if self.identified:  # some proxies leave it out
+            made = made.add_extension(keys, critical=False)
         made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         if ca is not None:
             made = made.add_extension(ca, critical=True)
