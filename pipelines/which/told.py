@@ -22,7 +22,7 @@ _WIDTH = 98
 #: joined so that the second is for a first that did not fail, and what stands in place of what.
 #: PowerShell 5.1 has no &&; in a file cmd reads %2 as a word.
 FORMS = {
-    "PowerShell": ('& "{}"', "{}; if ($?) {{ {} }}", "", ""),
+    "PowerShell": ("& '{}'", "{}; if ($?) {{ {} }}", "", ""),
     "cmd": ('"{}"', "{} && {}", "", ""),
     ".bat": ('"{}"', "{} && {}", "%", "%%"),
     "bash": ("{}", "{} && {}", "\\", "/"),
@@ -69,7 +69,7 @@ def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
     what = f"{row.project}=={row.version}"
     uv = uv_installs(start, f"{base}plain/", what, found.torch_installed)
     said = {form: typed(command_of(found, judged, base), form) for form in forms}
-    return {**said, "uv": typed([uv], "cmd")}
+    return {**said, "uv": typed([uv], "cmd" if found.place.windows else "bash")}
 
 
 def _is_there(found: Report, row: Row) -> Package | None:
@@ -92,8 +92,11 @@ def typed(commands: Sequence[Sequence[str]], form: str) -> str:
     """As they are pasted into one of :data:`FORMS`."""
     (quoted, then, swap, by), lines = FORMS[form], []
     for program, *words in commands:
-        start = quoted.format(shlex.quote(program) if form == "bash" else program)
+        start = program.replace("'", "''") if form == "PowerShell" else program
+        start = quoted.format(shlex.quote(program) if form == "bash" else start)
         said = [one if one.startswith("-") or one.isalpha() else f'"{one}"' for one in words]
+        if form == "bash":  # within " it still reads some characters: of a path that uv is given
+            said = [shlex.quote(o) if set(o) & set('$`"') else s for o, s in zip(words, said)]  # noqa: B905 - Python 3.9
         lines.append(" ".join([program if is_plain(program) else start, *said]))
     text = lines[0] if len(lines) == 1 else then.format(*lines)
     return text.replace(swap, by) if swap else text

@@ -21,7 +21,7 @@ from pipelines.which.listed import fetch_rows, read_catalogue_rows
 from pipelines.which.looking import Installed, Place, ask_driver, this_place
 from pipelines.which.reporting import Report, report
 from pipelines.which.texts import RefusalError
-from pipelines.which.told import as_object, as_text, typed
+from pipelines.which.told import as_object, as_text, typed, uv_installs
 from pipelines.which.trying import lacking_module
 
 assert file  # a fixture
@@ -320,16 +320,32 @@ def test_who_runs_it_reads_utf_8(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "form", "said"),
     [
-        ("/usr/bin/python3", "/usr/bin/python3 -m pip"),
-        ("C:\\R&D\\python.exe", "'C:\\R&D\\python.exe' -m pip"),
-        ("/home/$(id)/python", "'/home/$(id)/python' -m pip"),
-        ("/my python", "'/my python' -m pip"),
+        ("/usr/bin/python3", "bash", "/usr/bin/python3 -m pip"),
+        ("C:\\R&D\\python.exe", "bash", "'C:/R&D/python.exe' -m pip"),
+        ("/home/$(id)/python", "bash", "'/home/$(id)/python' -m pip"),
+        ("/my python", "bash", "'/my python' -m pip"),
+        ("C:\\R&D\\python.exe", "cmd", '"C:\\R&D\\python.exe" -m pip'),
+        ("C:\\R&D\\100%2\\python.exe", ".bat", '"C:\\R&D\\100%%2\\python.exe" -m pip'),
+        ("C:\\$(id)'s\\python.exe", "PowerShell", "& 'C:\\$(id)''s\\python.exe' -m pip"),
     ],
 )
-def test_a_terminal_sees_a_path_and_no_more(program: str, said: str) -> None:
-    assert typed([program, "-m", "pip"]) == said
+def test_a_terminal_sees_a_path_and_no_more(program: str, form: str, said: str) -> None:
+    assert typed([[program, "-m", "pip"]], form) == said
+
+
+def test_a_path_that_uv_is_given_is_no_command(tmp_path: Path) -> None:
+    start = ["uv", "pip", "install", "--python", f"/home/$(touch {tmp_path}/x)`id`/python"]
+    text = typed([uv_installs(start, "https://x.org/plain/", "demo==1", "")], "bash")
+    (tmp_path / "uv").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "uv").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", text], env=path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[3] == start[4]
+    assert not (tmp_path / "x").exists()
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, told: object, smi: str = "", system: str = "") -> str:
