@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
 from collections.abc import Iterable
@@ -41,6 +42,29 @@ class Model(BaseModel):
     """Frozen; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+#: Days for which a row with a date is taken as it stands.
+FRESH = 90
+Link = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+
+
+def today() -> datetime.date:
+    """By this machine's clock."""
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+class Dated(Model):
+    """A fact that others may change: who says so, and when."""
+
+    source: Link
+    date: datetime.date
+    """When it was said, or last confirmed."""
+
+    @property
+    def old(self) -> bool:
+        """Whether it was last confirmed more than :data:`FRESH` days ago."""
+        return (today() - self.date).days > FRESH
 
 
 #: Kinds of problems -> what is said of them instead of pydantic's words.

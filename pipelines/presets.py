@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from pipelines.errors import ConfigError
-from pipelines.model import Model, Name, PythonVersion, nearest, read_data
+from pipelines.model import Dated, Model, Name, PythonVersion, nearest, read_data
 from pipelines.versions import Release
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
@@ -34,7 +33,7 @@ class Axes(Model):
         return {name: text for name, text in self if text}
 
 
-class Preset(Model):
+class Preset(Dated):
     """A program and what it brings."""
 
     says: Text
@@ -44,9 +43,8 @@ class Preset(Model):
     """In which its python.exe lies."""
     beside: Annotated[tuple[Part, ...], Field(min_length=1)]
     """One of these lies beside that folder."""
-    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
-    date: datetime.date
-    """When it was said, or last confirmed."""
+    refused: str = ""
+    """Why nothing can be built for it, where that is so."""
 
 
 class Presets(Model):
@@ -70,6 +68,8 @@ def preset(name: str) -> Preset:
             f"--for {name[:40]}: there is no such preset{near}",
             advice=f"There are: {', '.join(known)}. Others are typed: --python, --torch, --cuda.",
         )
+    if why := known[name].refused:
+        raise ConfigError(f"--for {name}: {why}", advice=f"See {known[name].source}")
     return known[name]
 
 
@@ -87,5 +87,6 @@ def applied(name: str, axes: Mapping[str, str]) -> tuple[dict[str, str], str]:
         if axis in axes and axes[axis] != text
     ]
     said = " ".join(f"--{axis} {text}" for axis, text in own.items()) or "nothing more"
-    words = f"--for {name}: {said} ({chosen.says}, {chosen.date}: {chosen.source})"
+    date = f"{chosen.date}, not confirmed since" if chosen.old else chosen.date
+    words = f"--for {name}: {said} ({chosen.says}, {date}: {chosen.source})"
     return {**axes, **own}, "; ".join([words, *kept])

@@ -22,7 +22,7 @@ from pipelines.doctor import (
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
 from pipelines.matrix.compat import Compat, load_compat
-from pipelines.matrix.judge import Finding
+from pipelines.matrix.judge import Finding, old_rows
 
 #: What only a Windows is judged for, besides its paths.
 _WINDOWS = frozenset({"operating system", "commit limit", "page file", "MSVC toolset", "ninja"})
@@ -46,8 +46,19 @@ def diagnose(
     and ``advice`` when it could not be reached, or ``skipped`` with the reason why that was not
     tried. Without a purpose only this machine is judged.
     """
-    limits = limits or load_thresholds()
     compat = compat or load_compat()
+    verdicts = _diagnosed(facts, purpose, limits or load_thresholds(), compat)
+    if purpose is not None:
+        named = {verdict.name for verdict in verdicts}
+        old = old_rows(purpose.target, (rule for rule in compat.rules if rule.id in named))
+        verdicts += map(_refused, old)
+    return verdicts
+
+
+def _diagnosed(
+    facts: Mapping[str, object], purpose: Purpose | None, limits: Thresholds, compat: Compat
+) -> list[Verdict]:
+    """All but the age of what it is judged by."""
     verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
     if (below := Facts(facts).at("controller", "groundwork")).tree is not None:
         verdicts += passthrough.judge(below)

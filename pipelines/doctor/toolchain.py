@@ -10,7 +10,7 @@ from packaging.version import Version
 from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Purpose, Setting, Verdict
 from pipelines.doctor.thresholds import Thresholds
-from pipelines.matrix.compat import Compat, Rule, broken
+from pipelines.matrix.compat import Compat, Rule, broken, of_python
 from pipelines.remote.resources import distributions
 from pipelines.versions import known
 
@@ -36,6 +36,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
         "torch": purpose.target.torch,
         "python": facts.text("facts", "python") or "",
         "windows": facts.text("facts", "windows", "version") or "",
+        **of_python(purpose.target.python),
     }
     best, verdict = _choose(tools, _toolsets(tools), common, purpose, compat)
     yield verdict

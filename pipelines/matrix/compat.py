@@ -18,13 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from pipelines.model import Model, read_data
-from pipelines.versions import Range, known, within
+from pipelines.model import Dated, Model, read_data
+from pipelines.versions import Range, free_threaded, known, python_release, within
 
 COMPAT_FILE = Path(__file__).resolve().with_name("compat.yaml")
 
 #: What a rule may ask for; each is a version.
-Fact = Literal["msvc", "cuda", "torch", "python", "arch", "windows", "driver"]
+Fact = Literal["msvc", "cuda", "torch", "python", "freethreaded", "arch", "windows", "driver"]
 FACTS: tuple[str, ...] = get_args(Fact)
 
 
@@ -37,7 +37,7 @@ def _version(text: str) -> str:
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class Rule(Model):
+class Rule(Dated):
     """A combination that does not work, or only with care."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
@@ -47,7 +47,6 @@ class Rule(Model):
     """One sentence: what happens."""
     cure: Text
     """What to type, or to set and where."""
-    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
 
     def applies(self, facts: Mapping[str, str]) -> bool:
         """Whether every fact that it names is known and lies in its range."""
@@ -105,6 +104,11 @@ def load_compat(path: Path = COMPAT_FILE) -> Compat:
 def load_rules(path: Path = COMPAT_FILE) -> tuple[Rule, ...]:
     """The rules of the file; :class:`ConfigError` as :func:`load_compat`."""
     return load_compat(path).rules
+
+
+def of_python(python: str) -> dict[str, str]:
+    """The fact that a Python without the global lock is, such as 3.14t; of others none."""
+    return {"freethreaded": python_release(python)} if free_threaded(python) else {}
 
 
 def broken(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Rule]:

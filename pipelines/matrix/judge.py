@@ -20,6 +20,7 @@ from pipelines.matrix.budget import Budget, plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.paths import MAX_PATH, Longest, longest_path
 from pipelines.matrix.torches import load_torches
+from pipelines.model import Dated
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
@@ -29,8 +30,8 @@ from pipelines.toolchain.lock import load_lock
 from pipelines.toolsets import MSVC, NEEDED, able
 from pipelines.versions import free_threaded, minor, python_release, within
 
-#: (CUDA, torch, arch) -> the rules that they break.
-Lookup = Callable[[str, str, str], tuple[compat.Rule, ...]]
+#: (CUDA, torch, Python, arch) -> the rules that they break.
+Lookup = Callable[[str, str, str, str], tuple[compat.Rule, ...]]
 
 #: The rule of what only `invoke lock` is needed for.
 NOT_PINNED = "tool-not-pinned"
@@ -132,6 +133,8 @@ def _judge(
         except ConfigError as error:
             findings.append(Finding("host-too-small", error.message, cost.basis, error.advice))
     findings += _path_rules(longest)
+    hit = {finding.rule for finding in findings}
+    findings += old_rows(target, (rule for rule in ground.rules if rule.id in hit))
     findings.sort(key=lambda finding: not finding.error)
     local = wheel = ""
     if recipe.is_wheel:
@@ -198,6 +201,7 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     if tools.name != MSVC.name or not tools.version:
         return
     facts = {"msvc": tools.version, "cuda": target.cuda, "torch": target.torch}
+    facts |= compat.of_python(target.python)
     for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
         if "msvc" in rule.when:
             error = rule.verdict == "error"
@@ -332,7 +336,7 @@ def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Findin
         return []
     found: dict[str, compat.Rule] = {}
     for arch in dict.fromkeys((*target.archs.sass, *target.archs.ptx)):
-        for rule in broken(target.cuda, target.torch, arch):
+        for rule in broken(target.cuda, target.torch, target.python, arch):
             found.setdefault(rule.id, rule)
     return [
         Finding(rule.id, rule.says, rule.source, rule.cure, error=rule.verdict == "error")
@@ -360,14 +364,26 @@ def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]
 
 
 def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
-    """The rules that (CUDA, torch, arch) breaks; a matrix asks for the same few again and again."""
+    """The rules that these break; a matrix asks for the same few again and again."""
 
     @cache
-    def broken(cuda: str, torch: str, arch: str) -> tuple[compat.Rule, ...]:
+    def broken(cuda: str, torch: str, python: str, arch: str) -> tuple[compat.Rule, ...]:
         facts = {"cuda": cuda, "torch": torch, "arch": capability(arch), "msvc": msvc or ""}
+        facts |= compat.of_python(python)
         return tuple(compat.broken(rules, {k: v for k, v in facts.items() if v}))
 
     return broken
+
+
+def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
+    """Those of the rows that a verdict rests on which were last confirmed long ago."""
+    rows: dict[str, Dated] = {f"compat.yaml, {rule.id}": rule for rule in rules}
+    if build := load_torches().get(minor(target.torch)):
+        rows[f"torch.yaml, {minor(target.torch)}"] = build
+    for name, row in rows.items():
+        if row.old:
+            says, cure = f"{name}: last confirmed on {row.date}", "see that it holds, set its date"
+            yield Finding("row-old", says, row.source, cure, error=False)
 
 
 def _nearest(value: str, known: Iterable[str]) -> str:

@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from packaging.version import Version
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from pipelines.model import Model, PythonVersion, read_data
+from pipelines.model import Dated, Link, Model, PythonVersion, read_data
 from pipelines.versions import Release
 
 TORCH_FILE = Path(__file__).resolve().with_name("torch.yaml")
-
-
-Link = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
 _RELEASES = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
 
 
-class TorchBuild(Model):
+class TorchBuild(Dated):
     """A release: for which CUDA versions and Pythons it has wheels."""
 
     cuda: tuple[Release, ...]

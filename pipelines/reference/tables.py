@@ -104,7 +104,7 @@ def matrix() -> str:
     """What goes with what."""
     compat = load_compat()
     torches = (
-        (release, ", ".join(build.cuda), ", ".join(build.python))
+        (release, ", ".join(build.cuda), ", ".join(build.python), str(build.date))
         for release, build in reversed(load_torches().items())
     )
     drivers = ([release, driver] for release, driver in compat.toolkit_drivers.items())
@@ -114,9 +114,9 @@ def matrix() -> str:
         "that it names is known and lies in its range; an error refuses, a warning is told. A "
         "release that is not here is not refused, only not checked.",
         "## Rules",
-        table(["rule", "what happens", "cure"], map(_rule, compat.rules)),
+        table(["rule", "what happens", "cure", "confirmed"], map(_rule, compat.rules)),
         "## CUDA builds of torch for Windows",
-        table(["torch", "CUDA", "Python"], torches),
+        table(["torch", "CUDA", "Python", "confirmed"], torches),
         "## Drivers",
         "The driver of Windows that came with each release of CUDA. An older one of the same "
         "family runs machine code, and does not compile PTX of that release.",
@@ -129,7 +129,7 @@ def matrix() -> str:
 def _rule(rule: Rule) -> tuple[str, ...]:
     when = ", ".join(f"{fact} {code(str(range_))}" for fact, range_ in rule.when.items())
     named = f"[{rule.id}]({rule.source}): {when}"
-    return named, f"{rule.verdict}: {cell(rule.says)}", cell(rule.cure)
+    return named, f"{rule.verdict}: {cell(rule.says)}", cell(rule.cure), str(rule.date)
 
 
 def gpus() -> str:

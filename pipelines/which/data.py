@@ -19,6 +19,7 @@ TORCH_LIBRARIES: tuple[str, ...] = table().torch
 PRESETS: tuple[tuple[str, str, tuple[tuple[str, str], ...], str, tuple[str, ...]], ...] = tuple(
     (name, one.says, tuple(one.axes.told.items()), one.folder, one.beside)
     for name, one in load_presets().items()
+    if not one.refused
 )
 #: Programs for processes of their own.
 PROBE: str = Path(__file__).with_name("probe.py").read_text("utf-8")

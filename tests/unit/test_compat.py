@@ -50,6 +50,14 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"torch": "2.9.0", "msvc": "14.42.34433"},
         {"torch": "2.9.0", "msvc": "14.44.35207"},
     ),
+    "freethreaded-lib": (
+        {"freethreaded": "3.14", "torch": "2.12.1+cu130"},
+        {"freethreaded": "3.13", "torch": "2.12.1+cu130"},
+    ),
+    "server-2019": (
+        {"windows": "10.0.17763", "cuda": "12.5.82"},
+        {"windows": "10.0.20348", "cuda": "12.5.82"},
+    ),
     "torch-small-macro": (
         {"torch": "2.11.0+cu130", "cuda": "13.0.88"},
         {"torch": "2.12.1+cu130", "cuda": "13.0.88"},
@@ -160,6 +168,7 @@ RULE: dict[str, Any] = {
     "says": "it does not work.",
     "cure": "do something",
     "source": "https://example.org/1",
+    "date": "2026-11-28",
 }
 
 
@@ -175,6 +184,7 @@ RULE: dict[str, Any] = {
         ({"says": "  "}, "rules.0.says"),
         ({"cure": ""}, "rules.0.cure"),
         ({"source": "somewhere"}, "rules.0.source"),
+        ({"date": "lately"}, "rules.0.date"),
         ({"severity": 1}, "rules.0.severity: unknown key"),
         ({"id": "b"}, ""),
     ],

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from packaging.requirements import Requirement
 from rich.console import Console
 
 from pipelines import errors as pipeline_errors
-from pipelines import github
+from pipelines import github, model
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.console import say
@@ -32,7 +33,8 @@ from pipelines.evidence import Evidence
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.compat import load_compat
+from pipelines.matrix.compat import load_compat, load_rules
+from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import rpc
 from pipelines.remote.inspection.nvml import BRIDGED
@@ -670,6 +672,18 @@ def test_rules_name_their_source(
         (verdict,) = [v for v in broken if v.name == rule]
         assert (verdict.level, found in verdict.found) == (level, True)
         assert not [v for v in verdicts if v.name == "what goes with what"]
+
+
+def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Server 2019 with CUDA 12.8; the row of torch's own release was confirmed before."""
+    (rule,) = (rule for rule in load_rules() if rule.id == "server-2019")
+    facts = changed({f"{WIN}/build": 17763, f"{WIN}/version": "10.0.17763"})
+    for days, marked in ((0, set()), (91, {rule.source, load_torches()["2.8"].source})):
+        today = rule.date + timedelta(days=days)
+        monkeypatch.setattr(model, "today", lambda today=today: today)
+        verdicts = diagnose(facts, PURPOSE)
+        assert {v.source for v in verdicts if v.name == "row-old"} == marked
+        assert [v.level for v in verdicts if v.name == rule.id] == ["warning"]
 
 
 def test_a_toolset_that_does_not_fit_is_told_once() -> None:

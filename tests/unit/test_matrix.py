@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import io
 import json
 import re
@@ -14,6 +15,7 @@ import pytest
 from plans import LAB
 from rich.console import Console
 
+from pipelines import model
 from pipelines import target as targets
 from pipelines.architectures.archs import parse
 from pipelines.buildplan import Request
@@ -24,6 +26,7 @@ from pipelines.hosts.base import supply_of
 from pipelines.matrix import export, show
 from pipelines.matrix import plan as plans
 from pipelines.matrix.cells import Named, expand, select
+from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, Judged, judge
 from pipelines.matrix.torches import load_torches
@@ -138,6 +141,30 @@ def test_the_toolset_of_the_host_counts() -> None:
     newer = Ground(HostFacts(16, 64 * GIB, msvc="14.50.1"), "C:\\b", LAB_SUPPLY, names=["setup.py"])
     rows = judged(FLASH, "80", newer, torch=["2.8"])
     assert {rule for row in rows for rule in rejected(row)} == {"host-config-1950"}
+
+
+def test_a_python_without_the_lock_has_another_library_to_link_with() -> None:
+    """3.14 has the lock; with torch 2.11 no such report is known."""
+    rules = [
+        {found.rule for found in one(torch="2.12", cuda="13.0", python=python).findings}
+        for python in ("3.14t", "3.14")
+    ]
+    assert [("freethreaded-lib" in found) for found in rules] == [True, False]
+    older = one(torch="2.11", cuda="13.0", python="3.14t")
+    assert "freethreaded-lib" not in {found.rule for found in older.findings}
+
+
+@pytest.mark.parametrize("days", [90, 91])
+def test_rows_that_are_old_are_marked(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """Those that the cell rests on: its torch, and a rule that it breaks. It is built still."""
+    (rule,) = (rule for rule in load_rules() if rule.id == "torch-cxx20")
+    for resting in (rule, load_torches()["2.13"]):
+        today = resting.date + datetime.timedelta(days=days)
+        monkeypatch.setattr(model, "today", lambda today=today: today)
+        row = one(torch="2.13", cuda="13.0", python="3.12")
+        old = [found.source for found in row.findings if found.rule == "row-old"]
+        assert old.count(resting.source) == (days > model.FRESH)
+        assert row.buildable
 
 
 def test_the_host_and_the_tree_must_fit() -> None:

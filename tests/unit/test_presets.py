@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from environments import RTX_4090, Windows
 
-from pipelines import presets
+from pipelines import model, presets
 from pipelines.commands.program import run
 from pipelines.errors import ConfigError
 from pipelines.matrix.torches import load_torches
+from pipelines.which.data import PRESETS
 from pipelines.which.looking import Place
 from pipelines.which.reporting import Report, report
 from pipelines.which.texts import RefusalError
@@ -24,6 +26,8 @@ SETS = "--for comfyui: --python 3.13 --cuda 13.0"
 def test_each_is_a_cell_that_there_is() -> None:
     """A preset that no build of torch is for would be one that nobody can have."""
     for name, one in presets.load_presets().items():
+        if one.refused:
+            continue
         assert {"python", "cuda"} <= one.axes.told.keys(), name
         python, cuda = one.axes.python, one.axes.cuda
         assert any(python in t.python and cuda in t.cuda for t in load_torches().values()), name
@@ -38,6 +42,24 @@ def test_what_is_typed_wins() -> None:
     axes, words = presets.applied("comfyui", {"python": "3.13", "cuda": "13.0"})
     assert "nothing more" in words  # and nothing is said of what is the same
     assert "is typed" not in words
+
+
+def test_one_for_which_nothing_is_built() -> None:
+    """``which`` knows the same Python by the name that fits an x64 one."""
+    with pytest.raises(ConfigError) as refused:
+        presets.applied("comfyui-arm64", {})
+    assert presets.load_presets()["comfyui-arm64"].source in refused.value.advice
+    assert "comfyui-arm64" not in {name for name, *_ in PRESETS}
+
+
+def test_one_that_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = presets.load_presets()["comfyui"]
+    said = []
+    for days in (90, 91):
+        today = one.date + timedelta(days=days)
+        monkeypatch.setattr(model, "today", lambda today=today: today)
+        said.append(presets.applied("comfyui", {})[1])
+    assert said[0] != said[1]
 
 
 @pytest.mark.parametrize(("typed", "near"), [("comfy", "comfyui"), ("comfyui-cu128", "comfyui")])
