@@ -36,17 +36,15 @@ Name = Annotated[
 
 #: ``3.12``; with a ``t`` behind it the one without the global lock, ``3.14t``.
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}t?$")]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Link = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+FRESH = 90  # days for which a fact is taken as it stands
 
 
 class Model(BaseModel):
     """Frozen; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-#: Days for which a row with a date is taken as it stands.
-FRESH = 90
-Link = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
 
 
 def today() -> datetime.date:
@@ -63,7 +61,7 @@ class Dated(Model):
 
     @property
     def old(self) -> bool:
-        """Whether it was last confirmed more than :data:`FRESH` days ago."""
+        """Whether that was more than 90 days ago."""
         return (today() - self.date).days > FRESH
 
 

@@ -10,12 +10,11 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from pipelines.errors import ConfigError
-from pipelines.model import Dated, Model, Name, PythonVersion, nearest, read_data
+from pipelines.model import Dated, Model, Name, PythonVersion, Text, nearest, read_data
 from pipelines.versions import Release
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 #: Of one folder or file, in a regular expression for nobody.
 Part = Annotated[str, StringConstraints(pattern=r"^[\w.+ -]{1,80}$")]
 

@@ -17,7 +17,7 @@ from pydantic import (
 
 from pipelines import plugins
 from pipelines.errors import ConfigError
-from pipelines.model import Model, explain
+from pipelines.model import Link, Model, Text, explain
 from pipelines.yamlfile import read_yaml
 
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
@@ -58,9 +58,7 @@ def _ascii(text: str) -> str:
     return text
 
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-Link = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
 Needle = Annotated[str, StringConstraints(min_length=4, max_length=64), AfterValidator(_ascii)]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 Toolset = Annotated[str, StringConstraints(pattern=r"^14\.\d{2}$")]

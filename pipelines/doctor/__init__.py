@@ -46,19 +46,8 @@ def diagnose(
     and ``advice`` when it could not be reached, or ``skipped`` with the reason why that was not
     tried. Without a purpose only this machine is judged.
     """
+    limits = limits or load_thresholds()
     compat = compat or load_compat()
-    verdicts = _diagnosed(facts, purpose, limits or load_thresholds(), compat)
-    if purpose is not None:
-        named = {verdict.name for verdict in verdicts}
-        old = old_rows(purpose.target, (rule for rule in compat.rules if rule.id in named))
-        verdicts += map(_refused, old)
-    return verdicts
-
-
-def _diagnosed(
-    facts: Mapping[str, object], purpose: Purpose | None, limits: Thresholds, compat: Compat
-) -> list[Verdict]:
-    """All but the age of what it is judged by."""
     verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
     if (below := Facts(facts).at("controller", "groundwork")).tree is not None:
         verdicts += passthrough.judge(below)
@@ -84,6 +73,8 @@ def _diagnosed(
         *gpus.judge(host, purpose, compat),
         *services.judge(host, purpose, limits),
     ]
+    named = {verdict.name for verdict in judged}
+    judged += map(_refused, old_rows(purpose.target, (r for r in compat.rules if r.id in named)))
     if not purpose.windows:
         judged = [v for v in judged if v.area != paths.AREA and v.name not in _WINDOWS]
     return [*verdicts, *judged]

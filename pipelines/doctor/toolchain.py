@@ -10,9 +10,9 @@ from packaging.version import Version
 from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Purpose, Setting, Verdict
 from pipelines.doctor.thresholds import Thresholds
-from pipelines.matrix.compat import Compat, Rule, broken, of_python
+from pipelines.matrix.compat import Compat, Rule, broken
 from pipelines.remote.resources import distributions
-from pipelines.versions import known
+from pipelines.versions import free_threaded, known, python_release
 
 AREA = "tool chain"
 #: Where Build Tools come from, on the host itself.
@@ -27,7 +27,7 @@ _SHOWN = {"cuda": "CUDA", "python": "Python", "msvc": "MSVC"}
 
 def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
     """Toolset, CUDA, what does not go together, ninja, git, sccache."""
-    tools = facts.at("tools")
+    tools, python = facts.at("tools"), purpose.target.python
     told = tools.text("nvcc", "version")
     same = known(told) and str(told).split(".")[:2] == purpose.target.cuda.split(".")[:2]
     common = {
@@ -36,7 +36,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
         "torch": purpose.target.torch,
         "python": facts.text("facts", "python") or "",
         "windows": facts.text("facts", "windows", "version") or "",
-        **of_python(purpose.target.python),
+        "freethreaded": python_release(python) if free_threaded(python) else "",
     }
     best, verdict = _choose(tools, _toolsets(tools), common, purpose, compat)
     yield verdict

@@ -11,15 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
 from packaging.specifiers import SpecifierSet
-from pydantic import (
-    AfterValidator,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from pipelines.model import Dated, Model, read_data
-from pipelines.versions import Range, free_threaded, known, python_release, within
+from pipelines.model import Dated, Model, Text, read_data
+from pipelines.versions import Range, known, within
 
 COMPAT_FILE = Path(__file__).resolve().with_name("compat.yaml")
 
@@ -32,9 +27,6 @@ def _version(text: str) -> str:
     if known(text) is None:
         raise ValueError("not a version")
     return text
-
-
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class Rule(Dated):
@@ -104,11 +96,6 @@ def load_compat(path: Path = COMPAT_FILE) -> Compat:
 def load_rules(path: Path = COMPAT_FILE) -> tuple[Rule, ...]:
     """The rules of the file; :class:`ConfigError` as :func:`load_compat`."""
     return load_compat(path).rules
-
-
-def of_python(python: str) -> dict[str, str]:
-    """The fact that a Python without the global lock is, such as 3.14t; of others none."""
-    return {"freethreaded": python_release(python)} if free_threaded(python) else {}
 
 
 def broken(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Rule]:

@@ -201,7 +201,6 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     if tools.name != MSVC.name or not tools.version:
         return
     facts = {"msvc": tools.version, "cuda": target.cuda, "torch": target.torch}
-    facts |= compat.of_python(target.python)
     for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
         if "msvc" in rule.when:
             error = rule.verdict == "error"
@@ -369,7 +368,7 @@ def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
     @cache
     def broken(cuda: str, torch: str, python: str, arch: str) -> tuple[compat.Rule, ...]:
         facts = {"cuda": cuda, "torch": torch, "arch": capability(arch), "msvc": msvc or ""}
-        facts |= compat.of_python(python)
+        facts["freethreaded"] = python_release(python) if free_threaded(python) else ""
         return tuple(compat.broken(rules, {k: v for k, v in facts.items() if v}))
 
     return broken
@@ -380,10 +379,10 @@ def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
     rows: dict[str, Dated] = {f"compat.yaml, {rule.id}": rule for rule in rules}
     if build := load_torches().get(minor(target.torch)):
         rows[f"torch.yaml, {minor(target.torch)}"] = build
+    cure = "see that it holds, and set its date"
     for name, row in rows.items():
         if row.old:
-            says, cure = f"{name}: last confirmed on {row.date}", "see that it holds, set its date"
-            yield Finding("row-old", says, row.source, cure, error=False)
+            yield Finding("row-old", f"{name}: last confirmed {row.date}", row.source, cure, False)
 
 
 def _nearest(value: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from pipelines.architectures.archs import KNOWN, ArchList, capability, join
 from pipelines.architectures.serving import number
 from pipelines.errors import ConfigError
-from pipelines.model import Model
+from pipelines.model import Link, Model
 from pipelines.versions import Range, within
 
 
@@ -35,7 +35,7 @@ class _Map(Model):
     """Older GPUs are refused: the package compiles, but has no code for them."""
     why: str = ""
     """What happens on older ones, one sentence."""
-    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")] | None = None
+    source: Link | None = None
     """Where that is said."""
 
 

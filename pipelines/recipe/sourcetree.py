@@ -53,7 +53,7 @@ def source_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = N
         return _pack_here(source, recipe)
     if isinstance(source, FileSource):
         path = fetch_file(source, recipe, cache, progress)
-        members = applied(recipe, _published(_archive(path)))
+        members = applied(recipe, _published(sdist_files(path)))
         return pack(members, recipe.exclude, where=source.file)
     packed = _git_archive(source, recipe, cache)
     if not recipe.patches:
@@ -268,7 +268,7 @@ def _published(members: Iterable[Member]) -> Iterator[Member]:
             yield name, data
 
 
-def _archive(path: Path) -> Iterator[Member]:
+def sdist_files(path: Path) -> Iterator[Member]:
     """The files of a source distribution, as seen from the directory at its top."""
     return _members(path, _inside)
 

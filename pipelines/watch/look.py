@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipelines.matrix.torches import load_torches
 from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.sources import index_url
-from pipelines.watch.pages import read_projects, read_tags
+from pipelines.watch.pages import read_members, read_projects, read_tags
 from pipelines.watch.released import (
+    STANDALONE,
     Note,
     Torch,
-    between,
     cudas,
+    drifted,
     load_asked,
     pinned_from,
     places_of,
     torch_with_cuda,
     torches,
     upstream,
+    withdrawn,
     yanked,
 )
 
@@ -47,7 +50,7 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
     first = {name: next(iter(versions.values())) for name, versions in recipes.items()}
     places = {name: places_of(versions) for name, versions in recipes.items()}
     builds = asked.torch_builds
-    wanted = {project for project, _ in places.values() if project} | {asked.cuda}
+    wanted = {asked.cuda, asked.pythons, *(project for project, _ in places.values() if project)}
     with_torch = any(recipe.torch for recipe in first.values())
     wanted |= {"torch"} if with_torch else set()
     addresses = {name: f"{index}/{name}/" for name in sorted(wanted)}
@@ -55,13 +58,17 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
     tags = read_tags(sorted({git for _, git in places.values() if git}))
     for name, page in here.items():
         page.require(pinned_from(lock, name))
-    notes = cudas(here[asked.cuda], lock, pre=pre)
+    releases = here[asked.pythons].releases().values()
+    lists = [one for files in releases for one in files if not one.tags]
+    found = read_members([one.url for one in lists[-1:]], (STANDALONE,)).values()
+    notes = [*withdrawn(b"".join(one.get(STANDALONE, b"") for one in found), lock)]
     out: Mapping[str, Torch] = {}
     if with_torch:
         (built,) = read_projects({_BUILDS: builds}).values()
         built.require(torch_with_cuda(lock))
         out, lone = torches(here["torch"], built, pre=pre)
-        notes += lone + between(out, lock)
+        notes += [*lone, *drifted((here["torch"], built), load_torches())]
+    notes += cudas(here[asked.cuda], out, lock, pre=pre)
     back = set()
     for name, versions in recipes.items():
         project, git = places[name]

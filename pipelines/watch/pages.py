@@ -27,6 +27,7 @@ from pipelines.errors import ConfigError, LockError, PipelineError
 from pipelines.examine.indexpage import Listed, Page, read_pages
 from pipelines.examine.workers import each_apart
 from pipelines.hosttext import line, shown_url
+from pipelines.recipe.sourcetree import sdist_files
 from pipelines.toolchain.sources import Source, download
 from pipelines.units import few
 
@@ -34,6 +35,7 @@ _SECONDS = 120  # for one file
 _LONGEST = 200  # characters of a file's name, as in a catalogue
 _DOTS = 24  # in a wheel's tags: manylinux wheels have 4
 _REFS = 32 << 20  # bytes: pytorch's own repository has 20 MB of them
+_SDIST = 1 << 30  # bytes
 _TAG = re.compile(r"refs/tags/(?:v|release[-/])?(\d[\w.+!-]{0,60})(\^\{\})?")
 _AGAIN = "Nothing is said to be new, and nothing not to be. Try again later."
 Item = TypeVar("Item")
@@ -204,6 +206,18 @@ def _tags(repository: str) -> Tags:
 def read_texts(urls: Sequence[str], most: int) -> dict[str, bytes]:
     """The bytes at each address, at most ``most`` of each; :class:`LockError` where it has none."""
     return {url: data for (url, _), data in _apart(_text, [(url, most) for url in urls]).items()}
+
+
+def read_members(urls: Sequence[str], names: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
+    """Of each source distribution the files of these names, as seen from its top."""
+    return {url: found for (url, _), found in _apart(_members, [(u, names) for u in urls]).items()}
+
+
+def _members(asked: tuple[str, tuple[str, ...]]) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as room:
+        path = Path(room) / "sdist"
+        path.write_bytes(fetched(asked[0], _SDIST))
+        return {name: data for name, data in sdist_files(path) if name in asked[1]}
 
 
 def _text(asked: tuple[str, int]) -> bytes:

@@ -12,15 +12,17 @@ from typing import Annotated, NamedTuple
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, StringConstraints
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, LockError
 from pipelines.hosttext import line
+from pipelines.matrix.torches import TorchBuild
 from pipelines.model import Model, Name, read_data
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.recipe.worktree import PROJECT
 from pipelines.toolchain.lock import ToolchainLock
-from pipelines.versions import free_threaded, minor, within
-from pipelines.watch.pages import File, Project, Tags
+from pipelines.versions import free_threaded, minor, python_order, within
+from pipelines.watch.pages import File, Project, Tags, read_members
 
 WATCH_FILE = Path(__file__).resolve().with_name("watch.yaml")
 #: ``cu92``, ``cu130``, ``cu1310``: the last digits are the minor release.
@@ -29,11 +31,20 @@ _LOCAL = re.compile(r"cu(\d{2}(?=\d)|\d)(\d{1,2})")
 _OWN = re.compile(r"(cp3(\d{1,2}))-\1(t?)-win_amd64")
 
 
+#: Where releases of python-build-standalone are listed; one of a single Python is none of others.
+STANDALONE = "src/pbs_installer/versions.json"
+_FILE = re.compile(
+    r"/(\d{8})/cpython-(3\.\d+)[\w.%]+-x86_64-pc-windows-msvc-(freethreaded-)?install_only_stripped"
+)
+_BUILT_BY = (*PROJECT, "setup.cfg", "CMakeLists.txt")
+
+
 class Asked(Model):
     """``watch.yaml``."""
 
     torch_builds: Annotated[str, StringConstraints(pattern=r"^https://\S+/$")]
     cuda: Name
+    pythons: Name
     torches: Annotated[int, Field(ge=1)]
     most: Annotated[int, Field(ge=1, le=256)]
 
@@ -140,40 +151,55 @@ def torch_with_cuda(lock: ToolchainLock) -> Iterator[tuple[str, str]]:
                 yield source.file, source.sha256 or ""
 
 
-def cudas(project: Project, lock: ToolchainLock, *, pre: bool = False) -> list[Note]:
-    """Releases of CUDA that have a compiler for Windows and no tool kit in the lock."""
-    known = sorted(lock.toolkits, key=Version)
-    out = {
-        _minor(version)
-        for version, files in project.releases(pre=pre).items()
-        if any(tag.endswith("-win_amd64") for one in files for tag in one.tags)
-    }
-    newer = sorted(
-        (one for one in out - {*known} if Version(one) > Version(known[-1])), key=Version
-    )
-    if not newer:
-        return []
-    says = f"CUDA {', '.join(newer)}: out, and the lock has tool kits of {', '.join(known)}"
-    return [Note("CUDA", says, "Name its archives in toolchain.yaml, then type: invoke lock")]
-
-
-def between(out: Mapping[str, Torch], lock: ToolchainLock) -> list[Note]:
-    """Releases of CUDA among those of the lock that it lacks, and a torch is built with."""
+def cudas(
+    project: Project, out: Mapping[str, Torch], lock: ToolchainLock, *, pre: bool = False
+) -> list[Note]:
+    """CUDA without a tool kit in the lock: newer than all, or one between that a torch has."""
     known = sorted(map(Version, lock.toolkits))
-    lacking: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
+    for version, files in project.releases(pre=pre).items():
+        if any(tag.endswith("-win_amd64") for one in files for tag in one.tags):
+            missing |= {_minor(version): []} if Version(_minor(version)) > known[-1] else {}
     for release, torch in out.items():
         for cuda in torch.builds:
             if known[0] < Version(cuda) < known[-1] and Version(cuda) not in known:
-                lacking.setdefault(cuda, []).append(release)
+                missing.setdefault(cuda, []).append(f"torch {release}")
+    has = f"and the lock has tool kits of {', '.join(map(str, known))}"
     what = "Name its archives in toolchain.yaml, then type: invoke lock"
     return [
-        Note(
-            "CUDA",
-            f"CUDA {cuda}: torch {', '.join(lacking[cuda])}, and no tool kit in the lock",
-            what,
-        )
-        for cuda in sorted(lacking, key=Version)
+        Note("CUDA", f"CUDA {cuda}: {', '.join(missing[cuda]) or 'out'}, {has}", what)
+        for cuda in sorted(missing, key=Version)
     ]
+
+
+def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterator[Note]:
+    """Where a row of torch.yaml is not what the pages have of its patch releases together."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for page in pages:
+        for version, files in page.releases().items():
+            found.setdefault((_minor(version), "CUDA"), set()).update(_with_cuda(files))
+            pythons = found.setdefault((_minor(version), "Python"), set())
+            pythons |= {*filter(None, map(_python, files))}
+    for release, row in rows.items():
+        for axis, known in (("CUDA", {*row.cuda}), ("Python", {*row.python})):
+            there = found.get((release, axis)) or known
+            for one in sorted(there ^ known, key=python_order):
+                how = "is out" if one in there else "is no longer there"
+                says = f"torch {release} for {axis} {one} {how}, unlike its row in torch.yaml"
+                yield Note("torch.yaml", says, "Mend the row, and set its date.")
+
+
+def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Note]:
+    """Pythons of the lock that python-build-standalone's newest release no longer has."""
+    releases: dict[str, set[str]] = {}
+    for date, python, free in _FILE.findall(listing.decode("utf-8", "replace")):
+        releases.setdefault(date, set()).add(python + "t" * bool(free))
+    if not (whole := [date for date, has in releases.items() if len(has) > 1]):
+        raise LockError("the list of python-build-standalone's releases has none in it")
+    for tool in lock.tools.values():
+        if tool.name == "python" and tool.python not in releases[max(whole)]:
+            says = f"python-build-standalone {max(whole)} has no Python {tool.python} any more"
+            yield Note("Python", says, "Keep it as it is, or give it up in toolchain.yaml.")
 
 
 def places_of(versions: Mapping[str, Recipe]) -> tuple[str, str]:
@@ -206,8 +232,9 @@ def upstream(
         out = project.releases(pre=pre)
         if newer := [version for version in out if newest is None or version > newest]:
             sdists = [one for one in out[newer[-1]] if not one.tags]
-            lacks = "" if sdists else ", without a source distribution"
-            says = f"{name} {_last(newer)} is out{lacks}; the recipe ends with {newest}"
+            ours = [one for one in project.files if one.version == newest and not one.tags]
+            how = _built(ours, sdists) if sdists else ", without a source distribution"
+            says = f"{name} {_last(newer)} is out{how}; the recipe ends with {newest}"
             yield Note(name, says, f"{add}, with sha256 {sdists[0].sha256}" if sdists else "")
     if tags is None:
         return
@@ -225,6 +252,17 @@ def upstream(
         elif tag is not None and tag != recipe.source.commit:
             says = f"{name} {called}: its tag is at {tag[:12]}, the recipe at "
             yield Note(name, says + recipe.source.commit[:12], "See whether the tag was moved.")
+
+
+def _built(old: Iterable[File], new: Iterable[File]) -> str:
+    """Whether the first of the new source distributions is built as the first of the old ones."""
+    urls = [one.url for files in (old, new) for one in [*files][:1]]
+    try:
+        first, *rest = read_members(urls, _BUILT_BY).values()
+    except LockError:
+        return ", and how it is built could not be read"
+    changed = sorted(n for two in rest for n in {*first, *two} if first.get(n) != two.get(n))
+    return f", with another {', '.join(changed)}" if changed else ""
 
 
 def _last(newer: Sequence[Version]) -> str:

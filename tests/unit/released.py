@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,31 @@ def builds(wheels: Iterable[tuple[str, str]], *, more: str = "") -> str:
         told = f'data-dist-info-metadata="sha256={sha256}"'
         rows.append(f'    <a href="{where}" {told}>{name}</a><br/>')
     return "\n".join([*rows, more, "  </body>", "</html>", "<!--TIMESTAMP 1795422000-->"])
+
+
+def sdist(top: str, files: Mapping[str, str]) -> bytes:
+    """A source distribution with these files below its one directory."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(f"{top}/{name}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+def standalone(releases: Mapping[str, Iterable[str]]) -> str:
+    """Releases of python-build-standalone (date -> Pythons) as pbs-installer lists them."""
+    where = "https://github.com/astral-sh/python-build-standalone/releases/download"
+    return json.dumps(
+        [
+            f"{where}/{date}/cpython-{python.rstrip('t')}.7%2B{date}-{platform}"
+            f"-{'freethreaded-' * python.endswith('t')}install_only_stripped.tar.gz"
+            for date, pythons in releases.items()
+            for python in pythons
+            for platform in ("x86_64-pc-windows-msvc", "x86_64-unknown-linux-gnu")
+        ]
+    )
 
 
 def refs(head: str, tags: dict[str, str]) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from indexes import finished
+from packaging.version import Version
 from released import (
     DAY,
     NEXT,
@@ -23,6 +25,8 @@ from released import (
     names,
     recorded,
     refs,
+    sdist,
+    standalone,
 )
 from released import with_release as later
 from test_audit_index import Index, index, keys  # noqa: F401 - fixtures
@@ -33,6 +37,7 @@ from pipelines.console import console
 from pipelines.errors import ConfigError, LockError
 from pipelines.examine import indexpage, workers
 from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import limits
@@ -41,6 +46,7 @@ from pipelines.toolchain.generate import generate
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED, load_intent
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 from pipelines.units import GIB
+from pipelines.versions import python_tags
 from pipelines.watch import held, look, pages, released
 from pipelines.watch.cells import compare
 
@@ -70,6 +76,22 @@ class World:
     def tags(self, tags: dict[str, str], head: str = commit_of("flash-attn", "main")) -> None:
         path = "/flash.git/info/refs?service=git-upload-pack"
         self.server.page(path, refs(head, tags), "application/x-git-upload-pack-advertisement")
+
+    def file(self, name: str, data: bytes) -> dict[str, Any]:
+        """A row of a page, and the file behind it."""
+        path = f"/files/{name}"
+        self.server.says[path] = (200, "application/gzip", data)
+        hashes = {"sha256": hashlib.sha256(data).hexdigest()}
+        return {"filename": name, "hashes": hashes, "url": self.server.url + path, "yanked": False}
+
+    def pythons(self, *older: str, **releases: Sequence[str]) -> None:
+        """What pbs-installer's newest release lists."""
+        listed = {"src/pbs_installer/versions.json": standalone(releases)} if releases else {}
+        new = self.file("pbs_installer-2026.10.25.tar.gz", sdist("pbs_installer", listed))
+        files = [new | {"filename": name} for name in older] + [new]
+        self.says(
+            "pbs-installer", recorded("flash-attn") | {"name": "pbs-installer", "files": files}
+        )
 
     def next_day(self) -> None:
         """torch 2.16 is out."""
@@ -147,6 +169,7 @@ def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worl
         made.says(project, recorded(project))
     made.builds(builds(names(OUT)))
     made.tags({"v2.8.3.post2": "1" * 40})
+    made.pythons(**{"20261021": ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")})
     return made
 
 
@@ -412,6 +435,9 @@ def test_no_clock_decides(world: World, capsys: Said) -> None:
 def test_upstreams(world: World, capsys: Said) -> None:
     page = recorded("flash-attn")
     (first, *_) = page["files"]
+    empty = world.file("empty.tar.gz", sdist("empty", {}))["url"]
+    for one in page["files"]:
+        one["url"] = empty
     new = first | {"filename": "flash_attn-2.8.4.tar.gz", "hashes": {"sha256": "a" * 64}}
     same = first | {"filename": "flash_attn-2.8.3.POST2.tar.gz"}
     world.says("flash-attn", page | {"files": [*page["files"], new, same]})
@@ -435,14 +461,99 @@ def test_upstreams(world: World, capsys: Said) -> None:
     assert "flash-attn 2.8.3.post2 was yanked by its upstream: it is not built" in notes(answer)
 
 
+def test_a_new_release_that_is_built_otherwise(world: World, capsys: Said) -> None:
+    """What stands at the top of both source distributions is compared, and nothing below it."""
+    page = recorded("flash-attn")
+    same = {"setup.py": "setup()", "csrc/setup.py": "1", "README.md": "1"}
+    new = same | {"csrc/setup.py": "2", "README.md": "2"}
+    for files, differ in (
+        (new, []),
+        (new | {"setup.py": "setup(2)"}, ["setup.py"]),
+        (new | {"pyproject.toml": "[build-system]"}, ["pyproject.toml"]),
+        ({}, ["setup.py"]),
+    ):
+        old = world.file("flash_attn-2.8.3.post2.tar.gz", sdist("flash_attn-2.8.3.post2", same))
+        (pinned,) = (one for one in page["files"] if one["filename"] == old["filename"])
+        others = [one for one in page["files"] if one is not pinned]
+        rows = [*others, pinned | {"url": old["url"]}]
+        row = world.file("flash_attn-2.8.4.tar.gz", sdist("flash_attn-2.8.4", files))
+        world.says("flash-attn", page | {"files": [*rows, row]})
+        (note,) = (one for one in answered(world, capsys)["notes"] if " 2.8.4 " in one["says"])
+        assert [n for n in ("setup.py", "pyproject.toml") if n in note["says"]] == differ
+        assert row["hashes"]["sha256"] in note["cure"]
+    world.server.says["/files/flash_attn-2.8.4.tar.gz"] = (200, "application/gzip", b"no archive")
+    (note,) = (one for one in answered(world, capsys)["notes"] if " 2.8.4 " in one["says"])
+    assert "could not be read" in note["says"]
+
+
+def of(answer: dict[str, Any], about: str) -> list[str]:
+    return [note["says"] for note in answer["notes"] if note["about"] == about]
+
+
+def wheels(version: str, cudas: Sequence[str], pythons: Sequence[str]) -> list[pages.File]:
+    """Of a release of torch for Windows, on PyTorch's own index."""
+    made = []
+    for cuda in cudas:
+        for python in pythons:
+            interpreter, abi = python_tags(python)
+            full = Version(f"{version}+cu{cuda.replace('.', '')}")
+            tags = frozenset({f"{interpreter}-{abi}-win_amd64"})
+            made.append(pages.File(f"torch-{full}-{interpreter}", full, tags, "", "", False))
+    return made
+
+
+def test_rows_of_torch_that_differ_from_the_indexes(world: World, capsys: Said) -> None:
+    """What one patch release alone has counts; what was yanked does not, nor what has no row."""
+    rows = {name: row for name, row in load_torches().items() if name in ("2.13", "2.14")}
+    one, two = rows["2.13"], rows["2.14"]
+    out = [
+        *wheels("2.13.0", one.cuda, one.python[:2]),
+        *wheels("2.13.1", one.cuda[:1], one.python[2:]),
+        *wheels("2.14.1", two.cuda, two.python),
+        *wheels("2.99.0", two.cuda, two.python),
+    ]
+
+    def differs(files: Sequence[pages.File]) -> list[str]:
+        pages_ = (pages.Project("torch", "", ()), pages.Project("torch", "", tuple(files)))
+        return [note.says.split(",")[0] for note in released.drifted(pages_, rows)]
+
+    assert differs(out) == []
+    gone = [replace(f, yanked="cp315" in str(f.tags) or "2.13.0+cu132" in f.name) for f in out]
+    more = wheels("2.14.2", ["13.4"], ["3.16t"])
+    assert differs([*gone, *more]) == [
+        "torch 2.13 for CUDA 13.2 is no longer there",
+        "torch 2.14 for CUDA 13.4 is out",
+        "torch 2.14 for Python 3.15 is no longer there",
+        "torch 2.14 for Python 3.15t is no longer there",
+        "torch 2.14 for Python 3.16t is out",
+    ]
+    assert "torch 2.15 for CUDA 13.2 is out" in "".join(of(answered(world, capsys), "torch.yaml"))
+
+
+def test_a_python_that_is_made_no_more(world: World, capsys: Said) -> None:
+    """As 3.10 ended in October 2026: a last release of its own, and others without it."""
+    assert not of(answered(world, capsys), "Python")
+    rest = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")
+    world.pythons(**{"20261009": ("3.10",), "20260930": ("3.10", *rest)})
+    assert not of(answered(world, capsys), "Python")
+    world.pythons(**{"20261009": ("3.10",), "20260930": ("3.10", *rest), "20261021": rest})
+    (said,) = of(answered(world, capsys), "Python")
+    assert "20261021 has no Python 3.10 " in said
+    world.pythons(**{"20261021": ("3.10", *rest[:3], *rest[5:])})
+    assert len(of(answered(world, capsys), "Python")) == 2
+    world.pythons()
+    wrong(world, capsys, "python-build-standalone's releases has none in it")
+
+
 def test_a_cuda_among_those_of_the_lock_is_told_where_a_torch_is_built_with_it() -> None:
     """Older ones than the lock has are nobody's loss, and of newer ones CUDA's own pages tell."""
     builds: dict[str, dict[str, pages.File]] = {
         cuda: {} for cuda in ("11.8", "12.8", "13.1", "13.2", "13.9")
     }
     out = {"2.15": released.Torch("2.15.0", builds), "2.16": released.Torch("2.16.0", builds)}
-    (note,) = released.between(out, load_lock())
-    assert note.says == "CUDA 13.1: torch 2.15, 2.16, and no tool kit in the lock"
+    none = pages.Project("nvidia-cuda-nvcc", "", ())
+    (note,) = released.cudas(none, out, load_lock())
+    assert note.says.startswith("CUDA 13.1: torch 2.15, torch 2.16, ")
     assert "toolchain.yaml" in note.cure
 
 
@@ -509,7 +620,7 @@ def test_several_recipes(world: World, capsys: Said) -> None:
     }
     assert [one["recipe"] for one in answer["matrix"]["include"]] == ["xformers", "flash-attn"]
     said = notes(answer)
-    assert "xformers 0.0.35 is out; the recipe ends with 0.0.34 -> " in said
+    assert "xformers 0.0." not in said  # the recipe has the newest, if not as its default
     assert "no wheel of candle-flash-attn is built here" in said
     assert (
         "one wheel of smoke-attention-torch is for every torch, and is not tested with 2.14" in said

@@ -16,7 +16,6 @@ from pipelines.model import Model
 
 _NVIDIA = "10de"
 _DISPLAY = ("0300", "0302")  # VGA and 3D controllers
-_BRIDGE = "0604"
 _SHOWN = 80  # characters of one file
 
 Node = Literal["there", "not writable", "absent"]
@@ -56,11 +55,6 @@ class Function(Model):
     def is_gpu(self) -> bool:
         """Whether it is a GPU of NVIDIA's."""
         return self.vendor == _NVIDIA and self.kind in _DISPLAY
-
-    @property
-    def is_bridge(self) -> bool:
-        """Whether it only leads to others, and is not handed out with them."""
-        return self.kind == _BRIDGE
 
 
 class Machine(Model):
