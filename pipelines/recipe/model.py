@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from pipelines.architectures import gpus
 from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
-from pipelines.model import Model, Name, PythonVersion
+from pipelines.model import Link, Model, Name, PythonVersion, Text
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
 from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
@@ -25,13 +25,12 @@ from pipelines.toolchain.sources import Sha256
 from pipelines.toolsets import Api
 from pipelines.versions import Range, Release, free_threaded, python_order, within
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _ABI3 = re.compile(r"cp3(\d+)-abi3(t?)")
 _FIRST_ABI3T = 15  # of Python 3
 #: Of the environment, in which compilers look for flags.
 FlagVariable = Literal["NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "CL", "_CL_", "LINK", "_LINK_"]
 UnitSeconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
-WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3t?)$")]
+WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3\d{0,2}-none|cp3\d{1,2}-abi3t?)$")]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
 SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
@@ -142,7 +141,7 @@ class Fix(Model):
     """Put behind what stands in that variable already."""
     why: Text
     """What does not compile without it, one sentence."""
-    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+    source: Link
     """Where that is said."""
 
     def applies(self, cuda: str, torch: str | None) -> bool:
@@ -158,7 +157,7 @@ class Patch(Model):
     """A unified diff: as seen from pipeline.yaml, or one that comes with the recipes."""
     sha256: Sha256
     """Of the file."""
-    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+    source: Link
     """Where it is from, or where what it mends is told."""
     licence: Text
     """Of its lines, as SPDX writes it."""

@@ -62,7 +62,7 @@ def gate(
 
     ``platform`` is a wheel platform tag such as ``win_amd64``, ``python`` and ``cuda`` are the
     releases that were asked for, such as ``3.12`` and ``12.8`` (``12`` stands for every 12.x).
-    ``tag`` is the recipe's ``wheel_tag``: of ``py3-none`` nothing is for any Python in particular.
+    ``tag`` is the recipe's ``wheel_tag``: of ``py3-none`` or ``py39-none`` nothing is for one.
     Architectures nobody asked for are only mentioned: recipes add some of their own (90a), and they
     cost size, not correctness. ``expects`` says of a binary's name which of ``archs`` it is to
     have, where that is not all of them. ``toolset`` is what should have built it, with the stamp
@@ -76,7 +76,7 @@ def gate(
         *(_windows(facts, platform, toolset) if platform.startswith("win") else ()),
         *(
             _without_python(facts)
-            if tag == EVERY_PYTHON
+            if (tag or "").endswith("-none")
             else _modules(facts, platform, python, tag)
         ),
         *_device(facts.binaries, archs, cuda, expects, facts.elsewhere),
@@ -92,7 +92,7 @@ def contents(facts: WheelFacts) -> list[CheckResult]:
 def _packaging(
     facts: WheelFacts, platform: str, python: str, tag: str | None
 ) -> Iterator[CheckResult]:
-    library = tag == EVERY_PYTHON
+    library = (tag or "").endswith("-none")
     modules = facts.binaries if library else facts.extensions
     yield check(
         "library" if library else "extension module",

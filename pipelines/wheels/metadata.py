@@ -32,7 +32,6 @@ from pipelines.errors import AuditError
 from pipelines.files import disk_errors
 from pipelines.wheels.binary import BINARIES, Binary, Look, read_alone, read_binary
 from pipelines.wheels.fatbin import HEAD, Data
-from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
 from pipelines.wheels.zipform import Form, form
 
@@ -149,7 +148,7 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
             wheel = HeaderParser().parsestr(
                 _text(archive, members, f"{info}/WHEEL", path, _SMALLER)
             )
-            alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
+            alone = all((tag.interpreter[:2], tag.abi) == ("py", "none") for tag in tags)
             look = Look(alone=alone, traces=traces)
             record, binaries, elsewhere, broken = _contents(path, archive, members, info, look)
             bills = [name for name in members if name.startswith(f"{info}/sboms/")]

@@ -255,6 +255,27 @@ def test_the_limited_api_is_kept_to(
     assert [row.name for row in rows if not row.ok] == ([] if ok else ["Python's own ABI"])
 
 
+@pytest.mark.parametrize("tag", ["py3-none", "py39-none"])
+@pytest.mark.parametrize(
+    ("named", "bound", "wrong"),
+    [
+        ("", (), []),
+        ("", ("python312.dll",), ["no Python"]),
+        ("py3-none", (), ["Python"]),
+    ],
+)
+def test_a_library_that_every_python_loads(
+    tag: str, named: str, bound: tuple[str, ...], wrong: list[str]
+) -> None:
+    """As xFormers from 0.0.35 on. Another tag than the recipe's is another build."""
+    tags = (f"{named or tag}-win_amd64",)
+    library = replace(MODULE, name="pkg/_C.pyd", pe=replace(PE, inits=(), imports=bound))
+    facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(library,))
+    rows = gate(facts, parse("75"), platform="win_amd64", python="3.12", cuda="13.0", tag=tag)
+    expected = [] if named == tag else wrong
+    assert [row.name for row in rows if not row.ok] == expected
+
+
 @pytest.mark.parametrize(
     ("tag", "machine", "wrong"),
     [
