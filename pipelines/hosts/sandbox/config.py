@@ -148,8 +148,8 @@ class SandboxHost(HostConfig, OwnPins):
         return home() / (self.home or Path(".sandbox", name))
 
     def kept(self, cache: Cache) -> Iterable[Kept]:
-        """Images and libc++, of which those of today's tools are useful; bridges to a driver."""
-        from pipelines.hosts.sandbox import libcxx
+        """Wine, images and libc++, of which today's are useful; bridges to a driver."""
+        from pipelines.hosts.sandbox import debian, libcxx
         from pipelines.hosts.sandbox.bridge import attached
         from pipelines.hosts.sandbox.image import image_key
         from pipelines.hosts.sandbox.msvc import fetch
@@ -157,6 +157,10 @@ class SandboxHost(HostConfig, OwnPins):
         yield from attached.kept(cache)
         yield from fetch.kept(cache)
 
+        wines = cache.root / "wine"
+        for path in sorted(wines.iterdir()) if wines.is_dir() else ():
+            if path.is_dir():
+                yield Kept("Wine", path, path.name == debian.key(cache))
         made = {"images": ("sandbox images", image_key), "libcxx": ("libc++", libcxx.key)}
         for folder, (what, key) in made.items():
             here = cache.root / folder
