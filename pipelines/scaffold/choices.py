@@ -149,8 +149,6 @@ def api_of(project: Project) -> tuple[Api, tuple[str, ...]]:
     uses = project.uses
     if "torch" in uses or (project.told.torch and "torch-stable" not in uses):
         return "torch", (f"api: torch: its sources include torch's headers: {NEEDED['torch']}",)
-    if "cccl" in uses:
-        return "torch", ("api: torch: it includes CUB or Thrust, which want MSVC's STL",)
     if "torch-stable" in uses:
         return "stable", ()
     library = {"stl", "stl-in-cu", "pybind11", "nanobind"} & uses

@@ -27,8 +27,7 @@ _HEADERS = (
     (re.compile(r"(torch|ATen|c10)/"), "torch"),
     (re.compile(r"pybind11/"), "pybind11"),
     (re.compile(r"nanobind/"), "nanobind"),
-    (re.compile(r"(cub|thrust)/"), "cccl"),
-    (re.compile(r"(cute|cutlass)/"), "stl-in-cu"),
+    (re.compile(r"(cub|thrust|cute|cutlass)/"), "stl-in-cu"),
     (re.compile(r"(cublas|cusparse|cusolver|cufft|curand|cudnn)"), "libraries"),
 )
 #: What of C++'s standard library is more than a few lines.

@@ -198,6 +198,22 @@ def test_kernels_of_cutlass_are_compiled(line: Line, work: Path) -> None:
 
 
 @pytest.mark.usefixtures("libcxx_there")
+def test_cub_and_thrust_are_compiled_and_linked(line: Line, work: Path) -> None:
+    shutil.copy(SOURCES / "cub.cu", work)
+    (work / "ask.py").write_text("import ctypes\nctypes.CDLL(r'C:\\ts\\cub.dll').sorted\n")
+    code, output = typed(
+        line,
+        work,
+        "set WCW_LIBCXX=1",
+        f"{NVCC} -std=c++17 -Xcompiler /EHsc -c cub.cu -o cub.obj",
+        r"cl /nologo /MD /LD cub.obj /link /LIBPATH:C:\cuda\13.0\lib\x64 cudart_static.lib",
+        r"C:\Python311\python.exe ask.py",
+    )
+    assert code == 0, output
+    assert b"DeviceScanKernel" in (work / "cub.dll").read_bytes()
+
+
+@pytest.mark.usefixtures("libcxx_there")
 def test_a_missing_header_is_named(line: Line, work: Path) -> None:
     (work / "ppl.cpp").write_text("#include <ppl.h>\n")
     code, output = typed(line, work, "cl /nologo /c /MD /EHsc ppl.cpp")

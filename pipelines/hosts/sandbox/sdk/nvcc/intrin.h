@@ -18,6 +18,10 @@ unsigned long long _udiv128(
 void __cpuid(int *, int);
 void _ReadWriteBarrier(void);
 void __faststorefence(void);
+int __iso_volatile_load32(const volatile int *);
+long long __iso_volatile_load64(const volatile long long *);
+void __iso_volatile_store32(volatile int *, int);
+void __iso_volatile_store64(volatile long long *, long long);
 #define WCW_INTERLOCKED(name)                                                                    \
     char _Interlocked##name##8(char volatile *, char);                                           \
     short _Interlocked##name##16(short volatile *, short);                                       \
