@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import lzma
 import os
+import shutil
 import subprocess
 import tarfile
 import zipfile
@@ -96,11 +97,24 @@ def _unpack(package: Path, target: Path) -> None:
                 name = str(PurePosixPath(member.name))
                 wanted = name.startswith(_WANTED) and not name.startswith(_LEFT_OUT)
                 if wanted and not member.isdir():
-                    members.extract(member, target, filter="data")
+                    _put(target / name, member, members)
     except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as error:
         raise SetupError(
             f"{package.name} is not unpacked: {error}", advice="It is no package of Debian's."
         ) from None
+
+
+def _put(path: Path, member: tarfile.TarInfo, members: tarfile.TarFile) -> None:
+    """A file or a link to one beside it; tarfile's own filter is not in Python 3.11.2."""
+    if ".." in path.parts or "/" in member.linkname:
+        raise ValueError(f"{member.name} leads elsewhere")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        path.symlink_to(member.linkname)
+    elif content := members.extractfile(member):
+        with path.open("wb") as file:
+            shutil.copyfileobj(content, file, 1 << 20)
+        path.chmod(member.mode & 0o755 | 0o600)
 
 
 @contextmanager
