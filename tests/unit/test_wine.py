@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import platform
 import subprocess
 import sys
@@ -82,7 +83,10 @@ def packages() -> dict[str, bytes]:
         "wine64": {f"usr/lib/wine/{name}64": PROGRAM for name in ("wine", "wineserver")}
         | {"usr/lib/wine/wineserver": b"#!/bin/sh\nexec /usr/lib/wine/wineserver64\n"},
         "libwine": {f"{debian.DLLS}/kernel32.dll": DLL, "usr/bin/msidb": b"", "etc/x": b""},
-        "libwine-dev": {"usr/include/wine/wine/msvcrt/stdio.h": b""},
+        "libwine-dev": {
+            "usr/share/wine/nls/l_intl.nls": b"tables",
+            "usr/include/wine/wine/msvcrt/stdio.h": b"",
+        },
         "libz-mingw-w64": {"usr/x86_64-w64-mingw32/lib/zlib1.dll": DLL},
         "libc6": {f"{LIBRARIES}/libc.so.6": b"", f"{LIBRARIES}/gconv/BIG5.so": b""},
         "libunwind8": {f"{LIBRARIES}/libunwind.so.8": "libunwind.so.8.1"},
@@ -121,8 +125,14 @@ def test_pinned_packages_are_unpacked_once(tmp_path: Path) -> None:
         *("place", f"{debian.DLLS}/kernel32.dll", f"{debian.DLLS}/zlib1.dll"),
         *("usr/lib/wine/wine64", "usr/lib/wine/wineserver"),
         *(f"{LIBRARIES}/libc.so.6", f"{LIBRARIES}/libunwind.so.8"),
-        *("usr/include/wine/wine/msvcrt/stdio.h", "usr/x86_64-w64-mingw32/lib/zlib1.dll"),
+        *(
+            "usr/share/wine/nls/l_intl.nls",
+            "usr/include/wine/wine/msvcrt/stdio.h",
+            "usr/x86_64-w64-mingw32/lib/zlib1.dll",
+        ),
     }
+    tables = target / debian.PROGRAMS[1] / "../../../share/wine/wine/nls/l_intl.nls"
+    assert Path(os.path.normpath(tables)).read_bytes() == b"tables"
     marked = (target / f"{debian.DLLS}/zlib1.dll").read_bytes()
     assert marked == DLL[:64] + b"Wine builtin DLL" + bytes(16) + b"rest"
     for name in ("wine64", "wineserver"):

@@ -77,6 +77,9 @@ def unpacked(cache: Cache) -> Path:
                 for tool in TOOLS[:-1]:
                     _unpack(cache.fetch(tool), scratch)
                 _mark_zlib(scratch)
+                # Debian's server looks for its tables in share/wine/wine, and then in /usr.
+                (scratch / "usr/share/wine").mkdir(parents=True, exist_ok=True)
+                (scratch / "usr/share/wine/wine").symlink_to(".")
                 _bind(scratch, target, cache.fetch(TOOLS[-1]))
                 (scratch / _SEAL).write_text(str(target), "utf-8")
                 scratch.rename(target)
