@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import date
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from pipelines import model
-from pipelines.matrix.compat import load_rules
-from pipelines.matrix.torches import load_torches
 
 settings.register_profile("fast", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=300, deadline=None)
@@ -34,11 +34,18 @@ _POSIX = (
 collect_ignore = [f"unit/test_{name}.py" for name in _POSIX] if os.name == "nt" else []
 
 
+@cache
+def _newest() -> date:
+    from pipelines.matrix.compat import load_rules
+    from pipelines.matrix.torches import load_torches
+
+    return max(row.date for row in (*load_rules(), *load_torches().values()))
+
+
 @pytest.fixture(autouse=True)
 def _a_day_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """On which no row of the data files is old: their age is for people to look at."""
-    newest = max(row.date for row in (*load_rules(), *load_torches().values()))
-    monkeypatch.setattr(model, "today", lambda: newest)
+    monkeypatch.setattr(model, "today", _newest)
 
 
 @pytest.fixture(autouse=True)

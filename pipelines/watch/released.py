@@ -186,7 +186,7 @@ def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterato
             for one in sorted(there ^ known, key=python_order):
                 how = "is out" if one in there else "is no longer there"
                 says = f"torch {release} for {axis} {one} {how}, unlike its row in torch.yaml"
-                yield Note("torch.yaml", says, "Mend the row, and set its date.")
+                yield Note("torch.yaml", says, "Correct the row, and set its date.")
 
 
 def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Note]:

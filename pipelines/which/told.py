@@ -94,12 +94,16 @@ def typed(commands: Sequence[Sequence[str]], form: str) -> str:
     for program, *words in commands:
         start = program.replace("'", "''") if form == "PowerShell" else program
         start = quoted.format(shlex.quote(program) if form == "bash" else start)
-        said = [one if one.startswith("-") or one.isalpha() else f'"{one}"' for one in words]
-        if form == "bash":  # within " it still reads some characters: of a path that uv is given
-            said = [shlex.quote(o) if set(o) & set('$`"') else s for o, s in zip(words, said)]  # noqa: B905 - Python 3.9
+        said = [_quoted(one, form) for one in words]
         lines.append(" ".join([program if is_plain(program) else start, *said]))
     text = lines[0] if len(lines) == 1 else then.format(*lines)
     return text.replace(swap, by) if swap else text
+
+
+def _quoted(word: str, form: str) -> str:
+    if form == "bash" and set(word) & set('$`"'):  # which it reads within " too: of a path
+        return shlex.quote(word)
+    return word if word.startswith("-") or word.isalpha() else f'"{word}"'
 
 
 def is_plain(program: str) -> bool:

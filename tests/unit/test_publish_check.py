@@ -49,7 +49,7 @@ def check(address: str, *words: str) -> int:
 def test_a_whole_index_is_counted(index: Path, capsys: Said) -> None:
     with served(index) as address:
         assert check(address, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
     pages = [one for one in index.rglob("index.html") if one.parts[-2] not in ("about", "index")]
     wheels = [one for one in index.rglob("*.whl") if "simple" not in one.parts]
     variants = [one for one in wheels if "+torch" in one.name]
@@ -58,7 +58,7 @@ def test_a_whole_index_is_counted(index: Path, capsys: Said) -> None:
     lists = len([*index.rglob("*-variants.json")])
     beside = [one for one in index.glob("files/*/*/*") if one.suffix in (".json", ".xml")]
     people = [*index.rglob("index.json"), *index.glob("about/*"), index / "index.html"]
-    assert told["fetched"] == {
+    assert answer["fetched"] == {
         "pip": len(pages) + 2 * plain,
         "uv": len(pages) + 2 * len(variants) + lists,
         "browser": len(people) + len(beside) - lists,
@@ -96,9 +96,9 @@ def without(text: str) -> Callable[[Path, str], None]:
 
 
 def other_hash(index: Path, pattern: str) -> None:
-    told = json.loads((index / pattern).read_text())
-    told["wheels"][0]["sha256"] = "ab" * 32
-    (index / pattern).write_text(json.dumps(told))
+    answer = json.loads((index / pattern).read_text())
+    answer["wheels"][0]["sha256"] = "ab" * 32
+    (index / pattern).write_text(json.dumps(answer))
 
 
 LIES: list[tuple[Callable[[Path, str], None], str, type[Any], str]] = [
@@ -174,9 +174,9 @@ def test_a_server_that_does_not_serve_it(index: Path, capsys: Said, kind: str) -
     when, code, head, said = FRONTS[kind]
     with front(index, do_GET=answering(when, code, *head)) as address:
         assert check(address) == StorageError.exit_code
-    told = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert said in told
-    assert "pages and files came" in told
+    answer = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert said in answer
+    assert "pages and files came" in answer
 
 
 def test_a_redirect_without_tls_is_refused_though_the_bytes_are_right(

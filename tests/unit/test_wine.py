@@ -79,9 +79,12 @@ DLL = b"MZ".ljust(64, b"\0") + b"This program cannot be run in it" + b"rest"
 
 
 def packages() -> dict[str, bytes]:
-    made = {
-        "wine64": {f"usr/lib/wine/{name}64": PROGRAM for name in ("wine", "wineserver")}
-        | {"usr/lib/wine/wineserver": b"#!/bin/sh\nexec /usr/lib/wine/wineserver64\n"},
+    made: dict[str, dict[str, bytes | str]] = {
+        "wine64": {
+            "usr/lib/wine/wine64": PROGRAM,
+            "usr/lib/wine/wineserver64": PROGRAM,
+            "usr/lib/wine/wineserver": b"#!/bin/sh\nexec /usr/lib/wine/wineserver64\n",
+        },
         "libwine": {f"{debian.DLLS}/kernel32.dll": DLL, "usr/bin/msidb": b"", "etc/x": b""},
         "libwine-dev": {
             "usr/share/wine/nls/l_intl.nls": b"tables",
@@ -91,13 +94,8 @@ def packages() -> dict[str, bytes]:
         "libc6": {f"{LIBRARIES}/libc.so.6": b"", f"{LIBRARIES}/gconv/BIG5.so": b""},
         "libunwind8": {f"{LIBRARIES}/libunwind.so.8": "libunwind.so.8.1"},
     }
-    return (
-        {name.removeprefix("debian-"): b"" for name in debian.TOOLS[:-1]}
-        | {
-            name: package(made.get(name, {}))  # type: ignore[arg-type]
-            for name in (tool.removeprefix("debian-") for tool in debian.TOOLS[:-1])
-        }
-    )
+    names = (tool.removeprefix("debian-") for tool in debian.TOOLS[:-1])
+    return {name: package(made.get(name, {})) for name in names}
 
 
 def cache_of(home: Path, files: dict[str, bytes]) -> Cache:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -157,14 +157,13 @@ class SandboxHost(HostConfig, OwnPins):
         yield from attached.kept(cache)
         yield from fetch.kept(cache)
 
-        wines = cache.root / "wine"
-        for path in sorted(wines.iterdir()) if wines.is_dir() else ():
-            if path.is_dir():
-                yield Kept("Wine", path, path.name == debian.key(cache))
-        made = {"images": ("sandbox images", image_key), "libcxx": ("libc++", libcxx.key)}
-        for folder, (what, key) in made.items():
+        made: dict[str, tuple[str, Callable[[str], str]]] = {
+            "wine": ("Wine", lambda _: debian.key(cache)),
+            "images": ("sandbox images", lambda python: f"{image_key(cache, python)}-py{python}"),
+            "libcxx": ("libc++", lambda python: f"{libcxx.key(cache, python)}-py{python}"),
+        }
+        for folder, (what, name_for) in made.items():
             here = cache.root / folder
             for path in sorted(here.iterdir()) if here.is_dir() else ():
-                python = path.name.rpartition("-py")[2]
                 if path.is_dir():
-                    yield Kept(what, path, path.name == f"{key(cache, python)}-py{python}")
+                    yield Kept(what, path, path.name == name_for(path.name.rpartition("-py")[2]))

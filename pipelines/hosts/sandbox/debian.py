@@ -43,7 +43,7 @@ _ZLIB = "usr/x86_64-w64-mingw32/lib/zlib1.dll"
 #: What is unpacked; conversions between character sets are glibc's, and not needed.
 _WANTED = ("usr/lib/", "usr/share/wine/", "usr/include/wine/", "usr/share/doc/", _ZLIB)
 _LEFT_OUT = (f"{_LIBRARIES}/gconv/", f"{_LIBRARIES}/wine/i386-windows/")
-#: The name is 16 bytes long and is followed by two more fields, of which member and size matter.
+#: An archive of ar, and the bytes of a member's header: its name in 16, its size in 10 from 48 on.
 _AR = b"!<arch>\n"
 _HEADER = 60
 
@@ -108,7 +108,7 @@ def _unpack(package: Path, target: Path) -> None:
 
 
 def _put(path: Path, member: tarfile.TarInfo, members: tarfile.TarFile) -> None:
-    """A file or a link to one beside it; tarfile's own filter is not in Python 3.11.2."""
+    """A file, or a link in its own directory; Python 3.11.2 has no filters of tarfile."""
     if ".." in path.parts or "/" in member.linkname:
         raise ValueError(f"{member.name} leads elsewhere")
     path.parent.mkdir(parents=True, exist_ok=True)

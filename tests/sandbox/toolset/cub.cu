@@ -1,4 +1,4 @@
-// What cudafe++ reads of CUB, Thrust and <windows.h> beside libc++.
+// What cudafe++ reads of CUB, Thrust and <windows.h> along with libc++.
 #include <cub/cub.cuh>
 #include <thrust/execution_policy.h>
 #include <thrust/sort.h>

@@ -1,4 +1,4 @@
-// What cudafe++ reads of CUTLASS and CuTe beside libc++.
+// What cudafe++ reads of CUTLASS and CuTe along with libc++.
 #include <cute/tensor.hpp>
 #include <cutlass/array.h>
 #include <cutlass/cutlass.h>
