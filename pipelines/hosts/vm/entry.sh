@@ -9,9 +9,10 @@ if [ -e /golden/data.qcow2 ] && [ ! -e /storage/data.qcow2 ]; then
         qemu-img create -q -f qcow2 -F qcow2 -b /golden/data.qcow2 /storage/overlay.new &&
         mv /storage/overlay.new /storage/data.qcow2 || exit 122
 fi
+# Before the entry point, for what that prints may be answered with a signal at once.
+trap '[ -n "$!" ] || exit 143; kill -TERM "${child:-$!}"' TERM
 "$@" </dev/null 3<&- &
 child=$!
-trap 'kill -TERM "$child"' TERM
 if [ "$life" = tied ]; then
     # The controller has ended, however that was. Of its machine nothing is kept: no goodbye.
     { cat <&3 >/dev/null; kill -KILL "$child"; } &
