@@ -64,6 +64,27 @@ def test_a_job_from_start_to_end(session: Session, tmp_path: Path) -> None:
     assert last["result"]["cancelled"] is False
 
 
+def test_following_leaves_the_lock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wine's server keeps a locked file open for each time that it was opened: after 20 minutes of
+    looks ten times a second it had no file left for anybody.
+    """
+    job, looks = tmp_path / "job", 0
+    with connect() as session:
+        start(session, job, python("import time; time.sleep(2); print('done')"))
+        genuine = store.lives
+
+        def lives(directory: Path) -> bool:
+            nonlocal looks
+            looks += 1
+            return genuine(directory)
+
+        monkeypatch.setattr(store, "lives", lives)
+        *_, last = remote_follow.follow(str(job), 1, 0)
+    assert isinstance(last, dict)
+    assert last["state"] == "ended"
+    assert looks <= 5, "one at the start, and while the runner that has a result goes"
+
+
 def test_nothing_that_an_environment_names_is_imported_by_our_own_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,10 @@ from . import runner, store
 _CHUNK = 256 * 1024
 _POLL = 0.1
 _SIGN = 10.0  # seconds after which an empty item shows a reader who has left
+#: Seconds between two looks at the runner's lock. Wine's server keeps a locked file open for each
+#: time that it was opened, until the lock goes, and a day of looks must not reach its limit:
+#: https://gitlab.winehq.org/wine/wine/-/blob/wine-10.0/server/fd.c (inode_add_closed_fd)
+_LOOK = 5.0
 
 
 def follow(directory: str, attempt: int, offset: int) -> Generator[bytes | store.State, None, None]:
@@ -24,9 +28,14 @@ def follow(directory: str, attempt: int, offset: int) -> Generator[bytes | store
     there is a later attempt.
     """
     folder = store.place(directory)
-    signed = awake.seconds()
+    signed = looked = awake.seconds()
+    now = store.state(directory)
     while True:
-        now = store.state(directory)  # before the log: what is written later is not missed
+        # Before the log: what is written later is not missed.
+        ended = store.result(folder, attempt) is not None
+        if ended or store.latest(folder)["attempt"] != attempt or awake.seconds() - looked > _LOOK:
+            now = store.state(directory)
+            looked = awake.seconds()
         over = now["state"] != "running" or now["attempt"] != attempt
         while data := _piece(folder, attempt, offset):
             offset += len(data)
