@@ -10,8 +10,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from pipelines.errors import ConfigError
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.origin import FileSource, PathSource
-from pipelines.recipe.sourcetree import archive_if_here, directory_of, names_if_here
+from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.recipe.sourcetree import archive_if_here, directories_of, names_if_here
 from pipelines.toolchain.lock import Cache
 from pipelines.versions import python_release
 
@@ -51,9 +51,10 @@ def build_requires(
 
 def _read(recipe: Recipe, cache: Cache) -> str | None:
     """The file at the root of the source, if both are here."""
-    if isinstance(recipe.source, PathSource):
-        path = directory_of(recipe.source) / _FILE
-        return path.read_text("utf-8", "replace") if path.is_file() else None
+    if not isinstance(recipe.source, GitSource):
+        for folder in directories_of(recipe.source, at_top=True):
+            if (path := folder / _FILE).is_file():
+                return path.read_text("utf-8", "replace")
     archive = archive_if_here(recipe, cache)
     if archive is None or _FILE not in (names_if_here(recipe, cache) or ()):  # they are kept
         return None

@@ -11,9 +11,9 @@ from pipelines.paths import home
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.origin import PathSource
+from pipelines.recipe.origin import GitSource, PathSource
 from pipelines.recipe.patches import read_patch
-from pipelines.recipe.sourcetree import directory_of
+from pipelines.recipe.sourcetree import directories_of
 from pipelines.recipe.suite import suite_of
 from pipelines.recipe.worktree import PROJECT
 from pipelines.toolchain.lock import load_lock
@@ -59,15 +59,20 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
 
 
 def _source(recipe: Recipe, where: str) -> None:
-    if not isinstance(recipe.source, PathSource):
+    if isinstance(recipe.source, GitSource):
         return
     try:
-        tree = directory_of(recipe.source)
+        directories = directories_of(recipe.source)
     except ConfigError as error:
+        if not isinstance(recipe.source, PathSource):
+            raise ConfigError(f"{where}: {error.message}", advice=error.advice) from None
         gone = home() / recipe.source.path
         beside = [path.name for path in gone.parent.iterdir()] if gone.parent.is_dir() else []
         said = f"{where}: {error.message}{nearest(gone.name, beside)}"
         raise ConfigError(said, advice=error.advice) from None
+    if not isinstance(recipe.source, PathSource):
+        return
+    tree = directories[0]
     if not any((tree / name).is_file() for name in PROJECT):
         raise ConfigError(
             f"{where}: source.path: {tree} has neither {', '.join(PROJECT[:-1])} nor {PROJECT[-1]}",

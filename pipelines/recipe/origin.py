@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
@@ -12,6 +12,7 @@ from pipelines.toolchain import sources
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 INSIDE = r'[^/\\:*?"<>|\s.][^\\:*?"<>|\s]*'
 Inside = Annotated[str, StringConstraints(pattern=f"^{INSIDE}$")]
+Also = dict[Inside | Literal["."], Annotated[str, StringConstraints(min_length=1)]]
 
 
 class PathSource(Model):
@@ -21,8 +22,9 @@ class PathSource(Model):
     """Relative to the project, where ``pipeline.yaml`` is, or absolute."""
     include: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
     """Globs of files that are packed as well, though git ignores them."""
-    also: dict[Inside, Annotated[str, StringConstraints(min_length=1)]] = Field(default={})
-    """Directories elsewhere that the build needs, by the name that each gets in the source tree."""
+    also: Also = Field(default={})
+    """Directories elsewhere that the build needs, by the name that each gets in the source tree;
+    ``.`` is its top."""
 
 
 class FileSource(sources.Source):
@@ -30,6 +32,9 @@ class FileSource(sources.Source):
 
     sha256: sources.Sha256
     size: Annotated[int, Field(gt=0)]
+    also: Also = Field(default={})
+    """Directories of yours that are added to it, as for ``path``. A file of the archive that one
+    replaces stands in ``exclude``, which is for the archive alone."""
 
 
 class GitSource(Model):

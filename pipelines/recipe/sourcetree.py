@@ -11,6 +11,7 @@ import hashlib
 import io
 import logging
 import os
+import posixpath
 import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,7 @@ from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.recipe.commits import MADE, Member, commit_files
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.origin import FileSource, GitSource, PathSource
+from pipelines.recipe.origin import Also, FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, State, listing, matches, state
 from pipelines.remote.files import replace
@@ -53,8 +54,7 @@ def source_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = N
         return _pack_here(source, recipe)
     if isinstance(source, FileSource):
         path = fetch_file(source, recipe, cache, progress)
-        members = applied(recipe, _published(sdist_files(path)))
-        return pack(members, recipe.exclude, where=source.file)
+        return _pack_with(source, recipe, applied(recipe, _published(sdist_files(path))))
     packed = _git_archive(source, recipe, cache)
     if not recipe.patches:
         return packed.read_bytes()
@@ -67,6 +67,13 @@ def directory_of(source: PathSource) -> Path:
     Raises :class:`ConfigError` when there is neither.
     """
     return _directory(source.path)
+
+
+def directories_of(source: PathSource | FileSource, *, at_top: bool = False) -> list[Path]:
+    """All directories on this machine of which something is packed; as :func:`directory_of`."""
+    own = [source.path] if isinstance(source, PathSource) else []
+    also = [path for place, path in source.also.items() if place == "." or not at_top]
+    return [_directory(path) for path in (*own, *also)]
 
 
 def _directory(path: str) -> Path:
@@ -86,15 +93,32 @@ def _listed_here(source: PathSource, recipe: Recipe) -> Listing:
     tree = directory_of(source)
     found = listing(tree, source.include, recipe.exclude)
     _refuse_other(found.files, str(tree))
-    for place, path in source.also.items():
-        named = {f"{place}/{n}": f for n, f in listing(_directory(path)).files.items()}
-        if twice := sorted(named.keys() & found.files.keys()):
-            raise ConfigError(
-                f"source: also: {place}: {tree} has a {twice[0]} of its own",
-                advice="Give it another name there.",
-            )
-        found.files.update({n: f for n, f in named.items() if not matches(n, recipe.exclude)})
+    added = _added(source.also, found.files, str(tree))
+    found.files.update({n: f for n, f in added.items() if not matches(n, recipe.exclude)})
     return found
+
+
+def _added(also: Also, there: Iterable[str], where: str) -> dict[str, Path]:
+    """The files of ``also`` by their names in the tree; none may be ``there`` already."""
+    added: dict[str, Path] = {}
+    for place, path in also.items():
+        files = listing(_directory(path)).files
+        named = {posixpath.normpath(f"{place}/{name}"): file for name, file in files.items()}
+        if twice := sorted(named.keys() & {*there, *added}):
+            raise ConfigError(
+                f"source: also: {place}: {where} has a {twice[0]} of its own",
+                advice="Give it another name there, or leave that out with 'exclude'.",
+            )
+        added |= named
+    return added
+
+
+def _pack_with(source: FileSource, recipe: Recipe, members: Iterable[Member]) -> bytes:
+    """An archive without what ``exclude`` names, and with the directories of ``also``."""
+    kept = {name: data for name, data in members if not matches(name, recipe.exclude)}
+    added = _added(source.also, kept, source.file)
+    ours = {name: path.read_bytes() for name, path in added.items()}
+    return pack({**kept, **ours}.items(), where=source.file)
 
 
 def _pack_here(source: PathSource, recipe: Recipe) -> bytes:
@@ -178,7 +202,10 @@ def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
     if isinstance(source, PathSource):
         return [*_listed_here(source, recipe).files]
     found = _listed(archive) if (archive := archive_if_here(recipe, cache)) else None
-    return found and [_inside(name) for name in found] if isinstance(source, FileSource) else found
+    if not found or not isinstance(source, FileSource):
+        return found
+    names = [name for one in found if not matches(name := _inside(one), recipe.exclude)]
+    return [*names, *_added(source.also, names, source.file)]
 
 
 def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:

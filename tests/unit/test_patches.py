@@ -79,6 +79,7 @@ def recipe(data: bytes, *rows: dict[str, str], **more: Any) -> Recipe:
         "file": "x-1.tar.gz",
         "sha256": hashlib.sha256(data).hexdigest(),
         "size": len(data),
+        "also": more.pop("also", {}),
     }
     made = {
         "name": "x",
@@ -264,3 +265,49 @@ def test_every_shipped_patch_belongs_to_a_recipe_and_is_what_it_pins() -> None:
                 used.add(patches.patch_file(one))
         load_recipe(name)
     assert used == {*patches.SHIPPED.glob("patches/*/*")}
+
+
+# -- directories of ours that are added to an archive ----------------------------------------------
+
+
+def test_a_directory_is_added_at_the_top_and_below(project: Path) -> None:
+    for name in ("ours/setup.py", "ours/csrc/api.cpp", "more/b.h"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(name)
+    files = {"setup.py": "theirs", "csrc/a.cu": "a", "old/b.h": "theirs"}
+    # A glob is for the archive: what is added has the same names.
+    got = tree(project, files, also={".": "ours", "old": "more"}, exclude=["setup.py", "old/*"])
+    assert got == {
+        "setup.py": "ours/setup.py",
+        "csrc/a.cu": "a",
+        "csrc/api.cpp": "ours/csrc/api.cpp",
+        "old/b.h": "more/b.h",
+    }
+
+
+def test_a_patch_is_for_the_archive_alone(project: Path) -> None:
+    (project / "ours").mkdir()
+    (project / "ours/new.py").write_text("import os\n")
+    got = tree(project, OLD, patch(project, diff(OLD, NEW, project)), also={".": "ours"})
+    assert got == {**OLD, **NEW, "new.py": "import os\n"}
+
+
+def test_a_file_of_the_archive_is_not_replaced_unsaid(project: Path) -> None:
+    (project / "ours").mkdir()
+    (project / "ours/setup.py").write_text("ours")
+    with pytest.raises(ConfigError, match=r"x-1\.tar\.gz has a setup\.py of its own"):
+        tree(project, {"setup.py": "theirs"}, also={".": "ours"})
+
+
+def test_two_directories_with_one_file_are_refused(project: Path) -> None:
+    for name in ("one", "two"):
+        (project / name / "x").mkdir(parents=True)
+        (project / name / "x/a.h").write_text(name)
+    with pytest.raises(ConfigError, match=r"has a x/a\.h of its own"):
+        tree(project, {"setup.py": ""}, also={".": "one", "x": "two/x"})
+
+
+def test_a_directory_that_is_not_there_is_found_before_anything_starts(project: Path) -> None:
+    made = recipe(sdist(OLD), also={"kernels": "nowhere"}, verify="import x")
+    with pytest.raises(ConfigError, match="nowhere"):
+        check_surroundings(made, "recipe x")

@@ -129,6 +129,16 @@ def gpu(facts: Facts) -> Device:
 
 
 @pytest.fixture(scope="session")
+def cuda(gpu: Device) -> Device:
+    """The GPU, for what reaches it through torch. Skips where torch has no CUDA."""
+    import torch
+
+    if not torch.version.cuda:
+        pytest.skip(f"torch {torch.__version__} has no CUDA: its operators cannot run on the GPU")
+    return gpu
+
+
+@pytest.fixture(scope="session")
 def expected() -> Expected:
     """What the pipeline says this wheel is."""
     if not (told := _expected()):

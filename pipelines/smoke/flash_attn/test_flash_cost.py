@@ -13,7 +13,7 @@ from smoke_batches import Record
 if TYPE_CHECKING:
     import torch
 
-pytestmark = pytest.mark.usefixtures("gpu")
+pytestmark = pytest.mark.usefixtures("cuda")
 
 BACKENDS = ("math", "mem_efficient", "flash")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from flash_check import Triple
 
-pytestmark = pytest.mark.usefixtures("gpu")
+pytestmark = pytest.mark.usefixtures("cuda")
 
 dtypes = pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 causality = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from smoke_batches import Record
 
-pytestmark = pytest.mark.usefixtures("gpu")
+pytestmark = pytest.mark.usefixtures("cuda")
 
 DIMS = (32, 64, 96, 128, 160, 192, 224, 256)
 

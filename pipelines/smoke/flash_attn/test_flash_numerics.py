@@ -10,7 +10,7 @@ from smoke_batches import Record
 if TYPE_CHECKING:
     from flash_check import Triple
 
-pytestmark = pytest.mark.usefixtures("gpu")
+pytestmark = pytest.mark.usefixtures("cuda")
 
 DIMS = (32, 64, 96, 128, 192, 256)
 #: No multiples of 32, so the kernels for the next one run with a part of it unused.

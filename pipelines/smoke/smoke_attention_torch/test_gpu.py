@@ -12,15 +12,6 @@ DTYPES = ("float32", "float16")
 SHAPES = ((1, 1), (17, 33), (128, 128), (200, 64), (64, 200))
 
 
-@pytest.fixture
-def cuda(gpu: object) -> None:  # noqa: ARG001  skips without one
-    """Skips, and says why, where torch cannot reach the GPU."""
-    import torch
-
-    if not torch.version.cuda:
-        pytest.skip(f"torch {torch.__version__} has no CUDA: its operators cannot run on the GPU")
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "{}x{}".format(*shape))
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("head_dim", [32, 64, 96, 128])
