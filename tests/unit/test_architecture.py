@@ -144,6 +144,7 @@ def test_every_room_has_a_floor() -> None:
         "remote",
         "smoke",
         "examples",
+        "recipes",
     }
 
 
