@@ -145,13 +145,13 @@ def _all_recipes() -> list[Recipe]:
 
 
 def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
-    """Those that are named; else those whose projects the index has."""
-    from packaging.utils import canonicalize_name
+    """Those that are named; else those of which the index has a wheel."""
+    from pipelines.watch.held import is_of
 
     if named:
         return list(dict.fromkeys(named))
-    there = {one.name.project for one in catalogue.wheels}
-    found = [one.name for one in _all_recipes() if canonicalize_name(one.distribution) in there]
+    wheels = catalogue.wheels
+    found = [one.name for one in _all_recipes() if any(is_of(wheel, one) for wheel in wheels)]
     if not found:
         raise ConfigError(
             "the index has no wheel of any recipe, so it does not say what is to be watched",

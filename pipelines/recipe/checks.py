@@ -64,18 +64,18 @@ def _source(recipe: Recipe, where: str) -> None:
     try:
         directories = directories_of(recipe.source)
     except ConfigError as error:
-        if not isinstance(recipe.source, PathSource):
-            raise ConfigError(f"{where}: {error.message}", advice=error.advice) from None
-        gone = home() / recipe.source.path
-        beside = [path.name for path in gone.parent.iterdir()] if gone.parent.is_dir() else []
-        said = f"{where}: {error.message}{nearest(gone.name, beside)}"
-        raise ConfigError(said, advice=error.advice) from None
-    if not isinstance(recipe.source, PathSource):
-        return
-    tree = directories[0]
-    if not any((tree / name).is_file() for name in PROJECT):
+        meant = ""
+        if isinstance(recipe.source, PathSource):
+            gone = home() / recipe.source.path
+            near = [path.name for path in gone.parent.iterdir()] if gone.parent.is_dir() else []
+            meant = nearest(gone.name, near)
+        raise ConfigError(f"{where}: {error.message}{meant}", advice=error.advice) from None
+    if isinstance(recipe.source, PathSource) and not any(
+        (directories[0] / name).is_file() for name in PROJECT
+    ):
         raise ConfigError(
-            f"{where}: source.path: {tree} has neither {', '.join(PROJECT[:-1])} nor {PROJECT[-1]}",
+            f"{where}: source.path: {directories[0]} has neither {', '.join(PROJECT[:-1])} "
+            f"nor {PROJECT[-1]}",
             advice="Name the directory of the project itself.",
         )
 

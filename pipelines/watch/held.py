@@ -60,7 +60,6 @@ def catalogue_of(index: str) -> Catalogue:
 
 def of(catalogue: Catalogue, recipe: Recipe) -> list[Wheel]:
     """The plain wheels of that release of a recipe; of one without a version, of any."""
-    project = canonicalize_name(recipe.distribution)
     try:
         version = Version(recipe.version)
     except InvalidVersion:  # a directory's own build says which it is
@@ -69,9 +68,17 @@ def of(catalogue: Catalogue, recipe: Recipe) -> list[Wheel]:
         one
         for one in catalogue.wheels
         if not one.name.label
-        and one.name.project == project
+        and is_of(one, recipe)
         and version in (None, Version(one.name.version.public))
     ]
+
+
+def is_of(wheel: Wheel, recipe: Recipe) -> bool:
+    """Whether it is of the recipe's project and, where several recipes build that, of its tag."""
+    return wheel.name.project == canonicalize_name(recipe.distribution) and (
+        recipe.wheel_tag is None
+        or any(tag.startswith(f"{recipe.wheel_tag}-") for tag in wheel.name.tags)
+    )
 
 
 def fitting(wheels: Iterable[Wheel], target: Target) -> list[Wheel]:

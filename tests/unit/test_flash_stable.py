@@ -60,7 +60,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("torch_here", "words"),
     [
         ({"release": "2.9.1+cu128"}, ("2.10", "2.9.1")),
         ({"release": "1.13.0"}, ("2.10", "1.13.0")),
@@ -71,11 +71,11 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
     ids=["torch-2.9", "torch-1", "cpu", "library", "driver"],
 )
 def test_what_it_does_not_work_with_is_an_import_error(
-    load: Load, told: dict[str, Any], words: tuple[str, ...]
+    load: Load, torch_here: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     """ComfyUI and others catch that alone: an OSError would end them."""
     with pytest.raises(ImportError) as caught:
-        load(**told)
+        load(**torch_here)
     assert all(word in str(caught.value) for word in words)
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import smoke_suite
 
 
 @pytest.fixture(scope="module")
 def library(installed: importlib.metadata.Distribution) -> Path:
     """The wheel's library."""
-    names = {"flash_attn_2_cuda/_C.dll", "flash_attn_2_cuda/_C.so"}
     for file in installed.files or ():
-        if file.as_posix() in names:
+        if file.as_posix() in smoke_suite.STABLE:
             return Path(str(installed.locate_file(file)))
     pytest.skip("this flash_attn has upstream's extension")
 

@@ -11,24 +11,28 @@ TORCH = True
 STABLE = ("flash_attn_2_cuda/_C.dll", "flash_attn_2_cuda/_C.so")
 
 
-def is_stable() -> bool:
-    """Whether the installed wheel is one for several releases of torch."""
-    files = importlib.metadata.files("flash_attn") or ()
+def _is_stable() -> bool:
+    try:
+        files = importlib.metadata.files("flash_attn") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return False
     return any(file.as_posix() in STABLE for file in files)
 
 
-def __getattr__(name: str) -> object:
-    """``MODULES``, of which a stable build has none for a torch without CUDA, and says so;
-    ``ANY_TORCH``: its CUDA runtime is its own, and torch's may be another.
-    """
-    if name == "ANY_TORCH":
-        return is_stable()
+#: One wheel for every torch, with a CUDA runtime of its own: torch's CUDA may be another.
+ANY_TORCH = _is_stable()
+
+
+def __getattr__(name: str) -> tuple[str, ...]:
+    """``MODULES``: such a build has none for a torch without CUDA, and says so."""
     if name != "MODULES":
         raise AttributeError(name)
-    import torch
+    if ANY_TORCH:
+        import torch
 
-    modules = ("flash_attn_2_cuda", "flash_attn")
-    return () if is_stable() and not torch.version.cuda else modules
+        if not torch.version.cuda:
+            return ()
+    return ("flash_attn_2_cuda", "flash_attn")
 
 
 def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the GPU

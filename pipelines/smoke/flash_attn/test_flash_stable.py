@@ -1,216 +1,229 @@
-"""What is particular to a build on torch's stable ABI; other builds skip all of it.
+"""A build on torch's stable ABI with a GPU that torch reaches; other builds skip all of it."""
 
-The operators' checks come before they ask for a GPU, so what they refuse is tried on any torch.
-"""
-
-# ruff: noqa: F811 - fixtures are imported, and then arguments
 from __future__ import annotations
 
-import ctypes
 import importlib
-import importlib.metadata
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from flash_stable import library, ops  # noqa: F401  fixtures
-from smoke_batches import Record
 
 if TYPE_CHECKING:
     import torch
 
 KIB = 1024
+pytest_plugins = "flash_stable"
+pytestmark = pytest.mark.usefixtures("cuda", "library")
 
 
-class Device(ctypes.Structure):
-    """``flash_device`` of kernels.h."""
-
-    _fields_ = [
-        (name, ctypes.c_int) for name in ("major", "minor", "multiprocessors", "shared_memory")
-    ]
+@pytest.fixture
+def module() -> Any:
+    """The extension's module."""
+    return importlib.import_module("flash_attn_2_cuda")
 
 
-def test_without_cuda_the_import_is_an_import_error(library: Path) -> None:  # noqa: ARG001
-    """What callers of flash_attn look for, and it names the torch that is here."""
+def test_generators_of_the_callers_are_refused(module: Any) -> None:
+    """They cannot be asked through the stable ABI."""
+    import flash_check as fc
     import torch
 
-    if torch.version.cuda:
-        pytest.skip("this torch is for CUDA")
-    sys.modules.pop("flash_attn_2_cuda", None)
-    with pytest.raises(ImportError, match="torch for CUDA") as caught:
-        importlib.import_module("flash_attn_2_cuda")
-    assert torch.__version__ in str(caught.value)
+    q, k, v = (x.detach() for x in fc.normal("fp16", (8, 8), 64, (2, 2), 1))
+    with pytest.raises(TypeError, match="default generator"):
+        module.fwd(
+            *(q, k, v, None, None, 0.1, 0.1, False, -1, -1, 0.0, False),
+            torch.Generator(device="cuda"),
+        )
 
 
-@pytest.mark.parametrize(
-    ("head_dim", "dropout", "shared", "possible"),
-    [
-        (192, True, 99, True),
-        (200, True, 99, False),
-        (256, True, 99, False),
-        (256, False, 99, True),
-        (256, True, 143, False),
-        (256, True, 144, True),
-    ],
-)
-def test_backward_that_no_kernel_has_is_refused(
-    library: Path, head_dim: int, dropout: bool, shared: int, possible: bool
-) -> None:
-    """RTX 30 and 40 have 99 KiB for a block: upstream's leaves the gradients unwritten there."""
-    text = ctypes.create_string_buffer(600)
-    device = Device(8, 6, 84, shared * KIB)
-    code = ctypes.CDLL(str(library)).flash_check_backward(
-        ctypes.byref(device), head_dim, int(dropout), text
+def test_out_is_filled_and_returned(module: Any) -> None:
+    """Of the caller's own tensor."""
+    import flash_check as fc
+    import torch
+
+    q, k, v = (x.detach() for x in fc.normal("bf16", (100, 130), 64, (4, 2), 2))
+    out = torch.full_like(q, 7)
+    rest = (None, 0.0, 0.125, True, -1, -1, 0.0, False, None)
+    got = module.fwd(q, k, v, out, *rest)[0]
+    assert got.data_ptr() == out.data_ptr()
+    assert torch.equal(out, module.fwd(q, k, v, None, *rest)[0])
+
+
+def test_a_captured_graph_draws_new_numbers() -> None:
+    """Dropout differs at each replay, and follows the seed."""
+    import flash_attn
+    import flash_check as fc
+    import torch
+
+    q, k, v = (x.detach() for x in fc.normal("fp16", (256, 256), 64, (2, 2), 1))
+    flash_attn.flash_attn_func(q, k, v, dropout_p=0.5)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = flash_attn.flash_attn_func(q, k, v, dropout_p=0.5)
+
+    def replays(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        seen = []
+        for _ in range(3):
+            graph.replay()
+            torch.cuda.synchronize()
+            seen.append(captured.clone())
+        return seen
+
+    first, again = replays(3), replays(3)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[1], first[2])
+
+
+def test_kernels_run_on_the_current_stream() -> None:
+    """Behind what that stream still has to do."""
+    import flash_attn
+    import flash_check as fc
+    import torch
+
+    q, k, v = (x.detach() for x in fc.normal("fp16", (256, 256), 64, (2, 2), 1))
+    want = flash_attn.flash_attn_func(q, k, v)
+    late = torch.zeros_like(q)
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)
+        late.copy_(q)
+        got = flash_attn.flash_attn_func(late, k, v)
+    side.synchronize()
+    assert torch.equal(got, want)
+
+
+def test_pages_of_sequences_without_keys(module: Any) -> None:
+    """Their softmax_lse is written where it belongs.
+
+    https://github.com/vllm-project/flash-attention/issues/139
+    """
+    import flash_check as fc
+    import torch
+
+    rows, used = (3, 200, 1, 70), (0, 300, 0, 512)
+    starts = torch.tensor((0, *rows)).cumsum(0).to(dtype=torch.int32, device="cuda")
+    lengths = torch.tensor(used, dtype=torch.int32, device="cuda")
+    q, k, v = (x.detach() for x in fc.normal("fp16", (sum(rows), 8 * 256), 64, (4, 2), 1))
+    pages_k, pages_v = (x.reshape(8, 256, 2, 64) for x in (k, v))
+    table = torch.arange(8, dtype=torch.int32, device="cuda").reshape(4, 2)
+    room = 4 * sum(rows)
+    # The next allocation of its size takes the place of this one: what is not written shows.
+    torch.full((4, sum(rows)), -123.0, device="cuda")
+    out, lse, _, _ = module.varlen_fwd(
+        *(q[0], pages_k, pages_v, None, starts, starts, lengths, None, table, None),
+        *(max(rows), 512, 0.0, 0.125, False, False, -1, -1, 0.0, False, None),
     )
-    assert code == int(not possible)
-    assert bool(text.value) != possible
-    if not possible:
-        assert f"{shared}" in text.value.decode()
-        assert f"{head_dim}" in text.value.decode()
+    assert lse.numel() == room
+    for i, (count, keys) in enumerate(zip(rows, used, strict=True)):
+        at = slice(int(starts[i]), int(starts[i]) + count)
+        if not keys:
+            assert torch.isinf(lse[:, at]).all()
+            assert not out[at].any()
+            continue
+        own_k, own_v = (
+            x[2 * i : 2 * i + 2].reshape(1, 512, 2, 64)[:, :keys].repeat_interleave(2, 2)
+            for x in (pages_k, pages_v)
+        )
+        scores = torch.einsum("bqhd,bkhd->bhqk", q[:, at].float(), own_k.float()) * 0.125
+        want = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), own_v.float())
+        assert (lse[:, at] - scores.logsumexp(-1)[0]).abs().max() < 1e-3
+        assert (out[at].float() - want[0]).abs().max() < 4e-3
 
 
-def test_kernels_refuse_another_layout(library: Path) -> None:
-    """The size of the parameters is compared at each call."""
-    text = ctypes.create_string_buffer(600)
-    kernels = ctypes.CDLL(str(library))
-    room = ctypes.create_string_buffer(4096)
-    for call in (
-        lambda: kernels.flash_forward(room, ctypes.c_size_t(8), None, 0, text),
-        lambda: kernels.flash_backward(room, ctypes.c_size_t(8), None, text),
-    ):
-        text.value = b""
-        assert call() == 1
-        assert b"laid out" in text.value
-
-
-def _wrong(ops: Any) -> dict[str, tuple[Callable[[], object], str]]:
-    """Calls that no operator may run, and a part of what each says."""
+@pytest.mark.parametrize("name", ["fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache"])
+def test_torch_checks_the_operator(name: str, ops: Any) -> None:
+    """Schema and fake tensors, as torch itself checks operators."""
+    import flash_check as fc
     import torch
 
-    half = torch.float16
-
-    def new(*shape: int, dtype: torch.dtype = half) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype)
-
-    def ints(*numbers: int) -> torch.Tensor:
-        return torch.tensor(numbers, dtype=torch.int32)
-
-    q, k, v = new(2, 5, 4, 64), new(2, 7, 2, 64), new(2, 7, 2, 64)
-
-    def fwd(**told: Any) -> Callable[[], object]:
-        return lambda: ops.fwd(
-            *(told.get("q", q), told.get("k", k), told.get("v", v), told.get("alibi")),
-            *(told.get("p", 0.0), 0.1, False, told.get("left", -1), -1),
-            *(told.get("softcap", 0.0), told.get("mask", False)),
-        )
-
-    def dim(n: int) -> dict[str, torch.Tensor]:
-        return {"q": new(1, 1, 1, n), "k": new(1, 1, 1, n), "v": new(1, 1, 1, n)}
-
-    starts = ints(0, 3, 5)
-    flat_q, flat_k, flat_v = new(5, 4, 64), new(5, 2, 64), new(5, 2, 64)
-    pages, table = new(4, 256, 2, 64), torch.zeros(2, 2, dtype=torch.int32)
-
-    def varlen(**told: Any) -> Callable[[], object]:
-        return lambda: ops.varlen_fwd(
-            *(flat_q, told.get("k", flat_k), told.get("v", flat_v)),
-            *(told.get("cq", starts), told.get("ck", starts), told.get("used")),
-            *(told.get("leftpad"), told.get("table"), None, 3, told.get("max_k", 3), 0.0, 0.1),
-            *(False, False, -1, -1, 0.0, False),
-        )
-
-    lse = torch.zeros(2, 4, 5)
-
-    def bwd(**told: Any) -> Callable[[], object]:
-        made = {name: torch.empty_like(x) for name, x in (("dq", q), ("dk", k), ("dv", v))} | told
-        return lambda: ops.bwd(
-            *(made.get("dout", q), q, k, v, q, made.get("lse", lse)),
-            *(made["dq"], made["dk"], made["dv"], None, 0.0, 0.1, True, -1, -1, 0.0, False),
-            made.get("rng"),
-        )
-
-    cache = new(2, 256, 2, 64)
-
-    def step(**told: Any) -> Callable[[], object]:
-        return lambda: ops.fwd_kvcache(
-            *(told.get("q", new(2, 1, 4, 64)), told.get("cache", cache), told.get("cache", cache)),
-            *(told.get("k"), told.get("v"), told.get("lengths"), told.get("cos"), told.get("sin")),
-            *(told.get("index"), told.get("leftpad"), told.get("table"), None, 0.1, True, -1, -1),
-            *(0.0, True, told.get("splits", 0)),
-        )
-
-    one = new(2, 1, 2, 64)
-    long = new(1, 1, 1, 128).expand(1, 2**17, 128, 128)
-    cases: dict[str, tuple[Callable[[], object], str]] = {
-        "on the CPU": (fwd(), "q must be on CUDA"),
-        "float32": (fwd(q=q.float()), "only supports fp16 and bf16"),
-        "k of another type": (fwd(k=k.bfloat16()), "k must have the same dtype as q"),
-        "head dimension 60": (fwd(**dim(60)), "multiple of 8"),
-        "head dimension 264": (fwd(**dim(264)), "up to 256"),
-        "3 heads for 2": (fwd(q=new(2, 5, 3, 64)), "must divide"),
-        "shape of v": (fwd(v=new(2, 6, 2, 64)), "v must have shape (2, 7, 2, 64), has (2, 6,"),
-        "three dimensions": (fwd(q=new(5, 4, 64)), "q must have 4 dimensions, has 3"),
-        "strided rows": (fwd(q=new(2, 5, 4, 128)[..., ::2]), "contiguous last dimension"),
-        "dropout of 1": (fwd(p=1.0), "less than 1"),
-        "softcap with dropout": (fwd(p=0.1, softcap=3.0), "softcap does not support dropout"),
-        "mask without dropout": (fwd(mask=True), "return_softmax"),
-        "slopes in half": (fwd(alibi=new(4)), "float32"),
-        "slopes of 3 heads": (fwd(alibi=torch.zeros(3)), "alibi_slopes must have shape"),
-        "window of 2^40": (fwd(left=2**40), "does not fit in 32 bits"),
-        "no sequence": (fwd(**{n: x[:0] for n, x in (("q", q), ("k", k), ("v", v))}), "positive"),
-        "varlen on the CPU": (varlen(), "q must be on CUDA"),
-        "starts in int64": (varlen(cq=starts.long()), "cu_seqlens_q must have dtype int32"),
-        "starts of one": (varlen(ck=ints(0, 5)), "cu_seqlens_k must have shape (3)"),
-        "used of three": (varlen(used=ints(1, 2, 3)), "seqused_k must have shape (2)"),
-        "pages of 128": (
-            varlen(k=pages[:, :128], v=pages[:, :128], table=table),
-            "multiple of 256",
+    q, k, v = (x.detach() for x in fc.normal("fp16", (128, 128), 64, (4, 2), 2))
+    flat = [x.reshape(256, x.shape[2], 64) for x in (q, k, v)]
+    starts = torch.tensor((0, 100, 256), dtype=torch.int32, device="cuda")
+    kind = (0.0, 0.125, True, -1, -1, 0.0)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "fwd": (q, k, v, None, *kind, False),
+        "varlen_fwd": (
+            *(*flat, starts, starts, None, None, None, None, 156, 156, 0.0, 0.125, False, True),
+            *(-1, -1, 0.0, False),
         ),
-        "too few pages": (varlen(k=pages, v=pages, table=table, max_k=513), "hold 512"),
-        "pages with padding": (
-            varlen(k=pages, v=pages, table=table, leftpad=ints(0, 0)),
-            "leftpad_k",
+        "fwd_kvcache": (
+            *(q[:, :1], k, v, k[:, :1], v[:, :1], starts[1:] - 60, None, None, None, None, None),
+            *(None, 0.125, True, -1, -1, 0.0, True, 0),
         ),
-        "gradient on the CPU": (bwd(), "q must be on CUDA"),
-        "dk of q": (bwd(dk=torch.empty_like(q)), "dk must have shape"),
-        "seed of floats": (bwd(rng=torch.zeros(2)), "int64"),
-        "lse in half": (bwd(lse=lse.half()), "float32"),
-        "lse of another shape": (bwd(lse=lse[:, :, :4]), "softmax_lse must have shape (2, 4, 5)"),
-        "lse turned": (bwd(lse=torch.zeros(5, 4, 2).permute(2, 1, 0)), "contiguous"),
-        "2^31 elements of q": (
-            lambda: ops.bwd(
-                *(long, long, long, long, long, torch.zeros(1, 128, 2**17), long, long, long),
-                *(None, 0.0, 0.1, True, -1, -1, 0.0, False, None),
-            ),
-            "2^31",
-        ),
-        "step on the CPU": (step(), "q must be on CUDA"),
-        "v missing": (step(k=one), "v is missing"),
-        "k missing": (step(v=one), "k is missing"),
-        "lengths missing": (step(k=one, v=one), "seqlens_k is missing"),
-        "rotary without k": (step(cos=new(256, 16), sin=new(256, 16)), "rotary_cos needs k"),
-        "a smaller cache": (step(cache=cache[:1]), "kcache has 1 sequences, and q 2"),
-        "index with pages": (step(index=ints(0, 1), table=table), "cache_batch_idx"),
-        "a word": (lambda: ops.fwd("q", k, v, None, 0.0, 1.0, False, -1, -1, 0.0, False), ""),
-        "too few": (lambda: ops.fwd(q, k, v), "missing value"),
     }
-    return cases
+    if name == "bwd":
+        out, lse, _, _ = ops.fwd(*arguments["fwd"])
+        grads = [torch.zeros_like(x) for x in (q, k, v)]
+        arguments["bwd"] = (out, q, k, v, out, lse, *grads, None, *kind, True, None)
+    elif name == "varlen_bwd":
+        out, lse, _, _ = ops.varlen_fwd(*arguments["varlen_fwd"])
+        grads = [torch.zeros_like(x) for x in flat]
+        arguments["varlen_bwd"] = (
+            *(out, *flat, out, lse, *grads, starts, starts, None, 156, 156, 0.0, 0.125, False),
+            *(True, -1, -1, 0.0, True, None),
+        )
+    torch.library.opcheck(
+        getattr(ops, name).default, arguments[name], test_utils=("test_schema", "test_faketensor")
+    )
 
 
-def test_wrong_arguments_are_refused(ops: Any, record_property: Record) -> None:
-    """Each with an exception that says what is wrong, and none reaches a kernel."""
-    wrong = {}
-    cases = _wrong(ops)
-    for name, (call, words) in cases.items():
-        try:
-            call()
-        except (RuntimeError, TypeError) as error:
-            said = str(error)
-        else:
-            said = "nothing was raised"
-        if words not in said or said == "nothing was raised":
-            wrong[name] = said.splitlines()[0]
-    record_property("refused", str(len(cases) - len(wrong)))
-    assert not wrong
+@pytest.mark.parametrize("dim", [64, 256])
+def test_compiled_as_it_is(dim: int) -> None:
+    """torch.compile gives the same numbers, in one graph, forward and backward."""
+    import flash_attn
+    import flash_check as fc
+    import torch
+
+    inputs = fc.normal("bf16", (200, 200), dim, (4, 2), 2)
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return flash_attn.flash_attn_func(q, k, v, causal=True).float().mul(2)
+
+    compiled = torch.compile(run, fullgraph=True)
+    want, got = run(*inputs), compiled(*inputs)
+    assert torch.equal(want, got)
+    for a, b in zip(fc.gradients(want, inputs), fc.gradients(got, inputs), strict=True):
+        assert (a - b).abs().max() <= 2**-6 * a.abs().max()
+
+
+def test_dropout_in_wide_heads_is_in_the_gradient() -> None:
+    """Head dimensions above 192: their gradient is the one of the same mask, where there is one."""
+    import flash_attn
+    import flash_check as fc
+    import torch
+
+    inputs = fc.normal("fp16", (64, 64), 256, (2, 2), 1)
+
+    def run() -> torch.Tensor:
+        torch.manual_seed(5)
+        return flash_attn.flash_attn_func(*inputs, dropout_p=0.3)  # type: ignore[no-any-return]
+
+    out = run()
+    shared = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
+    if shared < 144 * KIB:
+        with pytest.raises(RuntimeError, match="shared memory"):
+            fc.gradients(out, inputs)
+        return
+    _, _, dv = fc.gradients(out, inputs)
+    # out is linear in v: the same mask applied to v's own direction is what dv must agree with.
+    q, k, _ = (x.detach() for x in inputs)
+    source = torch.Generator(device="cuda").manual_seed(1)
+    direction = torch.randn(out.shape, generator=source, device="cuda").to(out.dtype)
+    torch.manual_seed(5)
+    moved = flash_attn.flash_attn_func(q, k, direction, dropout_p=0.3)
+    mine, theirs = (x.float() * direction.float() for x in (dv, moved))
+    assert (mine.sum() - theirs.sum()).abs() <= 2e-2 * theirs.abs().sum()
+
+
+def test_numbers_repeat_without_a_state(module: Any) -> None:
+    """A backward that is not given rng_state draws its own: upstream reads a null pointer."""
+    import flash_check as fc
+    import torch
+
+    q, k, v = (x.detach() for x in fc.normal("fp16", (64, 64), 64, (2, 2), 1))
+    kind = (0.5, 0.125, False, -1, -1, 0.0)
+    out, lse, _, _ = module.fwd(q, k, v, None, None, *kind, False, None)
+    grads = module.bwd(out, q, k, v, out, lse, None, None, None, None, *kind, False, None, None)
+    assert all(torch.isfinite(x).all() for x in grads[:3])

@@ -115,6 +115,15 @@ def varlen_fwd(
     return (_given(out, result), *rest)
 
 
+def _gradients(
+    given: tuple[Tensor | None, ...], like: tuple[Tensor, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = (
+        torch.empty_like(x) if grad is None else grad for grad, x in zip(given, like, strict=True)
+    )
+    return dq, dk, dv
+
+
 def bwd(
     dout: Tensor,
     q: Tensor,
@@ -139,9 +148,7 @@ def bwd(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of :func:`fwd`: dq, dk, dv and the sum of dout * out."""
     _check_generator(gen)
-    dq, dk, dv = (
-        torch.empty_like(x) if grad is None else grad for grad, x in ((dq, q), (dk, k), (dv, v))
-    )
+    dq, dk, dv = _gradients((dq, dk, dv), (q, k, v))
     total = _ops.bwd(
         *(dout, q, k, v, out, softmax_lse, dq, dk, dv, alibi_slopes, p_dropout, softmax_scale),
         *(is_causal, window_size_left, window_size_right, softcap, deterministic, rng_state),
@@ -178,9 +185,7 @@ def varlen_bwd(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of :func:`varlen_fwd`."""
     _check_generator(gen)
-    dq, dk, dv = (
-        torch.empty_like(x) if grad is None else grad for grad, x in ((dq, q), (dk, k), (dv, v))
-    )
+    dq, dk, dv = _gradients((dq, dk, dv), (q, k, v))
     total = _ops.varlen_bwd(
         *(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, alibi_slopes),
         *(max_seqlen_q, max_seqlen_k, p_dropout, softmax_scale, zero_tensors, is_causal),

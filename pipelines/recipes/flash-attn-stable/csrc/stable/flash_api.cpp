@@ -405,9 +405,8 @@ void run_forward(Flash_fwd_params &p, const Tensor &q, bool force_split)
 
 using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor>; // out, softmax_lse, S_dmask, rng_state
 
-Tensor new_mask(const Tensor &q, const Shape &s, const Softmax &softmax, bool asked)
+Tensor new_mask(const Tensor &q, const Shape &s, bool asked)
 {
-    STD_TORCH_CHECK(!asked || softmax.dropout > 0.f, "return_softmax needs p_dropout > 0");
     return stable::new_empty(
         q, asked ? Sizes{s.batch, s.heads, round_up(s.seqlen_q, 128), round_up(s.seqlen_k, 128)} : Sizes{0});
 }
@@ -436,7 +435,7 @@ Forward fwd(Tensor q, Tensor k, Tensor v, MaybeTensor alibi_slopes, double p_dro
     }
     Tensor out = stable::empty_like(q);
     Tensor lse = new_float(q, {s.batch, s.heads, s.seqlen_q});
-    Tensor mask = new_mask(q, s, softmax, return_softmax);
+    Tensor mask = new_mask(q, s, return_softmax);
     Tensor rng_state = stable::new_empty(q, Sizes{2}, ScalarType::Long);
 
     Flash_fwd_params p = {};
@@ -510,7 +509,7 @@ Forward varlen_fwd(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_
     Tensor out = stable::empty_like(q);
     const int total_q = to_int("total_q", q.size(0));
     Tensor lse = new_float(q, {s.heads, total_q});
-    Tensor mask = new_mask(q, s, softmax, return_softmax);
+    Tensor mask = new_mask(q, s, return_softmax);
     Tensor rng_state = stable::new_empty(q, Sizes{2}, ScalarType::Long);
     if (zero_tensors) {
         stable::zero_(out), stable::fill_(lse, -INF);
