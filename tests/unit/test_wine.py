@@ -77,6 +77,8 @@ def package(files: dict[str, bytes | str], member: str = "data.tar.xz") -> bytes
 PROGRAM = Path("/bin/true").read_bytes()
 DLL = b"MZ".ljust(64, b"\0") + b"This program cannot be run in it" + b"rest"
 
+HEAP = DLL + bytes.fromhex("4a8b9c2808010000c3")
+
 
 def packages() -> dict[str, bytes]:
     made: dict[str, dict[str, bytes | str]] = {
@@ -85,7 +87,7 @@ def packages() -> dict[str, bytes]:
             "usr/lib/wine/wineserver64": PROGRAM,
             "usr/lib/wine/wineserver": b"#!/bin/sh\nexec /usr/lib/wine/wineserver64\n",
         },
-        "libwine": {f"{debian.DLLS}/kernel32.dll": DLL, "usr/bin/msidb": b"", "etc/x": b""},
+        "libwine": {f"{debian.DLLS}/ntdll.dll": HEAP, "usr/bin/msidb": b"", "etc/x": b""},
         "libwine-dev": {
             "usr/share/wine/nls/l_intl.nls": b"tables",
             "usr/include/wine/wine/msvcrt/stdio.h": b"",
@@ -120,7 +122,7 @@ def test_pinned_packages_are_unpacked_once(tmp_path: Path) -> None:
     target = debian.unpacked(cache)
     names = {str(p.relative_to(target)) for p in target.rglob("*") if not p.is_dir()}
     assert names == {
-        *("place", f"{debian.DLLS}/kernel32.dll", f"{debian.DLLS}/zlib1.dll"),
+        *("place", f"{debian.DLLS}/ntdll.dll", f"{debian.DLLS}/zlib1.dll"),
         *("usr/lib/wine/wine64", "usr/lib/wine/wineserver"),
         *(f"{LIBRARIES}/libc.so.6", f"{LIBRARIES}/libunwind.so.8"),
         *(
@@ -133,6 +135,8 @@ def test_pinned_packages_are_unpacked_once(tmp_path: Path) -> None:
     assert Path(os.path.normpath(tables)).read_bytes() == b"tables"
     marked = (target / f"{debian.DLLS}/zlib1.dll").read_bytes()
     assert marked == DLL[:64] + b"Wine builtin DLL" + bytes(16) + b"rest"
+    heap = (target / f"{debian.DLLS}/ntdll.dll").read_bytes()
+    assert heap == DLL + bytes.fromhex("4a8b9c2828010000c3")
     for name in ("wine64", "wineserver"):
         program = (target / "usr/lib/wine" / name).read_bytes()
         assert str(target / LIBRARIES / "ld-linux-x86-64.so.2").encode() in program
@@ -151,6 +155,13 @@ def test_a_cache_that_was_moved_is_unpacked_again(tmp_path: Path) -> None:
     after = debian.unpacked(cache)
     assert str(after).encode() in (after / "usr/lib/wine/wine64").read_bytes()
     assert not before.exists()
+
+
+@pytest.mark.parametrize("dll", [DLL, HEAP + HEAP], ids=["none", "twice"])
+def test_another_heap_is_left_as_it_is(tmp_path: Path, dll: bytes) -> None:
+    changed = {"libwine": package({f"{debian.DLLS}/ntdll.dll": dll})}
+    with pytest.raises(SetupError, match="not the code"):
+        debian.unpacked(cache_of(tmp_path, packages() | changed))
 
 
 @pytest.mark.parametrize(
