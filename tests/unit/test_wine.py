@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import platform
+import struct
 import subprocess
 import sys
 import tarfile
@@ -155,6 +156,21 @@ def test_a_cache_that_was_moved_is_unpacked_again(tmp_path: Path) -> None:
     after = debian.unpacked(cache)
     assert str(after).encode() in (after / "usr/lib/wine/wine64").read_bytes()
     assert not before.exists()
+
+
+def test_of_dlls_what_debuggers_read_takes_no_space(tmp_path: Path) -> None:
+    """Neither another name in the table of strings (.buildid) nor another discardable section."""
+    page = 4096
+    kinds = [(b".text", 0x60000020), (b"/4", 0x40000040), (b"/14", 0x42000040)]
+    kinds += [(b".reloc", 0x42000040)]
+    header = b"MZ".ljust(60, b"\0") + struct.pack("<I4sHH12xHH", 64, b"PE\0\0", 0x8664, 4, 0, 0)
+    for at, (name, flags) in enumerate(kinds, 1):
+        header += struct.pack("<8s8xII12xI", name, page, page * at, flags)
+    before = header.ljust(page, b"\0") + b"".join(bytes([at]) * page for at in range(1, 5))
+    changed = {f"{debian.DLLS}/ntdll.dll": HEAP, f"{debian.DLLS}/a.dll": before}
+    target = debian.unpacked(cache_of(tmp_path, packages() | {"libwine": package({**changed})}))
+    after = (target / debian.DLLS / "a.dll").read_bytes()
+    assert after == before[: 3 * page] + bytes(page) + before[4 * page :]
 
 
 @pytest.mark.parametrize("dll", [DLL, HEAP + HEAP], ids=["none", "twice"])

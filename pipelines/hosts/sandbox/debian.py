@@ -11,6 +11,7 @@ import hashlib
 import lzma
 import os
 import shutil
+import struct
 import subprocess
 import tarfile
 import zipfile
@@ -47,6 +48,7 @@ _FROM_THE_NEXT = bytes.fromhex("4a8b9c2828010000")
 #: What is unpacked; conversions between character sets are glibc's, and not needed.
 _WANTED = ("usr/lib/", "usr/share/wine/", "usr/include/wine/", "usr/share/doc/", _ZLIB)
 _LEFT_OUT = (f"{_LIBRARIES}/gconv/", f"{_LIBRARIES}/wine/i386-windows/")
+_DISCARDABLE = 0x02000000  # IMAGE_SCN_MEM_DISCARDABLE
 #: An archive of ar, and the bytes of a member's header: its name in 16, its size in 10 from 48 on.
 _AR = b"!<arch>\n"
 _HEADER = 60
@@ -82,6 +84,7 @@ def unpacked(cache: Cache) -> Path:
                     _unpack(cache.fetch(tool), scratch)
                 _mark_zlib(scratch)
                 _speed_up_heap(scratch)
+                _drop_debug_sections(scratch)
                 # Debian's server looks for its tables in share/wine/wine, and then in /usr.
                 (scratch / "usr/share/wine").mkdir(parents=True, exist_ok=True)
                 (scratch / "usr/share/wine/wine").symlink_to(".")
@@ -163,6 +166,30 @@ def _speed_up_heap(root: Path) -> None:
             advice="Was another Wine pinned? See debian.py: this one's heap is to be looked at.",
         )
     path.write_bytes(dll.replace(_FROM_ITS_CLASS, _FROM_THE_NEXT))
+
+
+def _drop_debug_sections(root: Path) -> None:
+    """Make holes of the DWARF sections of Wine's DLLs, which are most of their size.
+
+    They are the discardable ones with a name in the table of strings ("/4").
+    https://learn.microsoft.com/windows/win32/debug/pe-format#section-table-section-headers
+    """
+    for path in (root / DLLS).iterdir():
+        data = path.read_bytes()
+        (header,) = struct.unpack_from("<I", data, 60) if data[:2] == b"MZ" else (len(data),)
+        if data[header : header + 4] != b"PE\0\0":
+            continue
+        count, optional_size = struct.unpack_from("<H12xH", data, header + 6)
+        sections = header + 24 + optional_size
+        with path.open("r+b") as file:
+            file.truncate(0)
+            file.write(data[: sections + 40 * count])
+            for at in range(sections, sections + 40 * count, 40):
+                size, start, flags = struct.unpack_from("<II12xI", data, at + 16)
+                if not (data[at : at + 1] == b"/" and flags & _DISCARDABLE):
+                    file.seek(start)
+                    file.write(data[start : start + size])
+            file.truncate(len(data))
 
 
 def _bind(root: Path, target: Path, wheel: Path) -> None:
