@@ -267,6 +267,8 @@ class SmokeResult(StageResult):
     """What was asked for, such as ``gpu: true``; empty: for none."""
     bridge: Bridge | None = None
     """What stood in for Windows' driver, where the suite was told that something does."""
+    system: str = ""
+    """That it ran on, as it says: Windows 10.0.26100, or Wine 10.0."""
     instead: Literal["", "verify", "import", "given", "skipped"] = ""
     """What stood in for a suite, where the recipe names none; or every test of it was skipped."""
     script: str = ""

@@ -38,6 +38,7 @@ from pipelines.index.pages import COMBINED, release_files, render
 from pipelines.index.releases import Release
 from pipelines.index.store import Store
 from pipelines.index.variants import label_of, make_variant, properties, version_of
+from pipelines.toolsets import stamped
 from pipelines.units import few
 from pipelines.wheels.checks import contents
 from pipelines.wheels.metadata import WheelFacts, inspect
@@ -208,8 +209,8 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
         hashes = {kind: sha256(data).hexdigest() for kind, data in offer.shown.items()}
         plain = _wheel(offer, offer.path, offer.facts.dist_info, now)
         yield offer.path, plain.model_copy(update={"beside": hashes})
-        if not order.variants:
-            continue
+        if not order.variants or stamped(offer.facts.version.partition("+")[2]):
+            continue  # a variant's version has no room for what built it
         there = _variant_of(before, plain, offer)
         if there is not None:  # of the same bytes: another zlib would pack it in another way
             seen = {"smoke": offer.smoke, "evidence": offer.evidence, "run": offer.run}

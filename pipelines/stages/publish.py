@@ -23,6 +23,9 @@ from pipelines.units import few
 from pipelines.versions import minor
 from pipelines.wheels.maker import TOOLSET
 
+#: How Windows runs a GPU, as nvidia-smi calls it.
+_WINDOWS_DRIVERS = ("WDDM", "TCC", "MCDM")
+
 
 def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
     """The wheels of ``runs``. One that must not be published refuses them all.
@@ -50,7 +53,8 @@ def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
 
 def _offers(run: Run, untested: bool) -> Iterator[Offer]:
     facts = run.facts()
-    _require_own(facts)
+    windows = _windows_of(run)
+    _require_own(facts, windows)
     stages = run.stages()
     audit = stages.get("audit")
     if audit is None or audit.state != "passed" or not isinstance(audit.result, AuditResult):
@@ -63,23 +67,42 @@ def _offers(run: Run, untested: bool) -> Iterator[Offer]:
     if not wheels:
         raise AuditError("it has no wheel")
     for one in wheels:
-        yield _offer(run, facts, one, told, untested)
+        yield _offer(run, facts, one, told, untested=untested, windows=windows)
 
 
-def _require_own(facts: RunFacts) -> None:
-    """Built here to be published: neither somebody else's, nor a stand-in's."""
+def _windows_of(run: Run) -> str:
+    """The genuine Windows on which a suite ran with Windows' own GPU driver; else nothing.
+
+    With each torch that the recipe names: what was left out was not shown.
+    """
+    test = run.result(SmokeResult)
+    if test is None or test.bridge or test.untested or not test.gpus:
+        return ""
+    own = all(gpu.driver_model in _WINDOWS_DRIVERS for gpu in test.gpus)
+    return test.system if own and test.system.startswith("Windows ") else ""
+
+
+def _require_own(facts: RunFacts, windows: str) -> None:
+    """Built here to be published: not somebody else's, nor a stand-in's that no Windows has run."""
     if facts.given or facts.origin:
         raise AuditError("its wheel is somebody else's: it was tested here, and not built")
-    if facts.publishable is not True:
+    if facts.publishable is not True and not windows:
         raise AuditError(
             "wheels of its host are not for publishing: genuine Windows binaries under Wine, with "
             "a compiler or a system that stand in for the real ones",
-            advice="Build it on a Windows host.",
+            advice="Build it on a Windows host; or have its suite pass on one that has a GPU: wcw "
+            "test --host HOST. docs/evidence/levels.md says what that takes.",
         )
 
 
 def _offer(
-    run: Run, facts: RunFacts, audited: AuditedFile, told: dict[str, str], untested: bool
+    run: Run,
+    facts: RunFacts,
+    audited: AuditedFile,
+    told: dict[str, str],
+    *,
+    untested: bool,
+    windows: str,
 ) -> Offer:
     path = run.path / "wheels" / audited.file
     if Path(audited.file).name != audited.file or not path.is_file():
@@ -96,7 +119,8 @@ def _offer(
         raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no check was made'}")
     tools = [v for c in audited.checks if c.name == TOOLSET for v in c.values]
     local = inside.version.partition("+")[2]
-    if stamped(local) is not None or any(tool.startswith(STAND_IN.name) for tool in tools):
+    stand_in = stamped(local) is not None or any(t.startswith(STAND_IN.name) for t in tools)
+    if stand_in and not windows:
         raise AuditError(f"{audited.file} is a stand-in's wheel, as it says itself")
     if audited.archs is None:
         raise AuditError(
@@ -110,11 +134,13 @@ def _offer(
             advice="Its record and its wheel are not of one build: build again.",
         )
     smoke = smoke_of(run, audited, audited.archs)
-    if smoke.verdict != "passed" and not untested:
+    stand_in |= facts.publishable is not True
+    if smoke.verdict != "passed" and (stand_in or not untested):
         raise AuditError(
             f"{audited.file}: {smoke.why}",
             advice="Test it on such a GPU; or say --untested, and the page says it too.",
         )
+    shown = evidence_words(evidence_of(facts, run.result(SmokeResult)))
     target = facts.target
     if not target.cuda or not target.python:
         raise AuditError(f"{audited.file}: its run does not say for which CUDA and Python it is")
@@ -127,7 +153,7 @@ def _offer(
         sass=audited.archs.sass,
         ptx=audited.archs.ptx,
         run=run.id,
-        evidence=evidence_words(evidence_of(facts, run.result(SmokeResult))),
+        evidence=f"{shown}; its suite passed on {windows}" if stand_in else shown,
         toolset=few(tools) or facts.toolset,
         checks=len(audited.checks),
         smoke=smoke,

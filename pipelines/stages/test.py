@@ -42,7 +42,6 @@ from pipelines.stages.torches import keep_apart, keep_untested, require_torch
 
 _TIMEOUT = 1800.0  # seconds a step
 _SCRIPT = 1500.0  # seconds that a script of the user's may take
-_GPUS = 32  # of one host
 
 
 def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
@@ -367,15 +366,15 @@ def _read_report(
     return done, read
 
 
-def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
-    """What a suite's report says of GPUs, as the record has it."""
+def _gpus(told: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
+    """What a suite's report says of GPUs and system, as the record has it."""
     found = [
         GpuResult(
             name=line(name, 120),
             capability=told.get(f"{prefix}_compute_capability", ""),
             driver_model=line(told.get(f"{prefix}_driver_model"), 40),
         )
-        for number in range(_GPUS)
+        for number in range(32)  # of one host
         if (name := told.get(f"{(prefix := f'gpu{number}')}_name"))
     ]
     way = gpu.way if found else "none"
@@ -383,7 +382,8 @@ def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
         way = "not told: the host is said to have none"
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
-    return {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
+    seen = {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
+    return seen | {"system": line(told.get("system"), 80)}
 
 
 def _say_outcomes(cases: tuple[Case, ...], outcomes: Counter[Any]) -> None:

@@ -12,8 +12,10 @@ from pipelines.buildplan import Request, resolve
 from pipelines.config import Config
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.live import LiveSession
+from pipelines.hosts.sandbox import libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -52,3 +54,12 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     line.close()
     assert plan.host.lifecycle is not None
     plan.host.lifecycle.teardown()
+
+
+@pytest.fixture(scope="session")
+def libcxx_there(line: Line) -> None:
+    """As a sandbox has it whose package asks for it."""
+    assert line.session.facts, "it is started"
+    host = line.plan.host
+    assert isinstance(host, Sandbox)
+    libcxx.install(libcxx.built(host.cache, host.python, print), Prefix(host.prefix))

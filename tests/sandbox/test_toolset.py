@@ -13,10 +13,8 @@ import pytest
 import pipelines
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.errors import ConfigError
-from pipelines.hosts.sandbox import libcxx
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import finder
-from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_file
@@ -115,13 +113,6 @@ def test_exceptions_come_from_the_run_time_that_other_dlls_have(line: Line, work
     assert {"_CxxThrowException", "memcpy"} <= found["vcruntime140.dll"]
     assert "malloc" in found["ucrtbase.dll"]
     assert not found["ucrtbase.dll"] & found["vcruntime140.dll"]
-
-
-@pytest.fixture(scope="module")
-def libcxx_there(line: Line, work: Path) -> None:
-    host = line.plan.host
-    assert isinstance(host, Sandbox)
-    libcxx.install(libcxx.built(host.cache, host.python, print), Prefix(host.prefix))
 
 
 @pytest.mark.usefixtures("libcxx_there")

@@ -53,7 +53,7 @@ def provisioned(line: Line) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def torch_line(line: Line) -> Iterator[Line]:
+def torch_line(line: Line, libcxx_there: None) -> Iterator[Line]:
     """The line with torch 2.10; what it was comes back."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("provisioned", "_run", "_untold"):

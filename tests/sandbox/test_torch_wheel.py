@@ -65,6 +65,7 @@ def test_two_releases_of_torch_run_it(built: Line) -> None:
     run_test(built)
     done = built.run.result(SmokeResult)
     assert done is not None
+    assert done.system.startswith("Wine 10.")
     assert [one.asked for one in done.torches] == ["2.10", "2.15"]
     assert [one.loaded.partition("+")[0] for one in done.torches] == ["2.10.0", "2.15.0"]
     first, second = (one.outcomes for one in done.torches)

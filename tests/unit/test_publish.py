@@ -20,7 +20,7 @@ from pipelines.commands import program
 from pipelines.commands.publish import COMMAND
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError
-from pipelines.evidence import GpuResult
+from pipelines.evidence import Bridge, Evidence, GpuResult
 from pipelines.index.publishing import Order, publish
 from pipelines.index.store import Store
 from pipelines.record import AuditedFile, AuditResult, ErrorResult, SmokeResult
@@ -245,6 +245,54 @@ def test_what_is_never_published(tmp_path: Path, capsys: Said, how: str) -> None
 def test_a_stamped_wheel_is_never_published(tmp_path: Path, capsys: Said) -> None:
     run = finished(tmp_path / "out", local="cu128torch2.8.sandbox.msvc")
     refused(tmp_path, run, capsys, "stand-in's wheel, as it says itself", "--untested")
+
+
+WINDOWS: dict[str, Any] = {
+    "system": "Windows 10.0.26100",
+    "gpus": (GpuResult(name="RTX 4090", capability="8.9", driver_model="WDDM"),),
+}
+
+
+def of_the_sandbox(out: Path, **smoke: Any) -> Run:
+    """A stand-in's wheel, with what the suite saw that has run it."""
+    facts = {"evidence": Evidence.BINARIES, "publishable": False}
+    return finished(out, local="cu128torch2.8.sandbox", facts=facts, smoke=WINDOWS | smoke)
+
+
+def test_a_wheel_of_the_sandbox_that_windows_has_run(tmp_path: Path) -> None:
+    run = of_the_sandbox(tmp_path / "out")
+    assert published(tmp_path, str(run.path)) == 0
+    (wheel,) = catalogue(tmp_path)["wheels"]  # no variant, which would not say what built it
+    assert wheel["evidence"].startswith("B: ")
+    assert wheel["evidence"].endswith("its suite passed on Windows 10.0.26100")
+    assert ".sandbox" in wheel["file"]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"system": "Wine 10.0"},
+        {"system": ""},
+        {"gpus": ()},
+        {"gpus": (*WINDOWS["gpus"], GpuResult(name="H100", capability="9.0"))},
+        {"bridge": Bridge()},
+        {"untested": ("2.15",)},
+    ],
+    ids=["wine", "unknown", "no-gpu", "driver", "bridge", "a-torch-left-out"],
+)
+def test_a_wheel_of_the_sandbox_that_windows_has_not_run(
+    tmp_path: Path, capsys: Said, seen: dict[str, Any]
+) -> None:
+    run = of_the_sandbox(tmp_path / "out", **seen)
+    refused(tmp_path, run, capsys, "not for publishing", "--untested")
+
+
+def test_a_wheel_of_the_sandbox_that_windows_has_run_for_other_gpus(
+    tmp_path: Path, capsys: Said
+) -> None:
+    turing = GpuResult(name="T4", capability="7.5", driver_model="TCC")
+    run = of_the_sandbox(tmp_path / "out", gpus=(turing,))
+    refused(tmp_path, run, capsys, "for which it has no machine code", "--untested")
 
 
 def test_one_bad_run_of_many_publishes_none(tmp_path: Path, capsys: Said) -> None:

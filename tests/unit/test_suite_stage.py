@@ -254,6 +254,7 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
 
 
 GPU0 = {"gpu_count": "1", "gpu0_name": "NVIDIA L4", "gpu0_driver_model": "MCDM"}
+GPU0 |= {"system": "Windows 10.0.26100"}
 NO_GPU = {"gpu_count": "0", "gpu_unavailable": "no NVIDIA driver"}
 
 
@@ -287,6 +288,7 @@ def test_how_the_gpu_came_in_is_recorded(
     done = line.run.result(SmokeResult)
     assert done is not None
     assert (done.gpu_way, done.gpu_asked, done.driver_models) == recorded
+    assert done.system == told.get("system", "")
     assert [gpu.name for gpu in done.gpus] == (["NVIDIA L4"] if "gpu0_name" in told else [])
 
 

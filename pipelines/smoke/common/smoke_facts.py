@@ -7,6 +7,7 @@ goes into the report. All of it is plain data: it is handed to the test process 
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import json
 import os
@@ -348,12 +349,24 @@ def _image(units: dict[str, Unit], warnings: list[str]) -> str:
     return "; ".join(bad)
 
 
+def _system() -> str:
+    """Which Windows this is, or which Wine; of another system its name."""
+    if sys.platform != "win32":
+        return sys.platform
+    wine = getattr(ctypes.WinDLL("ntdll"), "wine_get_version", None)
+    if wine is not None:
+        wine.restype = ctypes.c_char_p
+        return f"Wine {wine().decode('ascii', 'replace')}"
+    return "Windows {}.{}.{}".format(*sys.getwindowsversion()[:3])
+
+
 def properties(facts: Found, warnings: Iterable[str]) -> dict[str, str]:
     """What a reader of the report needs of this host and this wheel, by name."""
     gpu, torch = facts["gpu"], facts["torch"]
     told = {
         "python": sys.version.split()[0],
         "platform": sys.platform,
+        "system": _system(),
         "package_version": facts["version"],
         "gpu_count": len(gpu["devices"]),
         "gpu_unavailable": gpu["skip"] or gpu["broken"],
