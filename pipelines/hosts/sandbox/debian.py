@@ -155,8 +155,8 @@ def _speed_up_heap(root: Path) -> None:
 
     It looks through the class of the size itself, block by block, for one that is: 71 % of cicc's
     time for a unit of FlashAttention. To begin with the next class is the "good fit" of TLSF,
-    http://www.gii.upv.es/tlsf/files/papers/ecrts04_tlsf.pdf (section 4); TLSF has blocks of just the
-    class's first size as well. Most memory that the unit takes: 3.35 GB before and after.
+    http://www.gii.upv.es/tlsf/files/papers/ecrts04_tlsf.pdf (section 4); TLSF also takes
+    blocks of just the class's first size. The unit's most memory is the same, 3.35 GB.
     https://gitlab.winehq.org/wine/wine/-/blob/wine-10.0/dlls/ntdll/heap.c#L1107
     """
     path = root / DLLS / "ntdll.dll"
