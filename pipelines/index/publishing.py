@@ -224,6 +224,7 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
             torch=offer.torch,
             cuda=offer.cuda,
             sass=offer.sass,
+            stable=offer.stable,
         )
         if made is not None:
             info = offer.facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]

@@ -92,9 +92,18 @@ def release_json(wheels: Iterable[Wheel]) -> bytes:
 
 
 def make_variant(
-    plain: Path, folder: Path, *, facts: WheelFacts, torch: str, cuda: str, sass: Iterable[str]
+    plain: Path,
+    folder: Path,
+    *,
+    facts: WheelFacts,
+    torch: str,
+    cuda: str,
+    sass: Iterable[str],
+    stable: bool = False,
 ) -> Path | None:
     """The variant of a plain wheel, in ``folder``; ``None`` where it can have no properties.
+
+    A ``stable`` one requires no release of torch: an installer would replace a later one by it.
 
     Every file but METADATA, RECORD and ``variant.json`` has the bytes that it has there. Raises
     :class:`AuditError` for a wheel whose RECORD is signed, and when the result is not what was
@@ -107,7 +116,7 @@ def make_variant(
     stem, _, *rest = plain.name.removesuffix(".whl").split("-")
     name = "-".join([stem, version, *rest])
     made = folder / f"{name}-{label}.whl"
-    guard = f"torch=={torch}.*" if torch else ""
+    guard = f"torch=={torch}.*" if torch and not stable else ""
     with zipfile.ZipFile(plain) as archive, disk_errors(folder):
         told = variant_json({label: wanted})
         _pack(archive, made, facts, version=version, guard=guard, told=told)

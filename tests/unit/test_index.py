@@ -7,12 +7,14 @@ import errno
 import hashlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -377,6 +379,15 @@ def test_a_variant_is_its_plain_wheel_but_for_the_metadata(tmp_path: Path) -> No
             "nvidia": {"cuda_version_lower_bound": ["12.8"], "sm_arch": ["80_real", "90_real"]}
         }
     }
+
+
+def test_a_variant_on_the_stable_abi_requires_no_release_of_torch(tmp_path: Path) -> None:
+    """It is for later ones, too, which an installer would replace by that release."""
+    (offer,) = offers_of([finished(tmp_path / "out")], untested=False)
+    order = Order([replace(offer, stable=True)])
+    publish(Store(str(tmp_path / "index")), order, say=quiet)
+    (made,) = (tmp_path / "index/files").rglob("*+torch2.8-*.whl.metadata")
+    assert re.findall("(?m)^Requires-Dist: (.+)", made.read_text()) == ["einops", "torch"]
 
 
 def test_a_description_that_speaks_of_versions_stays_as_it_is(tmp_path: Path) -> None:
