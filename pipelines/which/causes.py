@@ -126,7 +126,7 @@ def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> I
                 "broken-torch",
                 f"torch is not whole: {shown(at or there[0].info)} has no version.py that says "
                 "what it is",
-                "install torch again, with --force-reinstall",
+                "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
             )
         else:
             yield Cause(
@@ -154,7 +154,7 @@ def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> I
         yield Cause(
             "torn-torch",
             f"torch's files are of {torch.version}, and its metadata says {there[0].version}",
-            "install torch again, with --force-reinstall",
+            "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
         )
 
 

@@ -209,7 +209,7 @@ ADVICE = [
     ("error: unable to create file a.html: Filename too long", ("core.longpaths true",)),
     ("ModuleNotFoundError: No module named 'torch'", ("--no-build-isolation",)),
     ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
-     ("use_flash_attention: false", "30 to 40 %", "pip install xformers")),
+     ("use_flash_attention: false", "30 to 40 %", "pip install --no-deps xformers")),
     ("ERROR: flash_attn-2.3.6-cp310-cp310-win_amd64-cuda12.3-sm89.whl is not a valid wheel "
      "filename.", ("+cu123",)),
     ("A matching Triton is not available, some optimizations will not be enabled",
