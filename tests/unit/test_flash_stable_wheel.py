@@ -138,9 +138,9 @@ def shelf(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     foreign(folder, "torch", "2.12.0")
     foreign(folder, "einops", "0.8")
     foreign(folder, "flash_attn_4", "4.0.0b36", requires=["torch"], files=CUTE)
-    for version in ("2.8.3.post2", "2.8.4"):
-        with tarfile.open(folder / f"flash_attn-{version}.tar.gz", "w:gz"):
-            pass
+    for place, version in ((".", "2.8.4"), ("sources", "2.8.3.post2")):
+        (folder / place).mkdir(exist_ok=True)
+        (folder / place / f"flash_attn-{version}.tar.gz").write_bytes(sdist(UPSTREAM))
     return folder
 
 
@@ -152,7 +152,7 @@ class Environment:
         (self.site,) = room.glob("here/lib/python3*/site-packages")
         unpack(foreign(room / "torch", "torch", "2.9.1+cu128"), self.site)
 
-    def run(self, client: str, *words: str) -> str:
+    def run(self, client: str, *words: str, fails: bool = False) -> str:
         """What it says to that; from the shelf alone."""
         uv = str(Path(sys.executable).with_name("uv"))
         start = [uv] if client == "uv" else [str(self.python), "-m"]
@@ -165,7 +165,7 @@ class Environment:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode != 0) == fails, done.stderr
         return done.stdout + done.stderr
 
     def install(self, client: str, *words: str) -> str:
@@ -230,3 +230,11 @@ def test_torch_stays_unless_it_is_to_be_replaced(
     said = environment.install(client, "--dry-run", *words.split())
     assert re.search(r"flash[-_]attn.*2\.8\.3\.post2\+cu130", said)
     assert bool(re.search(r"torch[-=]+2\.12", said)) == replaced, said
+
+
+def test_where_no_wheel_fits_nothing_is_compiled(environment: Environment) -> None:
+    """Only sources have the version."""
+    words = DOCUMENTED[0].replace('"', "").split()
+    told = ["--no-index", "--find-links", "sources", *words]
+    said = environment.run("pip", "install", "--no-deps", *told, fails=True)
+    assert "No matching distribution found for flash-attn==2.8.3.post2" in said
