@@ -226,12 +226,15 @@ def _tag(facts: WheelFacts, stable: Stable) -> str:
 
 
 def _older(facts: WheelFacts, stable: Stable) -> str:
-    """The oldest torch that its METADATA takes although it has not all of the shim."""
+    """The oldest torch that its METADATA names although it has not all of the shim.
+
+    Plain ``torch`` names none: a bound would have pip replace a CUDA build by the index's.
+    """
     if stable.torch != "stable":
         return ""
     minor = int(stable.least_torch.split(".")[1])
     for one in requirements(facts):
         old = [f"2.{n}.0" for n in range(minor) if one.specifier.contains(f"2.{n}.0")]
-        if one.name.lower() == "torch" and one.marker is None and old:
+        if one.name.lower() == "torch" and one.specifier and one.marker is None and old:
             return f"it takes torch {old[0]} ('{line(one, 80)}'), and wants {stable.least_torch}"
     return ""

@@ -41,6 +41,9 @@ UPSTREAM = {
 }
 #: What setup.py of ours takes of torch, and of CUDA.
 TORCH = {
+    "EULA.txt": "NVIDIA",
+    "VC/bin/Hostx64/x64/cl": "#!/bin/sh\n",
+    "VC/libcxx/LICENSE.TXT": "Apache License v2.0 with LLVM Exceptions",
     "bin/nvcc": "#!/bin/sh\necho release 13.0, V13.0.88\n",
     "torch/__init__.py": "from torch import version",
     "torch/version.py": "cuda = '13.0'",
@@ -78,8 +81,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in TORCH.items():
         (room / name).parent.mkdir(parents=True, exist_ok=True)
         (room / name).write_text(text, "utf-8")
-    (room / "bin/nvcc").chmod(0o755)
+    compilers = room / "VC/bin/Hostx64/x64"
+    for program in (room / "bin/nvcc", compilers / "cl"):
+        program.chmod(0o755)
     own = {"PYTHONPATH": str(room), "CUDA_HOME": str(room), "FLASH_ATTN_LOCAL_VERSION": "cu130"}
+    own["PATH"] = os.pathsep.join((str(compilers), os.environ["PATH"]))
     build = "from setuptools.build_meta import build_wheel; build_wheel('../made')"
     done = subprocess.run(
         [sys.executable, "-c", build],
@@ -128,6 +134,9 @@ def test_what_is_in_it(files: dict[str, bytes]) -> None:
     }
     for name in ("LICENSE", "AUTHORS", "csrc/cutlass/include/cutlass/version.h"):
         assert files[f"licenses/{name}"].decode() == UPSTREAM[name]
+    assert b"Apache License" in files["licenses/csrc/stable/LICENSE"]
+    for name, text in (("CUDA.txt", "EULA.txt"), ("LLVM.txt", "VC/libcxx/LICENSE.TXT")):
+        assert files[f"licenses/licenses/{name}"].decode() == TORCH[text]
 
 
 @pytest.fixture(scope="module")

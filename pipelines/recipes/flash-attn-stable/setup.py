@@ -75,6 +75,20 @@ def cuda_toolkit() -> Path:
     )
 
 
+def copy_licences() -> None:
+    """Put the texts of what gets linked in where license-files of pyproject.toml looks for them.
+
+    CUDA's runtime; and LLVM's C++ library, of a compiler that has it beside itself.
+    """
+    texts = {"CUDA.txt": TOOLKIT / "EULA.txt"}
+    if cl := shutil.which("cl"):
+        texts["LLVM.txt"] = Path(cl).resolve().parents[3] / "libcxx" / "LICENSE.TXT"
+    Path("licenses").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        if text.is_file():
+            shutil.copy(text, Path("licenses", name))
+
+
 class Build(cpp_extension.BuildExtension):
     """torch's own, for a library that Python does not import."""
 
@@ -165,6 +179,7 @@ def extension() -> Extension:
 TOOLKIT = cuda_toolkit()
 cpp_extension.CUDA_HOME = str(TOOLKIT)
 os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0;12.0+PTX")
+copy_licences()
 
 setup(
     version=version(),
