@@ -51,6 +51,26 @@ def typed(line: Line, work: Path, *commands: str) -> tuple[int, str]:
     return line.session.call(process.capture, command=script, timeout=300, cwd=r"C:\ts")
 
 
+def of_a_dll(
+    line: Line, work: Path, name: str, function: str, api: str, flags: str
+) -> tuple[int, str]:
+    """What Windows' Python prints of a function of a unit of nvcc, or what the compilers say."""
+    shutil.copy(SOURCES / f"{name}.cu", work)
+    (work / "ask.py").write_text(
+        f"import ctypes\nprint(ctypes.CDLL(r'C:\\ts\\{name}.dll').{function}())\n"
+    )
+    link = rf"cl /nologo /MD /LD {name}.obj /link /LIBPATH:C:\cuda\13.0\lib\x64"
+    compile_ = f"{NVCC} {flags} -Xcompiler /EHsc -c {name}.cu -o {name}.obj"
+    return typed(
+        line,
+        work,
+        *filter(None, [api]),
+        compile_,
+        f"{link} cudart_static.lib",
+        r"C:\Python311\python.exe ask.py",
+    )
+
+
 def imports(image: Path) -> dict[str, set[str]]:
     """DLL -> what is imported of it."""
     found = pefile.PE(str(image))
@@ -145,6 +165,32 @@ def test_kernels_are_compiled_beside_libcxx(line: Line, work: Path) -> None:
     assert code == 0, output
 
 
+@pytest.mark.parametrize("api", ["", "set WCW_LIBCXX=1"], ids=["plain", "libcxx"])
+@pytest.mark.usefixtures("libcxx_there")
+def test_printf_and_variable_arguments(line: Line, work: Path, api: str) -> None:
+    """At the standard that nvcc takes by itself."""
+    code, output = of_a_dll(line, work, "printf", "answer", api, "")
+    assert (code, output.split()[-1]) == (0, "1139"), output
+
+
+@pytest.mark.usefixtures("libcxx_there")
+def test_complex_numbers(line: Line, work: Path) -> None:
+    code, output = of_a_dll(line, work, "complex", "wrong", "set WCW_LIBCXX=1", "-std=c++17")
+    assert (code, output.split()[-1]) == (0, "0"), output
+
+
+@pytest.mark.usefixtures("libcxx_there")
+def test_an_error_in_a_header_is_named(line: Line, work: Path) -> None:
+    """cudafe++ ends without a word where the header is below Visual Studio's directory."""
+    (work / "bad.cu").write_text("#include <vector>\nstd::vector<int &> v;\n")
+    code, output = typed(
+        line, work, "set WCW_LIBCXX=1", f"{NVCC} -std=c++17 -Xcompiler /EHsc -c bad.cu -o bad.obj"
+    )
+    assert code
+    assert re.search(r"libcxx\\include/\S+\(\d+\): error:", output), output
+    assert "warning" not in output
+
+
 @pytest.mark.usefixtures("libcxx_there")
 def test_units_of_nvcc_have_libcxx_where_a_build_asks_for_it(line: Line, work: Path) -> None:
     """Read by cudafe++, compiled by clang, run: exceptions, texts, trees, threads, atomics."""
@@ -202,6 +248,14 @@ def test_cub_and_thrust_are_compiled_and_linked(line: Line, work: Path) -> None:
     )
     assert code == 0, output
     assert b"DeviceScanKernel" in (work / "cub.dll").read_bytes()
+
+
+@pytest.mark.usefixtures("libcxx_there")
+def test_alloca_comes_with_memory(line: Line, work: Path) -> None:
+    """As with Microsoft's <memory>: nanobind 3.1.0, src/nb_func.cpp."""
+    (work / "a.cpp").write_text("#include <memory>\nchar f(int n) { return *(char *)alloca(n); }\n")
+    code, output = typed(line, work, "cl /nologo /c /MD /EHsc a.cpp")
+    assert code == 0, output
 
 
 @pytest.mark.usefixtures("libcxx_there")

@@ -72,6 +72,21 @@ def library(name: str) -> str:
 _MENDED = {
     # It gives clang GNU's format attributes, over which cudafe++ stumbles.
     "corecrt.h": (r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1"),
+    # It has these for clang, GCC and 32 bits. https://learn.microsoft.com/cpp/build/x64-calling-convention
+    "vadefs.h": (
+        r"(?<=typedef char \*va_list;\n)",
+        """
+#ifdef __cplusplus
+extern "C"
+#endif
+void __cdecl __va_start(va_list *, ...);
+#define _crt_va_start(v, last) ((void)__va_start(&(v), last))
+#define _crt_va_arg(v, t) (sizeof(t) > 8 || sizeof(t) & (sizeof(t) - 1) \\
+    ? **(t **)(((v) += 8) - 8) : *(t *)(((v) += 8) - 8))
+#define _crt_va_end(v) ((void)((v) = (va_list)0))
+#define _crt_va_copy(to, v) ((void)((to) = (v)))
+""",
+    ),
     # ucrtbase.dll of a real Windows writes eight bytes; Wine's, four.
     "wchar.h": (
         r"typedef int mbstate_t;",
@@ -121,6 +136,7 @@ def _lay_out(prefix: Prefix) -> Path:
         scripts,
     ):
         folder.mkdir(parents=True, exist_ok=True)
+    (drive / "stand-in").symlink_to(_VC)  # see launcher.c
     ucrt = drive / _UCRT_H
     for name in ("include", "nvcc"):
         shutil.copytree(SDK / name, drive / _VC / name)

@@ -14,8 +14,10 @@
     L" -Wno-builtin-macro-redefined -U__clang__ -U__clang_major__ -U__clang_minor__ "             \
     L"-U__clang_patchlevel__ -U__clang_version__ -I"
 /* What cudafe++ reads: clang would answer these questions for itself, and NVIDIA's headers would
- * hand cudafe++ clang's built-ins. An error in a header that a line marker calls a system's ends
- * cudafe++ without a word (0xC0000409); a #line directive calls none so. */
+ * hand cudafe++ clang's built-ins. An error in a system's header ends cudafe++ without a word
+ * (0xC0000409): those are what a line marker calls so, which a #line directive does not, and all below
+ * Visual Studio's directory, which nvcc names it (--compiler_bindir). OURS is another way there. */
+#define OURS L"C:\\stand-in"
 #define FOR_CUDAFE                                                                               \
     L" /clang:-fuse-line-directives -U__cpp_static_call_operator -U__is_identifier -U__has_warning "     \
     L"-U__has_constexpr_builtin -U__has_c_attribute -U__has_embed -U__has_builtin "               \
@@ -44,11 +46,10 @@ static wchar_t *flags(wchar_t *end, const wchar_t *rest)
         end = append(end, NO_CLANG);
         /* What cudafe++ can read of libc++; in C++14, its default, it cannot. */
         if (GetEnvironmentVariableW(L"WCW_LIBCXX", NULL, 0) && is_newer_than_cxx14(rest)) {
-            end = append(append(append(end, tools), L"\\nvcc -I"), tools);
-            end = append(append(append(end, L"\\libcxx\\include -I"), tools), L"\\libcxx\\c");
+            end = append(end, OURS L"\\nvcc -I" OURS L"\\libcxx\\include -I" OURS L"\\libcxx\\c");
             end = append(end, L" -w /FIlibrary.h"); /* of what cudafe++ made of it, nobody's code */
         } else
-            end = append(append(end, tools), L"\\include");
+            end = append(end, OURS L"\\include");
         return append(end, run == PREPROCESSES ? FOR_CUDAFE : KEEP_DEVICE_CODE);
     }
     /* libc++, where it is installed, and clang's own headers; /permissive- looks names up in

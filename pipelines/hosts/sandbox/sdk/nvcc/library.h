@@ -27,19 +27,19 @@
 #define WCW_FEATURE_cxx_rtti 1
 #undef __has_attribute
 #define __has_attribute(name) 0
+#undef __has_cpp_attribute
+#define __has_cpp_attribute(name) 0
+/* A change of sign, a shift by the width: warnings in libc++, which is no system's header here. */
+#pragma nv_diag_suppress 63, 68
 #undef __has_declspec_attribute
 #define __has_declspec_attribute(name) 0
 #undef __has_warning
 #define __has_warning(name) 0
 #undef __is_identifier
 #define __is_identifier(name) 1
-/* Wine's stdarg.h has these for clang and GCC alone. */
-#define _crt_va_start(list, last) __va_start(&list, last)
-#define _crt_va_end(list) ((void)0)
 
 #include "intrin.h"
 extern "C" {
-void __cdecl __va_start(char **, ...);
 /* libc++ names these of the C library where they are; there they are not. */
 void vwscanf(void);
 void vswscanf(void);

@@ -2,6 +2,7 @@
 #pragma once
 #include_next <stdlib.h>
 #include <ctype.h> // MB_CUR_MAX
+#include <malloc.h> // alloca, which Microsoft's <memory> brings; nanobind has it from there
 #ifdef __cplusplus
 extern "C" {
 #endif
