@@ -52,7 +52,7 @@ def typed(line: Line, work: Path, *commands: str) -> tuple[int, str]:
 
 
 def of_a_dll(
-    line: Line, work: Path, name: str, function: str, api: str, flags: str
+    line: Line, work: Path, name: str, function: str, *, api: str = "", flags: str = ""
 ) -> tuple[int, str]:
     """What Windows' Python prints of a function of a unit of nvcc, or what the compilers say."""
     shutil.copy(SOURCES / f"{name}.cu", work)
@@ -169,13 +169,14 @@ def test_kernels_are_compiled_beside_libcxx(line: Line, work: Path) -> None:
 @pytest.mark.usefixtures("libcxx_there")
 def test_printf_and_variable_arguments(line: Line, work: Path, api: str) -> None:
     """At the standard that nvcc takes by itself."""
-    code, output = of_a_dll(line, work, "printf", "answer", api, "")
+    code, output = of_a_dll(line, work, "printf", "answer", api=api)
     assert (code, output.split()[-1]) == (0, "1139"), output
 
 
 @pytest.mark.usefixtures("libcxx_there")
 def test_complex_numbers(line: Line, work: Path) -> None:
-    code, output = of_a_dll(line, work, "complex", "wrong", "set WCW_LIBCXX=1", "-std=c++17")
+    with_cxx = {"api": "set WCW_LIBCXX=1", "flags": "-std=c++17"}
+    code, output = of_a_dll(line, work, "complex", "wrong", **with_cxx)
     assert (code, output.split()[-1]) == (0, "0"), output
 
 
