@@ -14,10 +14,8 @@
     L" -Wno-builtin-macro-redefined -U__clang__ -U__clang_major__ -U__clang_minor__ "             \
     L"-U__clang_patchlevel__ -U__clang_version__ -I"
 /* What cudafe++ reads: clang would answer these questions for itself, and NVIDIA's headers would
- * hand cudafe++ clang's built-ins. An error in a system's header ends cudafe++ without a word
- * (0xC0000409): those are what a line marker calls so, which a #line directive does not, and all below
- * Visual Studio's directory, which nvcc names it (--compiler_bindir). OURS is another way there. */
-#define OURS L"C:\\stand-in"
+ * hand cudafe++ clang's built-ins. An error in a header that a line marker calls a system's ends
+ * cudafe++ without a word (0xC0000409); a #line directive calls none so. */
 #define FOR_CUDAFE                                                                               \
     L" /clang:-fuse-line-directives -U__cpp_static_call_operator -U__is_identifier -U__has_warning "     \
     L"-U__has_constexpr_builtin -U__has_c_attribute -U__has_embed -U__has_builtin "               \
@@ -43,13 +41,18 @@ static wchar_t *flags(wchar_t *end, const wchar_t *rest)
     tools[length] = 0;
     enum of_nvcc run = run_of_nvcc(rest);
     if (run != NOT_NVCC) { /* its headers come first, also before libc++'s that -I names */
+        /* cudafe++ also takes for a system's what is below Visual Studio's directory, which nvcc names
+         * it (--compiler_bindir). By another way there it prints the error, but it writes what it has
+         * read in its own words, which do not always compile: for who looks for an error. */
+        const wchar_t *ours = GetEnvironmentVariableW(L"WCW_NAME_ERRORS", NULL, 0) ? L"C:\\stand-in" : tools;
         end = append(end, NO_CLANG);
         /* What cudafe++ can read of libc++; in C++14, its default, it cannot. */
         if (GetEnvironmentVariableW(L"WCW_LIBCXX", NULL, 0) && is_newer_than_cxx14(rest)) {
-            end = append(end, OURS L"\\nvcc -I" OURS L"\\libcxx\\include -I" OURS L"\\libcxx\\c");
+            end = append(append(append(end, ours), L"\\nvcc -I"), ours);
+            end = append(append(append(end, L"\\libcxx\\include -I"), ours), L"\\libcxx\\c");
             end = append(end, L" -w /FIlibrary.h"); /* of what cudafe++ made of it, nobody's code */
         } else
-            end = append(end, OURS L"\\include");
+            end = append(append(end, ours), L"\\include");
         return append(end, run == PREPROCESSES ? FOR_CUDAFE : KEEP_DEVICE_CODE);
     }
     /* libc++, where it is installed, and clang's own headers; /permissive- looks names up in

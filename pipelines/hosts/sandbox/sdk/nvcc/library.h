@@ -27,10 +27,6 @@
 #define WCW_FEATURE_cxx_rtti 1
 #undef __has_attribute
 #define __has_attribute(name) 0
-#undef __has_cpp_attribute
-#define __has_cpp_attribute(name) 0
-/* A change of sign, a shift by the width: warnings in libc++, which is no system's header here. */
-#pragma nv_diag_suppress 63, 68
 #undef __has_declspec_attribute
 #define __has_declspec_attribute(name) 0
 #undef __has_warning
