@@ -183,11 +183,11 @@ def test_complex_numbers(line: Line, work: Path) -> None:
 @pytest.mark.usefixtures("libcxx_there")
 def test_an_error_in_a_header_is_named(line: Line, work: Path) -> None:
     """cudafe++ ends without a word where the header is below Visual Studio's directory."""
-    (work / "bad.cu").write_text("#include <vector>\nstd::vector<int &> v;\n")
+    (work / "bad.cu").write_text("#define _Tp 3\n#include <vector>\n")
     compile_ = f"{NVCC} -std=c++17 -Xcompiler /EHsc -c bad.cu -o bad.obj"
     code, output = typed(line, work, "set WCW_LIBCXX=1", compile_)
     assert code
-    assert "died with status 0xC0000409" in output
+    assert "): error:" not in output
     code, output = typed(line, work, "set WCW_LIBCXX=1", "set WCW_NAME_ERRORS=1", compile_)
     assert code
     assert re.search(r"libcxx\\include/\S+\(\d+\): error:", output), output
