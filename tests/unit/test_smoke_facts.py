@@ -462,7 +462,12 @@ def test_the_driver_is_asked(tmp_path: Path, init: str, key: str, said: str) -> 
 
 PLAIN = "TORCH = False\nMODULES = ('demo',)\ndef facts(*, gpu): return {'cuda_runtime': '13.0'}\n"
 EXPECT = {"distribution": "demo", "version": "1.0", "archs": ["80"], "ptx": [], "platform": None}
-GPU_CASE = "def test_on_the_gpu(gpu): assert gpu['name'] == 'NVIDIA Pretended'\n"
+GPU_CASE = """
+def test_on_the_gpu(gpu, record_suite):
+    assert gpu['name'] == 'NVIDIA Pretended'
+    record_suite('system', 'Windows 10.0.26100')
+    record_suite('gpu0_name', 'RTX 4090')
+"""
 
 
 @needs_cc
@@ -510,6 +515,7 @@ def test_a_whole_run_on_a_pretended_gpu(
         return
     assert outcome.case("test_on_the_gpu").outcome == "passed"
     assert properties["gpu0_name"] == "NVIDIA Pretended"
+    assert properties["system"] == sys.platform, "a case says nothing of that"
     assert properties["demo_core.abi3.so.sass"] == "80"
     assert ("warning1" in properties) == bool(said)
     if said:

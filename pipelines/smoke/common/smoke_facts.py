@@ -27,8 +27,8 @@ from smoke_gpu import Device, Gpu
 from smoke_probe import Torch
 from smoke_releases import cpu_torch, numbers, other_torch, promise
 
-#: Names of properties that are the driver's answers, and nobody else's.
-OURS = re.compile(r"gpu\d*_|driver_")
+#: Names of properties that are the driver's and the system's answers, and nobody else's.
+OURS = re.compile(r"gpu\d*_|driver_|system$")
 _ANSWERS = frozenset({"torch", "lock", "properties", "doing", "failed"})  # of smoke_probe
 _HERE = Path(__file__).resolve().parent
 _GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
