@@ -78,9 +78,10 @@ def test_a_directory_that_cannot_be_listed_hides_no_wheel(
             raise PermissionError(13, "Permission denied", path)
         return listed(path)
 
-    monkeypatch.setattr(os, "scandir", refused)
-    with pytest.raises(ConfigError, match="more cannot be listed: Permission denied"):
-        take([str(tmp_path)], cache)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refused)
+        with pytest.raises(ConfigError, match="more cannot be listed: Permission denied"):
+            take([str(tmp_path)], cache)
 
 
 def test_a_directory_without_any(tmp_path: Path, cache: Cache) -> None:
