@@ -72,6 +72,9 @@ def library(name: str) -> str:
 _MENDED = {
     # It gives clang GNU's format attributes, over which cudafe++ stumbles.
     "corecrt.h": (r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1"),
+    # offsetof: cudafe++ knows the built-in as well, and clang takes a null pointer's member for no
+    # constant (<cuda/barrier>).
+    "stddef.h": (r"#if defined\(__GNUC__\) \|\| defined\(__clang__\)", "#if 1"),
     # It has these for clang, GCC and 32 bits. https://learn.microsoft.com/cpp/build/x64-calling-convention
     "vadefs.h": (
         r"(?<=typedef char \*va_list;\n)",

@@ -1,5 +1,6 @@
 // What cudafe++ reads of CUB, Thrust and <windows.h> along with libc++.
 #include <cub/cub.cuh>
+#include <cuda/barrier>
 #include <thrust/execution_policy.h>
 #include <thrust/sort.h>
 #include <windows.h>
