@@ -119,7 +119,11 @@ def _offer(
         raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no check was made'}")
     tools = [v for c in audited.checks if c.name == TOOLSET for v in c.values]
     local = inside.version.partition("+")[2]
-    stand_in = stamped(local) is not None or any(t.startswith(STAND_IN.name) for t in tools)
+    stand_in = (
+        facts.publishable is not True
+        or stamped(local) is not None
+        or any(tool.startswith(STAND_IN.name) for tool in tools)
+    )
     if stand_in and not windows:
         raise AuditError(f"{audited.file} is a stand-in's wheel, as it says itself")
     if audited.archs is None:
@@ -134,11 +138,11 @@ def _offer(
             advice="Its record and its wheel are not of one build: build again.",
         )
     smoke = smoke_of(run, audited, audited.archs)
-    stand_in |= facts.publishable is not True
     if smoke.verdict != "passed" and (stand_in or not untested):
         raise AuditError(
             f"{audited.file}: {smoke.why}",
-            advice="Test it on such a GPU; or say --untested, and the page says it too.",
+            advice="Test it on such a GPU"
+            + ("." if stand_in else "; or say --untested, and the page says it too."),
         )
     shown = evidence_words(evidence_of(facts, run.result(SmokeResult)))
     target = facts.target

@@ -358,7 +358,7 @@ def _read_report(
     read = read_pytest(report.read_bytes())
     outcomes = Counter(case.outcome for case in read.cases)
     counted = {str(name): count for name, count in outcomes.items()}
-    done = _keep(log, outcomes=counted, **_gpus(read.properties, host.gpu_way))
+    done = _keep(log, outcomes=counted, **_machine(read.properties, host.gpu_way))
     done = _keep(log, bridge=bridge_of(read.properties, host, done))
     for said in done.bridge.warnings if done.bridge else ():
         say(f"  GPU bridge: {said}", style="yellow")
@@ -366,7 +366,7 @@ def _read_report(
     return done, read
 
 
-def _gpus(told: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
+def _machine(told: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
     """What a suite's report says of GPUs and system, as the record has it."""
     found = [
         GpuResult(

@@ -51,21 +51,24 @@ def typed(line: Line, work: Path, *commands: str) -> tuple[int, str]:
     return line.session.call(process.capture, command=script, timeout=300, cwd=r"C:\ts")
 
 
-def of_a_dll(
-    line: Line, work: Path, name: str, function: str, *, api: str = "", flags: str = ""
+def ask_dll(
+    line: Line,
+    work: Path,
+    name: str,
+    ask: str,
+    *,
+    libcxx: bool = True,
+    standard: str = "-std=c++17",
 ) -> tuple[int, str]:
-    """What Windows' Python prints of a function of a unit of nvcc, or what the compilers say."""
+    """What compilers and Windows' Python print: a unit of nvcc as a DLL, in ``ask`` called f."""
     shutil.copy(SOURCES / f"{name}.cu", work)
-    (work / "ask.py").write_text(
-        f"import ctypes\nprint(ctypes.CDLL(r'C:\\ts\\{name}.dll').{function}())\n"
-    )
+    (work / "ask.py").write_text(f"import ctypes\nf = ctypes.CDLL(r'C:\\ts\\{name}.dll')\n{ask}\n")
     link = rf"cl /nologo /MD /LD {name}.obj /link /LIBPATH:C:\cuda\13.0\lib\x64"
-    compile_ = f"{NVCC} {flags} -Xcompiler /EHsc -c {name}.cu -o {name}.obj"
     return typed(
         line,
         work,
-        *filter(None, [api]),
-        compile_,
+        "set WCW_LIBCXX=1" if libcxx else "rem plain",
+        f"{NVCC} {standard} -Xcompiler /EHsc -c {name}.cu -o {name}.obj",
         f"{link} cudart_static.lib",
         r"C:\Python311\python.exe ask.py",
     )
@@ -165,18 +168,17 @@ def test_kernels_are_compiled_beside_libcxx(line: Line, work: Path) -> None:
     assert code == 0, output
 
 
-@pytest.mark.parametrize("api", ["", "set WCW_LIBCXX=1"], ids=["plain", "libcxx"])
+@pytest.mark.parametrize("libcxx", [False, True], ids=["plain", "libcxx"])
 @pytest.mark.usefixtures("libcxx_there")
-def test_printf_and_variable_arguments(line: Line, work: Path, api: str) -> None:
+def test_printf_and_variable_arguments(line: Line, work: Path, *, libcxx: bool) -> None:
     """At the standard that nvcc takes by itself."""
-    code, output = of_a_dll(line, work, "printf", "answer", api=api)
+    code, output = ask_dll(line, work, "printf", "print(f.answer())", libcxx=libcxx, standard="")
     assert (code, output.split()[-1]) == (0, "1139"), output
 
 
 @pytest.mark.usefixtures("libcxx_there")
 def test_complex_numbers(line: Line, work: Path) -> None:
-    with_cxx = {"api": "set WCW_LIBCXX=1", "flags": "-std=c++17"}
-    code, output = of_a_dll(line, work, "complex", "wrong", **with_cxx)
+    code, output = ask_dll(line, work, "complex", "print(f.wrong())")
     assert (code, output.split()[-1]) == (0, "0"), output
 
 
@@ -196,21 +198,11 @@ def test_an_error_in_a_header_is_named(line: Line, work: Path) -> None:
 @pytest.mark.usefixtures("libcxx_there")
 def test_units_of_nvcc_have_libcxx_where_a_build_asks_for_it(line: Line, work: Path) -> None:
     """Read by cudafe++, compiled by clang, run: exceptions, texts, trees, threads, atomics."""
-    shutil.copy(SOURCES / "library.cu", work)
-    (work / "ask.py").write_text(
-        "import ctypes\nf = ctypes.CDLL(r'C:\\ts\\library.dll')\n"
+    ask = (
         "f.number.restype, f.number.argtypes = ctypes.c_double, [ctypes.c_float]\n"
-        "print('answers:', f.answer(5), f.answer(12), f.number(4), f.atomics())\n"
+        "print('answers:', f.answer(5), f.answer(12), f.number(4), f.atomics())"
     )
-    link = r"cl /nologo /MD /LD library.obj /link /LIBPATH:C:\cuda\13.0\lib\x64 cudart_static.lib"
-    code, output = typed(
-        line,
-        work,
-        "set WCW_LIBCXX=1",
-        f"{NVCC} -std=c++17 -Xcompiler /EHsc -c library.cu -o library.obj",
-        link,
-        r"C:\Python311\python.exe ask.py",
-    )
+    code, output = ask_dll(line, work, "library", ask)
     assert code == 0, output
     assert "answers: 2051 3121 28.0 112114211" in output
     assert b"kernel" in (work / "library.dll").read_bytes()
@@ -238,16 +230,7 @@ def test_kernels_of_cutlass_are_compiled(line: Line, work: Path) -> None:
 
 @pytest.mark.usefixtures("libcxx_there")
 def test_cub_and_thrust_are_compiled_and_linked(line: Line, work: Path) -> None:
-    shutil.copy(SOURCES / "cub.cu", work)
-    (work / "ask.py").write_text("import ctypes\nctypes.CDLL(r'C:\\ts\\cub.dll').sorted\n")
-    code, output = typed(
-        line,
-        work,
-        "set WCW_LIBCXX=1",
-        f"{NVCC} -std=c++17 -Xcompiler /EHsc -c cub.cu -o cub.obj",
-        r"cl /nologo /MD /LD cub.obj /link /LIBPATH:C:\cuda\13.0\lib\x64 cudart_static.lib",
-        r"C:\Python311\python.exe ask.py",
-    )
+    code, output = ask_dll(line, work, "cub", "f.sorted")
     assert code == 0, output
     assert b"DeviceScanKernel" in (work / "cub.dll").read_bytes()
 

@@ -116,10 +116,10 @@ def test_what_the_wheel_says_of_itself(wheel: Path, files: dict[str, bytes]) -> 
     transformers asks whose ``flash_attn`` it is.
     """
     assert wheel.name.startswith("flash_attn-2.8.3.post2+cu130-py3-none-")
-    told = message_from_bytes(files["METADATA"])
-    assert (told["Name"], told["Version"]) == ("flash_attn", "2.8.3.post2+cu130")
+    metadata = message_from_bytes(files["METADATA"])
+    assert (metadata["Name"], metadata["Version"]) == ("flash_attn", "2.8.3.post2+cu130")
     triton = 'triton-windows; sys_platform == "win32" and extra == "triton"'
-    assert told.get_all("Requires-Dist") == ["torch", "einops", triton]
+    assert metadata.get_all("Requires-Dist") == ["torch", "einops", triton]
     assert files["top_level.txt"].split() == [b"flash_attn", b"flash_attn_2_cuda"]
 
 
@@ -244,6 +244,6 @@ def test_torch_stays_unless_it_is_to_be_replaced(
 def test_where_no_wheel_fits_nothing_is_compiled(environment: Environment) -> None:
     """Only sources have the version."""
     words = DOCUMENTED[0].replace('"', "").split()
-    told = ["--no-index", "--find-links", "sources", *words]
-    said = environment.run("pip", "install", "--no-deps", *told, fails=True)
+    options = ["--no-index", "--find-links", "sources", *words]
+    said = environment.run("pip", "install", "--no-deps", *options, fails=True)
     assert "No matching distribution found for flash-attn==2.8.3.post2" in said

@@ -78,7 +78,7 @@ def cuda_toolkit() -> Path:
 def copy_licences() -> None:
     """Put the texts of what gets linked in where license-files of pyproject.toml looks for them.
 
-    CUDA's runtime; and LLVM's C++ library, of a compiler that has it beside itself.
+    CUDA's runtime; and LLVM's C++ library, of a compiler that brings it.
     """
     texts = {"CUDA.txt": TOOLKIT / "EULA.txt"}
     if cl := shutil.which("cl"):

@@ -27,7 +27,7 @@ from smoke_gpu import Device, Gpu
 from smoke_probe import Torch
 from smoke_releases import cpu_torch, numbers, other_torch, promise
 
-#: Names of properties that are the driver's and the system's answers, and nobody else's.
+#: Names of properties that the driver and the system answer, and no case.
 OURS = re.compile(r"gpu\d*_|driver_|system$")
 _ANSWERS = frozenset({"torch", "lock", "properties", "doing", "failed"})  # of smoke_probe
 _HERE = Path(__file__).resolve().parent

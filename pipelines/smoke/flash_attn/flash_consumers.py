@@ -161,7 +161,7 @@ class Unmet(NamedTuple):
     says: str
     """A part of the error."""
     distribution: str = ""
-    """What brings it; it may be installed beside this wheel."""
+    """What brings it; it may be installed as well."""
 
 
 UNMET = (

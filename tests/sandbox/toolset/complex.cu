@@ -1,4 +1,4 @@
-// std::complex beside Thrust's and CCCL's. The numbers are those of Python's cmath.
+// std::complex, with Thrust's and CCCL's. The numbers are those of Python's cmath.
 #include <complex>
 #include <cuda/std/complex>
 #include <thrust/complex.h>
