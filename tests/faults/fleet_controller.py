@@ -165,11 +165,10 @@ def main(order: dict[str, Any]) -> None:
     }
     engine = DaskEngine(drivers, machines)
     try:
-        summary = Dispatcher(ledger, engine, RULES).run()
+        Dispatcher(ledger, engine, RULES).run()
     finally:
         engine.close()
         ledger.close()
-    write_atomic(Path(order["home"]) / "summary", json.dumps(summary.works).encode())
 
 
 if __name__ == "__main__":
