@@ -44,16 +44,16 @@ def _load() -> None:
 
 
 _load()
-_ops = torch.ops.flash_attn_2_cuda
+# The functions below are called for each layer of each token: every microsecond here is theirs.
+_fwd = torch.ops.flash_attn_2_cuda.fwd.default
+_varlen_fwd = torch.ops.flash_attn_2_cuda.varlen_fwd.default
+_bwd = torch.ops.flash_attn_2_cuda.bwd.default
+_varlen_bwd = torch.ops.flash_attn_2_cuda.varlen_bwd.default
+_fwd_kvcache = torch.ops.flash_attn_2_cuda.fwd_kvcache.default
 
 
-def _check_generator(gen: torch.Generator | None) -> None:
-    if gen is not None:
-        raise TypeError("this flash_attn draws from torch's default generator: gen must be None")
-
-
-def _given(out: Tensor | None, result: Tensor) -> Tensor:
-    return result if out is None else out.copy_(result)
+def _refuse_generator() -> None:
+    raise TypeError("this flash_attn draws from torch's default generator: gen must be None")
 
 
 def fwd(
@@ -73,12 +73,22 @@ def fwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention of (batch, seqlen, heads, head_dim): out, softmax_lse, S_dmask, rng_state."""
-    _check_generator(gen)
-    result, *rest = _ops.fwd(
-        *(q, k, v, alibi_slopes, p_dropout, softmax_scale, is_causal),
-        *(window_size_left, window_size_right, softcap, return_softmax),
+    if gen is not None:
+        _refuse_generator()
+    result = _fwd(
+        q,
+        k,
+        v,
+        alibi_slopes,
+        p_dropout,
+        softmax_scale,
+        is_causal,
+        window_size_left,
+        window_size_right,
+        softcap,
+        return_softmax,
     )
-    return (_given(out, result), *rest)
+    return result if out is None else (out.copy_(result[0]), *result[1:])
 
 
 def varlen_fwd(
@@ -106,22 +116,30 @@ def varlen_fwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As :func:`fwd`, of sequences one after another: (total, heads, head_dim)."""
-    _check_generator(gen)
-    result, *rest = _ops.varlen_fwd(
-        *(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes),
-        *(max_seqlen_q, max_seqlen_k, p_dropout, softmax_scale, zero_tensors, is_causal),
-        *(window_size_left, window_size_right, softcap, return_softmax),
+    if gen is not None:
+        _refuse_generator()
+    result = _varlen_fwd(
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        seqused_k,
+        leftpad_k,
+        block_table,
+        alibi_slopes,
+        max_seqlen_q,
+        max_seqlen_k,
+        p_dropout,
+        softmax_scale,
+        zero_tensors,
+        is_causal,
+        window_size_left,
+        window_size_right,
+        softcap,
+        return_softmax,
     )
-    return (_given(out, result), *rest)
-
-
-def _gradients(
-    given: tuple[Tensor | None, ...], like: tuple[Tensor, ...]
-) -> tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = (
-        torch.empty_like(x) if grad is None else grad for grad, x in zip(given, like, strict=True)
-    )
-    return dq, dk, dv
+    return result if out is None else (out.copy_(result[0]), *result[1:])
 
 
 def bwd(
@@ -147,11 +165,30 @@ def bwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of :func:`fwd`: dq, dk, dv and the sum of dout * out."""
-    _check_generator(gen)
-    dq, dk, dv = _gradients((dq, dk, dv), (q, k, v))
-    total = _ops.bwd(
-        *(dout, q, k, v, out, softmax_lse, dq, dk, dv, alibi_slopes, p_dropout, softmax_scale),
-        *(is_causal, window_size_left, window_size_right, softcap, deterministic, rng_state),
+    if gen is not None:
+        _refuse_generator()
+    dq = torch.empty_like(q) if dq is None else dq
+    dk = torch.empty_like(k) if dk is None else dk
+    dv = torch.empty_like(v) if dv is None else dv
+    total = _bwd(
+        dout,
+        q,
+        k,
+        v,
+        out,
+        softmax_lse,
+        dq,
+        dk,
+        dv,
+        alibi_slopes,
+        p_dropout,
+        softmax_scale,
+        is_causal,
+        window_size_left,
+        window_size_right,
+        softcap,
+        deterministic,
+        rng_state,
     )
     return dq, dk, dv, total
 
@@ -184,12 +221,35 @@ def varlen_bwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of :func:`varlen_fwd`."""
-    _check_generator(gen)
-    dq, dk, dv = _gradients((dq, dk, dv), (q, k, v))
-    total = _ops.varlen_bwd(
-        *(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, alibi_slopes),
-        *(max_seqlen_q, max_seqlen_k, p_dropout, softmax_scale, zero_tensors, is_causal),
-        *(window_size_left, window_size_right, softcap, deterministic, rng_state),
+    if gen is not None:
+        _refuse_generator()
+    dq = torch.empty_like(q) if dq is None else dq
+    dk = torch.empty_like(k) if dk is None else dk
+    dv = torch.empty_like(v) if dv is None else dv
+    total = _varlen_bwd(
+        dout,
+        q,
+        k,
+        v,
+        out,
+        softmax_lse,
+        dq,
+        dk,
+        dv,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        alibi_slopes,
+        max_seqlen_q,
+        max_seqlen_k,
+        p_dropout,
+        softmax_scale,
+        zero_tensors,
+        is_causal,
+        window_size_left,
+        window_size_right,
+        softcap,
+        deterministic,
+        rng_state,
     )
     return dq, dk, dv, total
 
@@ -218,12 +278,28 @@ def fwd_kvcache(
     /,
 ) -> tuple[Tensor, Tensor]:
     """A decoder's step: appends k and v to the caches, in place; out and softmax_lse."""
-    result, lse = _ops.fwd_kvcache(
-        *(q, kcache, vcache, k, v, seqlens_k, rotary_cos, rotary_sin, cache_batch_idx, leftpad_k),
-        *(block_table, alibi_slopes, softmax_scale, is_causal, window_size_left),
-        *(window_size_right, softcap, is_rotary_interleaved, num_splits),
+    result = _fwd_kvcache(
+        q,
+        kcache,
+        vcache,
+        k,
+        v,
+        seqlens_k,
+        rotary_cos,
+        rotary_sin,
+        cache_batch_idx,
+        leftpad_k,
+        block_table,
+        alibi_slopes,
+        softmax_scale,
+        is_causal,
+        window_size_left,
+        window_size_right,
+        softcap,
+        is_rotary_interleaved,
+        num_splits,
     )
-    return _given(out, result), lse
+    return result if out is None else (out.copy_(result[0]), result[1])
 
 
 # -- shapes alone, for torch.compile and torch.export ---------------------------------------------

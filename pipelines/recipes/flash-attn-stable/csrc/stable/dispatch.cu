@@ -13,6 +13,7 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <type_traits>
+#include <vector>
 
 #ifndef FLASH_HEAD_DIMS
 #define FLASH_HEAD_DIMS(X) X(32) X(64) X(96) X(128) X(192) X(256)
@@ -80,6 +81,19 @@ int attribute(cudaDeviceAttr which, int device)
     return value;
 }
 
+std::vector<flash_device> all_devices()
+{
+    int count = 0;
+    C10_CUDA_CHECK(cudaGetDeviceCount(&count));
+    std::vector<flash_device> devices;
+    for (int i = 0; i < count; i++)
+        devices.push_back({attribute(cudaDevAttrComputeCapabilityMajor, i),
+                           attribute(cudaDevAttrComputeCapabilityMinor, i),
+                           attribute(cudaDevAttrMultiProcessorCount, i),
+                           attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i)});
+    return devices;
+}
+
 } // namespace
 
 int flash_cuda_versions(int *driver, int *runtime, flash_error *error)
@@ -93,12 +107,10 @@ int flash_cuda_versions(int *driver, int *runtime, flash_error *error)
 int flash_current_device(flash_device *device, flash_error *error)
 {
     return guarded(error, [&] {
+        static const std::vector<flash_device> devices = all_devices();
         int index = 0;
         C10_CUDA_CHECK(cudaGetDevice(&index));
-        device->major = attribute(cudaDevAttrComputeCapabilityMajor, index);
-        device->minor = attribute(cudaDevAttrComputeCapabilityMinor, index);
-        device->multiprocessors = attribute(cudaDevAttrMultiProcessorCount, index);
-        device->shared_memory = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
+        *device = devices.at(index);
     });
 }
 

@@ -45,29 +45,23 @@ using stable::Tensor;
 using torch::headeronly::ScalarType;
 using MaybeTensor = std::optional<Tensor>;
 using Sizes = std::vector<int64_t>;
+using SizesView = torch::headeronly::IntHeaderOnlyArrayRef;
 
 constexpr double LOG2_E = 1.4426950408889634074;
 constexpr float INF = std::numeric_limits<float>::infinity();
 
 // ---- checks of arguments ------------------------------------------------------------------------
 
-std::string to_text(const Sizes &sizes)
+std::string to_text(SizesView sizes)
 {
     std::string text = "(";
     for (size_t i = 0; i < sizes.size(); i++) text += (i ? ", " : "") + std::to_string(sizes[i]);
     return text + ")";
 }
 
-Sizes sizes_of(const Tensor &x)
+void check_shape(const char *name, const Tensor &x, SizesView sizes)
 {
-    const auto sizes = x.sizes();
-    return Sizes(sizes.begin(), sizes.end());
-}
-
-void check_shape(const char *name, const Tensor &x, const Sizes &sizes)
-{
-    STD_TORCH_CHECK(sizes_of(x) == sizes, name, " must have shape ", to_text(sizes), ", has ",
-                    to_text(sizes_of(x)));
+    STD_TORCH_CHECK(x.sizes() == sizes, name, " must have shape ", to_text(sizes), ", has ", to_text(x.sizes()));
 }
 
 void check_dim(const char *name, const Tensor &x, int64_t dim)
@@ -123,8 +117,8 @@ void check_alibi(const MaybeTensor &slopes, int64_t batch, int64_t heads)
 {
     if (!slopes) return;
     STD_TORCH_CHECK(slopes->scalar_type() == ScalarType::Float, "alibi_slopes must have dtype float32");
-    const Sizes sizes = sizes_of(*slopes);
-    STD_TORCH_CHECK((sizes == Sizes{heads}) || (sizes == Sizes{batch, heads}),
+    const SizesView sizes = slopes->sizes();
+    STD_TORCH_CHECK(sizes == SizesView({heads}) || sizes == SizesView({batch, heads}),
                     "alibi_slopes must have shape (heads) or (batch, heads), has ", to_text(sizes));
     check_last_stride("alibi_slopes", *slopes);
 }
@@ -176,29 +170,54 @@ void *current_stream(const Tensor &x)
     return stream;
 }
 
+// An uninitialised tensor on the device of `like`. stable::new_empty is the same by way of torch's
+// dispatcher, which looks its operator up by name at each call.
+Tensor new_tensor(const Tensor &like, SizesView sizes, int32_t type)
+{
+    std::array<int64_t, 5> strides; // of the most dimensions that anything here has
+    int64_t step = 1;
+    for (size_t i = sizes.size(); i-- > 0; step *= std::max<int64_t>(sizes[i], 1)) strides[i] = step;
+    int32_t device = 0;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
+    AtenTensorHandle made = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
+                                                    type, device, like.get_device_index(), &made));
+    return Tensor(made);
+}
+
+Tensor new_float(const Tensor &like, SizesView sizes) { return new_tensor(like, sizes, aoti_torch_dtype_float32()); }
+
+int32_t dtype_of(const Tensor &x)
+{
+    int32_t type = 0;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &type));
+    return type;
+}
+
+Tensor new_like(const Tensor &x)
+{
+    // Where strides have another order, so have those of the new one.
+    return x.is_contiguous() ? new_tensor(x, x.sizes(), dtype_of(x)) : stable::empty_like(x);
+}
+
+Tensor reshaped(const Tensor &x, SizesView sizes) { return stable::reshape(x, sizes); }
+
 // Two random int64 on the device, from torch's default generator there, as the kernels' seed and
 // offset: so torch.manual_seed counts, and a captured graph draws new ones at each replay. The Philox
 // state itself is not in the stable ABI. https://github.com/Dao-AILab/flash-attention/pull/2688
 Tensor draw_seed(const Tensor &like)
 {
-    Tensor seed = stable::new_empty(like, Sizes{2}, ScalarType::Long);
+    Tensor seed = new_tensor(like, {2}, aoti_torch_dtype_int64());
     std::array<StableIValue, 2> stack = {stable::detail::from(seed), stable::detail::from(std::nullopt)};
     TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::random_", "", stack.data(), TORCH_ABI_VERSION));
     (void)stable::detail::to<Tensor>(stack[0]); // the reference that was returned
     return seed;
 }
 
-Tensor new_float(const Tensor &like, const Sizes &sizes)
-{
-    return stable::new_empty(like, sizes, ScalarType::Float);
-}
-
-Tensor reshaped(const Tensor &x, const Sizes &sizes) { return stable::reshape(x, sizes); }
-
 void sum_into(Tensor &out, const Tensor &x, int64_t dim)
 {
     const std::array<int64_t, 1> dims = {dim};
-    stable::copy_(out, stable::sum(x, torch::headeronly::IntHeaderOnlyArrayRef(dims.data(), 1)));
+    stable::copy_(out, stable::sum(x, SizesView(dims)));
 }
 
 // Makes the tensor's device the current one, and says what it is.
@@ -407,8 +426,8 @@ using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor>; // out, softmax_lse,
 
 Tensor new_mask(const Tensor &q, const Shape &s, bool asked)
 {
-    return stable::new_empty(
-        q, asked ? Sizes{s.batch, s.heads, round_up(s.seqlen_q, 128), round_up(s.seqlen_k, 128)} : Sizes{0});
+    if (!asked) return new_tensor(q, {0}, dtype_of(q));
+    return new_tensor(q, {s.batch, s.heads, round_up(s.seqlen_q, 128), round_up(s.seqlen_k, 128)}, dtype_of(q));
 }
 
 Forward fwd(Tensor q, Tensor k, Tensor v, MaybeTensor alibi_slopes, double p_dropout, double softmax_scale,
@@ -433,10 +452,10 @@ Forward fwd(Tensor q, Tensor k, Tensor v, MaybeTensor alibi_slopes, double p_dro
         q = stable::transpose(reshaped(q, {s.batch, s.heads_k, groups, s.dim}), 1, 2);
         s.seqlen_q = groups, s.heads = s.heads_k;
     }
-    Tensor out = stable::empty_like(q);
+    Tensor out = new_like(q);
     Tensor lse = new_float(q, {s.batch, s.heads, s.seqlen_q});
     Tensor mask = new_mask(q, s, return_softmax);
-    Tensor rng_state = stable::new_empty(q, Sizes{2}, ScalarType::Long);
+    Tensor rng_state = new_tensor(q, {2}, aoti_torch_dtype_int64());
 
     Flash_fwd_params p = {};
     fill(p, s, softmax, q, k, v, out, lse);
@@ -506,11 +525,11 @@ Forward varlen_fwd(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_
         s.seqlen_q = groups, s.heads = s.heads_k;
     }
     softmax.clip_window(s.seqlen_k);
-    Tensor out = stable::empty_like(q);
+    Tensor out = new_like(q);
     const int total_q = to_int("total_q", q.size(0));
     Tensor lse = new_float(q, {s.heads, total_q});
     Tensor mask = new_mask(q, s, return_softmax);
-    Tensor rng_state = stable::new_empty(q, Sizes{2}, ScalarType::Long);
+    Tensor rng_state = new_tensor(q, {2}, aoti_torch_dtype_int64());
     if (zero_tensors) {
         stable::zero_(out), stable::fill_(lse, -INF);
         if (return_softmax) stable::zero_(mask);
@@ -542,8 +561,7 @@ Forward varlen_fwd(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_
     else if (s.seqlen_q > 0 && total_q > 0)
         run_forward(p, q, paged);
     if (swapped) {
-        const Sizes before = {s.batch, groups, s.heads_k, s.dim};
-        out = reshaped(stable::transpose(reshaped(out, before), 1, 2),
+        out = reshaped(stable::transpose(reshaped(out, {s.batch, groups, s.heads_k, s.dim}), 1, 2),
                       {s.batch, int64_t{s.heads_k} * groups, s.dim});
         lse = reshaped(lse, {int64_t{s.heads} * groups, s.batch});
     }
@@ -557,12 +575,12 @@ struct Gradients {
 
     bool varlen() const { return cu_seqlens_q.has_value(); }
 
-    void check(const Shape &s, const Sizes &lse_shape) const
+    void check(const Shape &s, SizesView lse_shape) const
     {
         for (const auto &[name, x, same] : {std::tuple{"out", &out, &q}, {"dout", &dout, &q}, {"dq", &dq, &q},
                                             {"dk", &dk, &k}, {"dv", &dv, &k}, {"v", &v, &k}}) {
             check_like_q(name, *x, q);
-            check_shape(name, *x, sizes_of(*same));
+            check_shape(name, *x, same->sizes());
         }
         STD_TORCH_CHECK(lse.scalar_type() == ScalarType::Float, "softmax_lse must have dtype float32");
         check_shape("softmax_lse", lse, lse_shape);
@@ -593,7 +611,7 @@ struct Gradients {
         softmax.clip_window(s.seqlen_k);
         const int64_t padded = varlen() ? q.size(0) + 128 * int64_t{s.batch} : 0;
         const int rounded = round_up(s.seqlen_q, 128);
-        Tensor d_sum = new_float(q, varlen() ? Sizes{s.heads, padded} : Sizes{s.batch, s.heads, rounded});
+        Tensor d_sum = varlen() ? new_float(q, {s.heads, padded}) : new_float(q, {s.batch, s.heads, rounded});
         Sizes accumulated = varlen() ? Sizes{padded, s.heads, s.dim_rounded()}
                                      : Sizes{s.batch, rounded, s.heads, s.dim_rounded()};
         if (deterministic) { // one for each block of the grid that adds to the same rows
@@ -604,7 +622,7 @@ struct Gradients {
             deterministic ? stable::new_zeros(q, accumulated, ScalarType::Float) : new_float(q, accumulated);
         // Of grouped heads each query head has its own, which are summed in the end.
         const bool grouped = s.heads != s.heads_k;
-        Sizes expanded = sizes_of(k);
+        Sizes expanded = k.sizes().vec();
         expanded[expanded.size() - 2] = s.heads;
         Tensor dk_all = grouped ? stable::new_empty(k, expanded) : dk;
         Tensor dv_all = grouped ? stable::new_empty(k, expanded) : dv;
@@ -643,7 +661,7 @@ struct Gradients {
         } else
             stable::zero_(dq), stable::zero_(dk_all), stable::zero_(dv_all), stable::zero_(d_sum);
         if (grouped) {
-            Sizes groups = sizes_of(k);
+            Sizes groups = k.sizes().vec();
             groups.insert(groups.end() - 1, s.groups());
             const auto dim = static_cast<int64_t>(groups.size()) - 2;
             sum_into(dk, reshaped(dk_all, groups), dim);
@@ -715,9 +733,8 @@ std::tuple<Tensor, Tensor> fwd_kvcache(Tensor q, Tensor kcache, Tensor vcache, M
     } else
         STD_TORCH_CHECK(cache_batch_idx || kcache.size(0) >= s.batch, "kcache has ", kcache.size(0),
                         " sequences, and q ", s.batch);
-    const Sizes cache = {kcache.size(0), kcache.size(1), s.heads_k, s.dim};
-    check_shape("kcache", kcache, cache);
-    check_shape("vcache", vcache, cache);
+    check_shape("kcache", kcache, {kcache.size(0), kcache.size(1), s.heads_k, s.dim});
+    check_shape("vcache", vcache, kcache.sizes());
     if (k) {
         STD_TORCH_CHECK(v, "v is missing: k and v are given together");
         STD_TORCH_CHECK(seqlens_k, "seqlens_k is missing: it says where k and v are appended");
@@ -726,7 +743,7 @@ std::tuple<Tensor, Tensor> fwd_kvcache(Tensor q, Tensor kcache, Tensor vcache, M
         check_like_q("k", *k, q);
         check_like_q("v", *v, q);
         check_shape("k", *k, {s.batch, k->size(1), s.heads_k, s.dim});
-        check_shape("v", *v, sizes_of(*k));
+        check_shape("v", *v, k->sizes());
     } else
         STD_TORCH_CHECK(!v, "k is missing: k and v are given together");
     check_per_sequence("seqlens_k", seqlens_k, s.batch);
@@ -746,7 +763,7 @@ std::tuple<Tensor, Tensor> fwd_kvcache(Tensor q, Tensor kcache, Tensor vcache, M
         check_like_q("rotary_sin", *rotary_sin, q);
         check_contiguous("rotary_cos", *rotary_cos);
         check_contiguous("rotary_sin", *rotary_sin);
-        check_shape("rotary_sin", *rotary_sin, sizes_of(*rotary_cos));
+        check_shape("rotary_sin", *rotary_sin, rotary_cos->sizes());
     }
     check_alibi(alibi_slopes, s.batch, s.heads);
     check_devices(q, {{"kcache", kcache}, {"vcache", vcache}, {"k", k}, {"v", v}, {"seqlens_k", seqlens_k},
@@ -770,7 +787,7 @@ std::tuple<Tensor, Tensor> fwd_kvcache(Tensor q, Tensor kcache, Tensor vcache, M
     };
     q = pad(q);
     Tensor keys = pad(kcache), values = pad(vcache);
-    Tensor out = stable::empty_like(q);
+    Tensor out = new_like(q);
     Tensor lse = new_float(q, {s.batch, s.heads, s.seqlen_q});
 
     Flash_fwd_params p = {};
