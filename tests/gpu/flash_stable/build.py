@@ -1,6 +1,9 @@
 """Builds flash-attn-stable on Linux by the recipe, and upstream's own layer over the same kernels.
 
 ``python build.py tree ARCHIVE SOURCE`` lays out upstream's archive as the recipe does.
+``python build.py empty SOURCE`` puts a kernel that does nothing in place of each unit's, and keeps
+its parameters for ``flash_last_parameters``: that compiles in a minute, and what the layers hand on
+can be compared, and timed.
 ``python build.py build SOURCE PLACE`` leaves ``PLACE/ours``, the wheel's content, and
 ``PLACE/theirs``, the same files with upstream's ``flash_api.cpp`` as the extension: what differs
 between the two is the layer alone. Environment: CUDA_HOME, TORCH_CUDA_ARCH_LIST, MAX_JOBS,
@@ -10,6 +13,7 @@ FLASH_ATTN_HEAD_DIMS, as in the recipe's setup.py. Needs torch with CUDA, setupt
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +46,47 @@ def tree(archive: Path, source: Path) -> None:
 def _made(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+_EMPTY = """#include "flash.h"
+#include <cutlass/numeric_types.h>
+#include <cstring>
+using namespace FLASH_NAMESPACE;
+inline char last[sizeof(Flash_bwd_params)];
+extern "C" __attribute__((visibility("default"), weak)) const void *flash_last_parameters()
+{{
+    return last;
+}}
+static __global__ void empty() {{}}
+namespace FLASH_NAMESPACE {{
+{functions}}}
+"""
+_FUNCTION = """template <>
+void {name}<cutlass::{type}, {dim}, {causal}>({params} &p, cudaStream_t stream)
+{{
+    memset(last, 0, sizeof last);
+    memcpy(last, &p, sizeof p);
+    empty<<<1, 1, 0, stream>>>();
+}}
+"""
+_NAMES = {
+    "fwd": ("run_mha_fwd_", "Flash_fwd_params"),
+    "fwd_split": ("run_mha_fwd_splitkv_dispatch", "Flash_fwd_params"),
+    "bwd": ("run_mha_bwd_", "Flash_bwd_params"),
+}
+
+
+def empty(source: Path) -> None:
+    """Of each unit its function, with a kernel that does nothing."""
+    for unit in source.glob("csrc/flash_attn/src/flash_*_sm80.cu"):
+        kind, dim, kept, causal = re.fullmatch(  # type: ignore[union-attr]
+            r"flash_(.*)_hdim(\d+)_(fp16|bf16)_(causal_)?sm80", unit.stem
+        ).groups()
+        name, params = _NAMES[kind]
+        element = {"fp16": "half_t", "bf16": "bfloat16_t"}[kept]
+        one = {"name": name, "type": element, "dim": dim, "params": params}
+        function = _FUNCTION.format(**one, causal=str(bool(causal)).lower())
+        unit.write_text(_EMPTY.format(functions=function))
 
 
 def build(source: Path, place: Path) -> None:
@@ -79,4 +124,4 @@ def build(source: Path, place: Path) -> None:
 
 if __name__ == "__main__":
     what, *paths = sys.argv[1:]
-    {"tree": tree, "build": build}[what](*(Path(path).resolve() for path in paths))
+    {"tree": tree, "empty": empty, "build": build}[what](*(Path(path).resolve() for path in paths))

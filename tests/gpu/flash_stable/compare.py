@@ -4,11 +4,13 @@
 operator, head dimension, shapes, strides, masks, pages, splits. Both layers have the same kernels,
 so equal arguments give equal bits, and where one refuses the other has to. Exits with 1 where not.
 Dropout draws other numbers than upstream's and is compared in the backward alone, where the state
-is an argument. ``python compare.py PLACE figures`` times calls and kernels of both in turn.
+is an argument. Of a build with empty kernels the kernels' parameters are compared instead: numbers,
+and which pointers are null. ``python compare.py PLACE figures`` times calls and kernels in turn.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import random
@@ -19,14 +21,44 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import raw
 import torch
 from torch import Tensor
 
 DIMS = (32, 64, 96, 128, 192, 256)
 
 
+class Layer:
+    """The extension below ``place``, and what its kernels were called with where they are empty."""
+
+    def __init__(self, place: Path) -> None:
+        self.module = load(place)
+        (path,) = [*place.glob("flash_attn_2_cuda/_C.so"), *place.glob("flash_attn_2_cuda*.so")]
+        last = getattr(ctypes.CDLL(str(path)), "flash_last_parameters", None)
+        self.last = None
+        if last is not None:
+            last.restype = ctypes.c_void_p
+            self.last = last()
+
+    def clear(self) -> None:
+        if self.last is not None:
+            ctypes.memset(self.last, 0, ctypes.sizeof(raw.Backward))
+
+    def parameters(self) -> dict[str, Any]:
+        """By name; of a pointer, whether it is one."""
+        if self.last is None:
+            return {}
+        found = raw.Backward.from_address(self.last)
+        fields = [*raw.Forward._fields_, *raw.Backward._fields_]
+        return {
+            name: bool(getattr(found, name)) if kind is ctypes.c_void_p else getattr(found, name)
+            for name, kind in fields
+            if name != "philox"
+        }
+
+
 def load(place: Path) -> Any:
-    """The extension below ``place``, under a name of its own."""
+    """The extension's module."""
     (path,) = [*place.glob("flash_attn_2_cuda/__init__.py"), *place.glob("flash_attn_2_cuda*.so")]
     spec = importlib.util.spec_from_file_location("flash_attn_2_cuda", path)
     assert spec is not None
@@ -178,8 +210,10 @@ def cached(draw: Draw) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def called(module: Any, name: str, arguments: tuple[Any, ...]) -> list[Tensor] | str:
-    """What a call gives and leaves in its arguments; or the word that it refused."""
+def called(layer: Layer, name: str, arguments: tuple[Any, ...]) -> list[Tensor] | str:
+    """What a call gives and leaves in its arguments; or why it refused."""
+    module = layer.module
+    layer.clear()
     own = [x.clone() if isinstance(x, Tensor) and name == "fwd_kvcache" else x for x in arguments]
     try:
         # The forward of the same layer gives what a backward needs.
@@ -201,26 +235,35 @@ def called(module: Any, name: str, arguments: tuple[Any, ...]) -> list[Tensor] |
     return [x for x in (*result, *changed) if isinstance(x, Tensor)]
 
 
-def same(a: list[Tensor] | str, b: list[Tensor] | str) -> bool:
+def same(a: list[Tensor] | str, b: list[Tensor] | str, *, numbers: bool) -> bool:
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str)
     return len(a) == len(b) and all(
-        x.shape == y.shape and x.dtype == y.dtype and torch.equal(x.nan_to_num(7), y.nan_to_num(7))
+        x.shape == y.shape
+        and x.dtype == y.dtype
+        and (not numbers or torch.equal(x.nan_to_num(7), y.nan_to_num(7)))
         for x, y in zip(a, b, strict=True)
     )
 
 
 def compare(place: Path, calls: int, seed: int) -> int:
-    ours, theirs = load(place / "ours"), load(place / "theirs")
+    ours, theirs = Layer(place / "ours"), Layer(place / "theirs")
     count: Counter[str] = Counter()
     different = []
     for number in range(calls):
         draw = Draw(seed + number)
         for name, arguments in draw.random.choice((dense, packed, cached))(draw).items():
-            mine, upstream = called(ours, name, arguments), called(theirs, name, arguments)
+            mine = called(ours, name, arguments)
+            given = ours.parameters()
+            upstream = called(theirs, name, arguments)
+            other = theirs.parameters()
             what = "refused" if isinstance(mine, str) else "ran"
             count[f"{name} {draw.unit} {what}"] += 1
-            if not same(mine, upstream):
+            if apart := [
+                f"{key}: {given[key]}, {other[key]}" for key in given if given[key] != other[key]
+            ]:
+                different.append((seed + number, name, draw.dim, *apart))
+            elif not same(mine, upstream, numbers=not given):
                 texts = [one if isinstance(one, str) else "ran" for one in (mine, upstream)]
                 different.append((seed + number, name, draw.dim, *texts))
     table = {
@@ -229,7 +272,8 @@ def compare(place: Path, calls: int, seed: int) -> int:
         }
         for name in ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
     }
-    json.dump({"ran, refused": table, "different": different}, sys.stdout)
+    compared = "parameters" if ours.last is not None else "numbers"
+    json.dump({"compared": compared, "ran, refused": table, "different": different}, sys.stdout)
     sys.stdout.write("\n")
     return bool(different)
 

@@ -1,7 +1,8 @@
 """Calls the kernels of flash-attn-stable's library by plain pointers, without torch.
 
-``python raw.py LIBRARY NUMBERS.json [--dims 64,128] [--against OTHER.json]`` needs no package: with
-Linux' Python and library, Windows' under Wine with the GPU bridge, or on Windows itself. What the
+``python raw.py LIBRARY NUMBERS.json [--dims 64,128] [--only "64 fp16"] [--against OTHER.json]``
+needs no package: with Linux' Python and library, Windows' under Wine with the GPU bridge, or on
+Windows itself. What the
 library imports of torch has to be loadable, and is not called. Writes for each case the sha256 of
 all that the kernels wrote, and 256 values of each array; ``--against`` compares with another's, and
 exits with 1 where a case is missing, failed or has other numbers.
@@ -278,11 +279,14 @@ def main() -> int:
     parser.add_argument("library", type=Path)
     parser.add_argument("numbers", type=Path)
     parser.add_argument("--dims", default="32,64,96,128,192,256")
+    parser.add_argument("--only", default="", help="what a case's name begins with")
     parser.add_argument("--against", type=Path)
     asked = parser.parse_args()
     library, gpu = Library(asked.library), Gpu()
     found, failed = {}, []
     for name, one in cases([int(dim) for dim in asked.dims.split(",")]):
+        if not name.startswith(asked.only):
+            continue
         try:
             arrays = run(library, gpu, one)
         except RuntimeError as error:

@@ -61,7 +61,7 @@ std::string to_text(SizesView sizes)
 
 void check_shape(const char *name, const Tensor &x, SizesView sizes)
 {
-    STD_TORCH_CHECK(x.sizes() == sizes, name, " must have shape ", to_text(sizes), ", has ", to_text(x.sizes()));
+    STD_TORCH_CHECK(x.sizes().equals(sizes), name, " must have shape ", to_text(sizes), ", has ", to_text(x.sizes()));
 }
 
 void check_dim(const char *name, const Tensor &x, int64_t dim)
@@ -118,7 +118,7 @@ void check_alibi(const MaybeTensor &slopes, int64_t batch, int64_t heads)
     if (!slopes) return;
     STD_TORCH_CHECK(slopes->scalar_type() == ScalarType::Float, "alibi_slopes must have dtype float32");
     const SizesView sizes = slopes->sizes();
-    STD_TORCH_CHECK(sizes == SizesView({heads}) || sizes == SizesView({batch, heads}),
+    STD_TORCH_CHECK(sizes.equals({heads}) || sizes.equals({batch, heads}),
                     "alibi_slopes must have shape (heads) or (batch, heads), has ", to_text(sizes));
     check_last_stride("alibi_slopes", *slopes);
 }
