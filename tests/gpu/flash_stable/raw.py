@@ -2,10 +2,9 @@
 
 ``python raw.py LIBRARY NUMBERS.json [--dims 64,128] [--only "64 fp16"] [--against OTHER.json]``
 needs no package: with Linux' Python and library, Windows' under Wine with the GPU bridge, or on
-Windows itself. What the
-library imports of torch has to be loadable, and is not called. Writes for each case the sha256 of
-all that the kernels wrote, and 256 values of each array; ``--against`` compares with another's, and
-exits with 1 where a case is missing, failed or has other numbers.
+Windows itself. What the library imports of torch has to be loadable, and is called as it is loaded
+alone. Writes for each case the sha256 of all that the kernels wrote, and 256 values of each array;
+``--against`` compares with another's, and exits with 1 where a case is missing, failed or differs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Philox(c.Structure):
 
     _fields_ = [
         *_fields(c.c_uint64, "seed offset"),
-        ("intragraph", c.c_uint32),
+        ("intragraph", c.c_uint64),
         ("captured", c.c_bool),
     ]
 
@@ -78,8 +77,8 @@ class Backward(Forward):
 
     _fields_ = [
         *_fields(c.c_void_p, "do_ dq dk dv dq_accum dk_accum dv_accum"),
-        *_fields(c.c_int64, "do_batch dq_batch dk_batch dv_batch do_row dq_row dk_row dv_row"),
-        *_fields(c.c_int64, "do_head dq_head dk_head dv_head"),
+        *_fields(c.c_int64, "do_batch do_row do_head dq_batch dk_batch dv_batch"),
+        *_fields(c.c_int64, "dq_row dk_row dv_row dq_head dk_head dv_head"),
         *_fields(c.c_void_p, "d_sum"),
         *_fields(c.c_bool, "deterministic"),
         *_fields(c.c_int64, "dq_accum_split"),

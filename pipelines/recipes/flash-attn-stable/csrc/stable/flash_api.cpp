@@ -172,17 +172,22 @@ void *current_stream(const Tensor &x)
 
 // An uninitialised tensor on the device of `like`. stable::new_empty is the same by way of torch's
 // dispatcher, which looks its operator up by name at each call.
-Tensor new_tensor(const Tensor &like, SizesView sizes, int32_t type)
+Tensor new_tensor(const Tensor &like, SizesView sizes, SizesView strides, int32_t type)
 {
-    std::array<int64_t, 5> strides; // of the most dimensions that anything here has
-    int64_t step = 1;
-    for (size_t i = sizes.size(); i-- > 0; step *= std::max<int64_t>(sizes[i], 1)) strides[i] = step;
     int32_t device = 0;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
     AtenTensorHandle made = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
                                                     type, device, like.get_device_index(), &made));
     return Tensor(made);
+}
+
+Tensor new_tensor(const Tensor &like, SizesView sizes, int32_t type)
+{
+    std::array<int64_t, 5> strides; // of the most dimensions that anything here has
+    int64_t step = 1;
+    for (size_t i = sizes.size(); i-- > 0; step *= std::max<int64_t>(sizes[i], 1)) strides[i] = step;
+    return new_tensor(like, sizes, SizesView(strides.data(), sizes.size()), type);
 }
 
 Tensor new_float(const Tensor &like, SizesView sizes) { return new_tensor(like, sizes, aoti_torch_dtype_float32()); }
@@ -196,8 +201,8 @@ int32_t dtype_of(const Tensor &x)
 
 Tensor new_like(const Tensor &x)
 {
-    // Where strides have another order, so have those of the new one.
-    return x.is_contiguous() ? new_tensor(x, x.sizes(), dtype_of(x)) : stable::empty_like(x);
+    // Strides of another order stay in that order, which is for torch to see to.
+    return x.is_contiguous() ? new_tensor(x, x.sizes(), x.strides(), dtype_of(x)) : stable::empty_like(x);
 }
 
 Tensor reshaped(const Tensor &x, SizesView sizes) { return stable::reshape(x, sizes); }
@@ -334,7 +339,6 @@ void fill(Flash_fwd_params &p, const Shape &s, const Softmax &softmax, const Ten
     p.window_size_left = softmax.left < 0 && softmax.right >= 0 ? s.seqlen_k : softmax.left;
     p.window_size_right = softmax.left >= 0 && softmax.right < 0 ? s.seqlen_k : softmax.right;
     p.is_seqlens_k_cumulative = true;
-    p.page_block_size = 1;
 }
 
 void set_batch_strides(Flash_fwd_params &p, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out)
@@ -357,10 +361,10 @@ void set_alibi(Flash_fwd_params &p, const MaybeTensor &slopes)
 
 void set_pages(Flash_fwd_params &p, const MaybeTensor &block_table, int page)
 {
+    p.page_block_size = page;
     if (!block_table) return;
     p.block_table = ints(*block_table);
     p.block_table_batch_stride = block_table->stride(0);
-    p.page_block_size = page;
 }
 
 // Into how many parts keys are split so that all multiprocessors have work: the least number whose
