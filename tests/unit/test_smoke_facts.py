@@ -565,6 +565,6 @@ def test_flash_attn_without_torch_is_a_finished_report(tmp_path: Path) -> None:
     assert outcome.outcomes("failed", "error") == ["test_torch_is_there_and_has_cuda"]
     assert "No module named 'torch'" in outcome.case("test_torch_is_there_and_has_cuda").message
     gpu_cases = [c for c in outcome.suite.cases if c.classname.startswith("test_flash")]
-    assert 250 < len(gpu_cases) <= 350
+    assert len(gpu_cases) > 250
     assert {case.outcome for case in gpu_cases} == {"skipped"}
     assert {case.message for case in gpu_cases} == {"no NVIDIA driver (libcuda.so.1) on this host"}

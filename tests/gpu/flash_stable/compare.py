@@ -21,9 +21,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import raw
 import torch
 from torch import Tensor
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "pipelines/smoke/flash_attn"))
+import flash_pointers  # noqa: E402  of the recipe's suite
 
 DIMS = (32, 64, 96, 128, 192, 256)
 
@@ -46,14 +49,14 @@ class Layer:
 
     def clear(self) -> None:
         if self.last is not None:
-            ctypes.memset(self.last, 0, ctypes.sizeof(raw.Backward))
+            ctypes.memset(self.last, 0, ctypes.sizeof(flash_pointers.Backward))
 
     def parameters(self) -> dict[str, Any]:
         """By name; of a pointer, whether it is one."""
         if self.last is None:
             return {}
-        found = raw.Backward.from_address(self.last)
-        fields = [*raw.Forward._fields_, *raw.Backward._fields_]
+        found = flash_pointers.Backward.from_address(self.last)
+        fields = [*flash_pointers.Forward._fields_, *flash_pointers.Backward._fields_]
         return {
             name: bool(getattr(found, name)) if kind is ctypes.c_void_p else getattr(found, name)
             for name, kind in fields

@@ -1,10 +1,11 @@
-"""Calls the kernels of flash-attn-stable's library by plain pointers, without torch.
+"""The kernels of a build on torch's stable ABI by plain pointers: without torch's CUDA.
 
-``python raw.py LIBRARY NUMBERS.json [--dims 64,128] [--only "64 fp16"] [--against OTHER.json]``
-needs no package: with Linux' Python and library, Windows' under Wine with the GPU bridge, or on
-Windows itself. What the library imports of torch has to be loadable, and is called as it is loaded
-alone. Writes for each case the sha256 of all that the kernels wrote, and 256 values of each array;
-``--against`` compares with another's, and exits with 1 where a case is missing, failed or differs.
+``python flash_pointers.py LIBRARY NUMBERS.json [--dims 64,128] [--only "64 fp16"]`` needs no
+package: with Linux' Python and library, Windows' under Wine with the GPU bridge, or on Windows.
+What the library imports of torch has to be loadable. Writes for each case the sha256 of all that
+the kernels wrote, and 256 values of each array; ``--against OTHER.json`` compares with another's.
+``python flash_pointers.py check NUMBERS.json`` compares with float64, and needs a torch. Both exit
+with 1 where a case is missing, failed or differs.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BATCH, ROWS, KEYS, HEADS, HEADS_K = 2, 150, 333, 4, 2
 SHOWN = 256  # values of each array, evenly spread
+#: Errors as a share of the largest number of an array, by whether it is bfloat16.
+MOST = {False: 4e-3, True: 2.5e-2}
+SEED, OFFSET = 1234567, 8  # of dropout's random numbers
 
 
 def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
@@ -89,7 +96,7 @@ class Gpu:
     """The driver's memory, in the context that the library's runtime uses."""
 
     def __init__(self) -> None:
-        self.cuda = c.WinDLL("nvcuda") if os.name == "nt" else c.CDLL("libcuda.so.1")  # type: ignore[attr-defined,unused-ignore]
+        self.cuda = c.WinDLL("nvcuda") if os.name == "nt" else c.CDLL("libcuda.so.1")
         self.made: list[int] = []
         device, context = c.c_int(), c.c_void_p()
         self._done("cuInit", 0)
@@ -216,7 +223,7 @@ def run(library: Library, gpu: Gpu, one: dict[str, Any]) -> dict[str, bytes]:
     p.lse = room("lse", 4 * BATCH * HEADS * ROWS)
     state = room("state", 16, 0)
     if dropout:
-        p.philox.seed, p.philox.offset, p.rng_state = 1234567, 8, state
+        p.philox.seed, p.philox.offset, p.rng_state = SEED, OFFSET, state
     if one.get("alibi"):
         p.alibi = gpu.put(struct.pack(f"<{HEADS}f", *(0.5**i for i in range(1, HEADS + 1))))
     if splits:
@@ -255,6 +262,86 @@ def numbers(name: str, data: bytes, bf16: bool) -> list[float]:
     return [struct.unpack(kind, word)[0] for word in words]
 
 
+def drawn(name: str, rows: int, heads: int, dim: int, bf16: bool) -> Tensor:
+    """An input, in float64."""
+    import torch
+
+    data = bytearray(halves(name, BATCH * rows * heads * dim, bf16))
+    kind = torch.bfloat16 if bf16 else torch.float16
+    flat = torch.frombuffer(data, dtype=kind).double()
+    return flat.reshape(BATCH, rows, heads, dim)
+
+
+def wanted(one: dict[str, Any]) -> dict[str, Tensor]:
+    """The arrays of a case without dropout, by the definition of attention, in float64."""
+    import torch
+
+    dim, bf16 = one["dim"] - 8 if one.get("narrow") else one["dim"], one["bf16"]
+    q = drawn("q", ROWS, HEADS, dim, bf16).requires_grad_()
+    groups = HEADS // HEADS_K
+    k, v = (
+        drawn(name, KEYS, HEADS_K, dim, bf16).repeat_interleave(groups, 2).requires_grad_()
+        for name in "kv"
+    )
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * dim**-0.5
+    if cap := one.get("softcap"):
+        scores = cap * torch.tanh(scores / cap)
+    row = torch.arange(ROWS)[:, None] + KEYS - ROWS
+    column = torch.arange(KEYS)[None]
+    if one.get("alibi"):
+        slopes = 0.5 ** torch.arange(1, HEADS + 1).double()
+        # Causal kernels leave out what is the same for a whole row.
+        distance = column if one["causal"] else -(row - column).abs()
+        scores = scores + slopes[:, None, None] * distance
+    left, right = one.get("left", -1), 0 if one["causal"] else one.get("right", -1)
+    hidden = torch.zeros(ROWS, KEYS, dtype=torch.bool)
+    if right >= 0:
+        hidden |= column > row + right
+    if left >= 0:
+        hidden |= column < row - left
+    scores = scores.masked_fill(hidden, -math.inf)
+    out = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+    arrays = {"o": out, "lse": scores.logsumexp(-1)}
+    if not one.get("splits"):
+        dout = drawn("do_", ROWS, HEADS, dim, bf16)
+        arrays |= zip(("dq", "dk", "dv"), torch.autograd.grad(out, (q, k, v), dout), strict=True)
+        room = -(-ROWS // 128) * 128 - ROWS
+        d_sum = (out * dout).sum(-1).transpose(1, 2)
+        arrays["d_sum"] = torch.nn.functional.pad(d_sum, (0, room))
+    return arrays
+
+
+def error(got: Tensor, want: Tensor) -> float:
+    """The largest, as a share of the largest number; of all numbers, or of :data:`SHOWN`."""
+    whole = want.detach().flatten()
+    expected = whole if len(got) == len(whole) else whole[:: max(len(whole) // SHOWN, 1)]
+    if len(got) != len(expected):
+        return math.inf
+    return float((got - expected).abs().max() / whole.abs().max())
+
+
+def check(path: Path) -> int:
+    """Compare numbers of :func:`main` with float64."""
+    import torch
+
+    found = json.loads(path.read_text())
+    worst: dict[str, float] = {}
+    compared, wrong = 0, []
+    for name, one in cases(sorted({int(name.split()[0]) for name in found})):
+        if one.get("dropout"):
+            continue
+        arrays = found.get(name, {})
+        for array, want in wanted(one).items():
+            some = torch.tensor(arrays.get(array, {}).get("some", []), dtype=torch.float64)
+            size, compared = error(some, want), compared + 1
+            key = f"{'bf16' if one['bf16'] else 'fp16'} {array}"
+            worst[key] = max(worst.get(key, 0.0), size)
+            if not size <= MOST[one["bf16"]]:
+                wrong.append(f"{name}: {array}: {size:.2g}")
+    sys.stdout.write(json.dumps({"compared": compared, "worst": worst, "wrong": wrong}) + "\n")
+    return bool(wrong or not compared)
+
+
 def differences(mine: dict[str, Any], others: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Cases whose bits differ, and of these the ones that no rounding explains."""
     bits, wrong = [], []
@@ -274,6 +361,8 @@ def differences(mine: dict[str, Any], others: dict[str, Any]) -> tuple[list[str]
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["check"]:
+        return check(Path(sys.argv[2]))
     parser = argparse.ArgumentParser()
     parser.add_argument("library", type=Path)
     parser.add_argument("numbers", type=Path)
@@ -286,16 +375,14 @@ def main() -> int:
     for name, one in cases([int(dim) for dim in asked.dims.split(",")]):
         if not name.startswith(asked.only):
             continue
+        bf16 = one["bf16"]
         try:
             arrays = run(library, gpu, one)
-        except RuntimeError as error:
-            failed.append(f"{name}: {error}")
+        except RuntimeError as problem:
+            failed.append(f"{name}: {problem}")
             continue
         found[name] = {
-            array: {
-                "sha256": hashlib.sha256(data).hexdigest(),
-                "some": numbers(array, data, one["bf16"]),
-            }
+            array: {"sha256": hashlib.sha256(data).hexdigest(), "some": numbers(array, data, bf16)}
             for array, data in arrays.items()
         }
     asked.numbers.write_text(json.dumps(found))
@@ -305,7 +392,7 @@ def main() -> int:
         summary |= {"arrays": sum(map(len, found.values())), "other bits": bits, "wrong": wrong}
         failed += wrong
     sys.stdout.write(json.dumps(summary) + "\n")
-    return bool(failed)
+    return bool(failed or not found)
 
 
 if __name__ == "__main__":
