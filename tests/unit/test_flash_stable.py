@@ -38,7 +38,9 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
 
         torch = ModuleType("torch")
         same = lambda name: lambda function: function  # noqa: E731
-        calls = SimpleNamespace(fwd=lambda *given: ("out", "lse", "mask", "rng", given))
+        operator = SimpleNamespace(default=lambda *given: ("out", "lse", "mask", "rng", given))
+        operators = ("fwd", "varlen_fwd", "bwd", "varlen_bwd", "fwd_kvcache")
+        calls = SimpleNamespace(**dict.fromkeys(operators, operator))
         torch.__dict__.update(
             __version__=release,
             version=SimpleNamespace(cuda=cuda),

@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -29,8 +28,8 @@ PATCHES = sorted(RECIPES.glob("patches/flash-attn-stable/*.patch"))
 
 def tree(archive: Path, source: Path) -> None:
     """Upstream's files with the recipe's: source, exclude, also and patches of its YAML file."""
-    with tarfile.open(archive) as packed, tempfile.TemporaryDirectory() as scratch:
-        packed.extractall(scratch, filter="data")
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.unpack_archive(archive, scratch)
         (inner,) = Path(scratch).iterdir()
         for part in ("csrc/flash_attn", "csrc/cutlass/include", "flash_attn", "tests", "AUTHORS"):
             (shutil.copytree if (inner / part).is_dir() else shutil.copy)(
