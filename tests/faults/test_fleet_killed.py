@@ -117,7 +117,9 @@ class Campaign:
                 self.controller.kill()
                 self.controller.wait()
                 with self.ledger() as ledger:
-                    if ledger.fact("ended"):  # killed on its way out: asked again, it begins anew
+                    if ledger.fact(
+                        "ended"
+                    ):  # killed on its way out: another one would begin a new fleet
                         return
                 self.controller = self.start()
                 continue

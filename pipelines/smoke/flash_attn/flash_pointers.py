@@ -4,8 +4,8 @@
 package: with Linux' Python and library, Windows' under Wine with the GPU bridge, or on Windows.
 What the library imports of torch has to be loadable. Writes for each case the sha256 of all that
 the kernels wrote, and 256 values of each array; ``--against OTHER.json`` compares with another's.
-``python flash_pointers.py check NUMBERS.json`` compares with float64, and needs a torch. Both exit
-with 1 where a case is missing, failed or differs.
+``python flash_pointers.py check NUMBERS.json`` compares with float64, and needs a torch and
+``smoke/common`` on PYTHONPATH. Both exit with 1 where a case is missing, failed or differs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BATCH, ROWS, KEYS, HEADS, HEADS_K = 2, 150, 333, 4, 2
+DIMS = (32, 64, 96, 128, 192, 256)
 SHOWN = 256  # values of each array, evenly spread
 #: Errors as a share of the largest number of an array, by whether it is bfloat16.
 MOST = {False: 4e-3, True: 2.5e-2}
@@ -139,14 +140,19 @@ def halves(name: str, count: int, bf16: bool) -> bytes:
     return bytes(both)
 
 
+class Device(c.Structure):
+    """``flash_device`` of kernels.h."""
+
+    _fields_ = _fields(c.c_int, "major minor multiprocessors shared_memory")
+
+
 class Library:
     """The library's plain C functions: csrc/stable/kernels.h."""
 
     def __init__(self, path: Path) -> None:
         self.calls = c.CDLL(str(path.resolve()))
-        facts = (c.c_int * 4)()
-        self.call("flash_current_device", facts)
-        self.capability, self.processors = f"{facts[0]}.{facts[1]}", facts[2]
+        self.device = Device()
+        self.call("flash_current_device", c.byref(self.device))
 
     def call(self, name: str, *arguments: Any) -> None:
         text = c.create_string_buffer(600)
@@ -235,7 +241,7 @@ def run(library: Library, gpu: Gpu, one: dict[str, Any]) -> dict[str, bytes]:
     )
     names = ["o", "lse", *(["state"] if dropout else [])]
     if not splits:
-        parts = -(-library.processors // (BATCH * HEADS))
+        parts = -(-library.device.multiprocessors // (BATCH * HEADS))
         p.dq_accum_split = BATCH * p.seqlen_q_rounded * HEADS * p.d_rounded
         p.dq_accum = gpu.put(bytes(4 * parts * p.dq_accum_split))
         p.d_sum = room("d_sum", 4 * BATCH * HEADS * p.seqlen_q_rounded, 0)
@@ -275,6 +281,7 @@ def drawn(name: str, rows: int, heads: int, dim: int, bf16: bool) -> Tensor:
 def wanted(one: dict[str, Any]) -> dict[str, Tensor]:
     """The arrays of a case without dropout, by the definition of attention, in float64."""
     import torch
+    from smoke_reference import Rule, slopes_bias, visible
 
     dim, bf16 = one["dim"] - 8 if one.get("narrow") else one["dim"], one["bf16"]
     q = drawn("q", ROWS, HEADS, dim, bf16).requires_grad_()
@@ -286,20 +293,13 @@ def wanted(one: dict[str, Any]) -> dict[str, Tensor]:
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * dim**-0.5
     if cap := one.get("softcap"):
         scores = cap * torch.tanh(scores / cap)
-    row = torch.arange(ROWS)[:, None] + KEYS - ROWS
-    column = torch.arange(KEYS)[None]
     if one.get("alibi"):
         slopes = 0.5 ** torch.arange(1, HEADS + 1).double()
         # Causal kernels leave out what is the same for a whole row.
-        distance = column if one["causal"] else -(row - column).abs()
-        scores = scores + slopes[:, None, None] * distance
-    left, right = one.get("left", -1), 0 if one["causal"] else one.get("right", -1)
-    hidden = torch.zeros(ROWS, KEYS, dtype=torch.bool)
-    if right >= 0:
-        hidden |= column > row + right
-    if left >= 0:
-        hidden |= column < row - left
-    scores = scores.masked_fill(hidden, -math.inf)
+        causal = slopes[:, None, None] * torch.arange(KEYS)
+        scores = scores + (causal if one["causal"] else slopes_bias(slopes, ROWS, KEYS))
+    rule = Rule(causal=one["causal"], window=(one.get("left", -1), one.get("right", -1)))
+    scores = scores.masked_fill(~visible(ROWS, KEYS, rule, scores.device), -math.inf)
     out = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
     arrays = {"o": out, "lse": scores.logsumexp(-1)}
     if not one.get("splits"):
@@ -366,7 +366,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("library", type=Path)
     parser.add_argument("numbers", type=Path)
-    parser.add_argument("--dims", default="32,64,96,128,192,256")
+    parser.add_argument("--dims", default=",".join(map(str, DIMS)))
     parser.add_argument("--only", default="", help="what a case's name begins with")
     parser.add_argument("--against", type=Path)
     asked = parser.parse_args()
@@ -386,7 +386,8 @@ def main() -> int:
             for array, data in arrays.items()
         }
     asked.numbers.write_text(json.dumps(found))
-    summary = {"capability": library.capability, "cases": len(found), "failed": failed}
+    capability = f"{library.device.major}.{library.device.minor}"
+    summary = {"capability": capability, "cases": len(found), "failed": failed}
     if asked.against:
         bits, wrong = differences(found, json.loads(asked.against.read_text()))
         summary |= {"arrays": sum(map(len, found.values())), "other bits": bits, "wrong": wrong}

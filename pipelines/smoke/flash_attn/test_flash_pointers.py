@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytest_plugins = "flash_stable"
 pytestmark = pytest.mark.usefixtures("gpu")
-DIMS = (32, 64, 96, 128, 192, 256)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def tensor(name: str, data: bytes, bf16: bool) -> Tensor:
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp16", "bf16"])
-@pytest.mark.parametrize("dim", DIMS, indirect=True)
+@pytest.mark.parametrize("dim", fp.DIMS, indirect=True)
 def test_kernels_by_pointers(
     kernels: fp.Library, memory: fp.Gpu, dim: int, bf16: bool, causal: bool
 ) -> None:

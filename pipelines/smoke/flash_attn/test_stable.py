@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from flash_pointers import Device
 from smoke_batches import Record
 
 if TYPE_CHECKING:
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
 
 KIB = 1024
 pytest_plugins = "flash_stable"
-
-
-class Device(ctypes.Structure):
-    """``flash_device`` of kernels.h."""
-
-    _fields_ = [
-        (name, ctypes.c_int) for name in ("major", "minor", "multiprocessors", "shared_memory")
-    ]
 
 
 @pytest.mark.usefixtures("library")

@@ -57,11 +57,8 @@ extern "C" __attribute__((visibility("default"), weak)) const void *flash_last_p
     return last;
 }}
 static __global__ void empty() {{}}
-namespace FLASH_NAMESPACE {{
-{functions}}}
-"""
-_FUNCTION = """template <>
-void {name}<cutlass::{type}, {dim}, {causal}>({params} &p, cudaStream_t stream)
+template <>
+void FLASH_NAMESPACE::{name}<cutlass::{type}, {dim}, {causal}>({params} &p, cudaStream_t stream)
 {{
     memset(last, 0, sizeof last);
     memcpy(last, &p, sizeof p);
@@ -78,14 +75,13 @@ _NAMES = {
 def empty(source: Path) -> None:
     """Of each unit its function, with a kernel that does nothing."""
     for unit in source.glob("csrc/flash_attn/src/flash_*_sm80.cu"):
-        kind, dim, kept, causal = re.fullmatch(  # type: ignore[union-attr]
-            r"flash_(.*)_hdim(\d+)_(fp16|bf16)_(causal_)?sm80", unit.stem
-        ).groups()
+        named = re.fullmatch(r"flash_(.*)_hdim(\d+)_(fp16|bf16)_(causal_)?sm80", unit.stem)
+        assert named, unit
+        kind, dim, kept, causal = named.groups()
         name, params = _NAMES[kind]
         element = {"fp16": "half_t", "bf16": "bfloat16_t"}[kept]
         one = {"name": name, "type": element, "dim": dim, "params": params}
-        function = _FUNCTION.format(**one, causal=str(bool(causal)).lower())
-        unit.write_text(_EMPTY.format(functions=function))
+        unit.write_text(_EMPTY.format(**one, causal=str(bool(causal)).lower()))
 
 
 def build(source: Path, place: Path) -> None:

@@ -28,9 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "pipelines/smoke/flash_attn"))
 import flash_pointers  # noqa: E402  of the recipe's suite
 
-DIMS = (32, 64, 96, 128, 192, 256)
-
-
+DIMS = flash_pointers.DIMS
 #: What upstream's varlen_bwd leaves as it was on the stack, and no kernel reads.
 UNSET = ("do_batch", "dq_batch", "dk_batch", "dv_batch")
 
@@ -153,7 +151,7 @@ def packed(draw: Draw) -> dict[str, tuple[Any, ...]]:
     causal, left, right, cap = draw.mask()
     kind = (draw.dim**-0.5, False, causal, left, right, cap)
     alibi, paged = draw.alibi(), draw.maybe(0.4)
-    table, used, pad = None, None, None
+    table, used = None, None
     if paged:
         each = -(-draw.keys // 256)
         order = [*range(each * draw.batch)]
@@ -168,7 +166,7 @@ def packed(draw: Draw) -> dict[str, tuple[Any, ...]]:
     sizes = (draw.rows, draw.keys)
     calls: dict[str, tuple[Any, ...]] = {
         "varlen_fwd": (
-            *(q, k, v, None, *at, used, pad, table, alibi, *sizes, 0.0, *kind, False, None),
+            *(q, k, v, None, *at, used, None, table, alibi, *sizes, 0.0, *kind, False, None),
         )
     }
     if not paged and used is None:
@@ -190,11 +188,8 @@ def cached(draw: Draw) -> dict[str, tuple[Any, ...]]:
         each = -(-room // 256)
         order = [*range(each * draw.batch)]
         draw.random.shuffle(order)
-        table, shape, room = (
-            draw.ints(*order).reshape(draw.batch, each),
-            (len(order), 256),
-            each * 256,
-        )
+        table = draw.ints(*order).reshape(draw.batch, each)
+        shape, room = (len(order), 256), each * 256
     else:
         shape = (draw.batch + 1, room)
         index = draw.ints(*range(1, draw.batch + 1)) if draw.maybe(0.3) else None

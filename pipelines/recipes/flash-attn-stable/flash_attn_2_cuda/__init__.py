@@ -52,8 +52,9 @@ _varlen_bwd = torch.ops.flash_attn_2_cuda.varlen_bwd.default
 _fwd_kvcache = torch.ops.flash_attn_2_cuda.fwd_kvcache.default
 
 
-def _refuse_generator() -> None:
-    raise TypeError("this flash_attn draws from torch's default generator: gen must be None")
+def _check_generator(gen: torch.Generator | None) -> None:
+    if gen is not None:
+        raise TypeError("this flash_attn draws from torch's default generator: gen must be None")
 
 
 def fwd(
@@ -73,8 +74,7 @@ def fwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention of (batch, seqlen, heads, head_dim): out, softmax_lse, S_dmask, rng_state."""
-    if gen is not None:
-        _refuse_generator()
+    _check_generator(gen)
     result = _fwd(
         q,
         k,
@@ -116,8 +116,7 @@ def varlen_fwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As :func:`fwd`, of sequences one after another: (total, heads, head_dim)."""
-    if gen is not None:
-        _refuse_generator()
+    _check_generator(gen)
     result = _varlen_fwd(
         q,
         k,
@@ -165,8 +164,7 @@ def bwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of :func:`fwd`: dq, dk, dv and the sum of dout * out."""
-    if gen is not None:
-        _refuse_generator()
+    _check_generator(gen)
     dq = torch.empty_like(q) if dq is None else dq
     dk = torch.empty_like(k) if dk is None else dk
     dv = torch.empty_like(v) if dv is None else dv
@@ -221,8 +219,7 @@ def varlen_bwd(
     /,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of :func:`varlen_fwd`."""
-    if gen is not None:
-        _refuse_generator()
+    _check_generator(gen)
     dq = torch.empty_like(q) if dq is None else dq
     dk = torch.empty_like(k) if dk is None else dk
     dv = torch.empty_like(v) if dv is None else dv
