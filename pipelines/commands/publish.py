@@ -68,8 +68,11 @@ def publish(options: PublishOptions) -> None:
     if options.check and not (options.to or options.runs):
         seen = look(options.check)
         if options.as_json:
-            answer({"schema": 1, "check": options.check, "fetched": dict(seen)})
-        for agent, many in seen.items():
+            problems = [problem._asdict() for problem in seen.problems]
+            counts = {"listed": dict(seen.listed), "fetched": dict(seen.fetched)}
+            answer({"schema": 1, "check": options.check, **counts, "problems": problems})
+        seen.require()
+        for agent, many in seen.fetched.items():
             say(f"{agent}: {many} pages and files, all as the catalogue has them", "green")
         return
     _require_sense(options)

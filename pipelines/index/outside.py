@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import NamedTuple
 from urllib.parse import quote, urljoin
 
 from pipelines.errors import AuditError, ConfigError, HostError, StorageError
@@ -20,14 +21,45 @@ _SECURE = ("https://", "http://127.0.0.1:")
 _OK = 200
 
 
-def look(address: str) -> Counter[str]:
-    """How many pages and files came for each of them: all that its catalogue tells of.
+class Problem(NamedTuple):
+    """What one of them does not get, or gets otherwise."""
+
+    kind: str
+    """bytes, status, type, redirect or silent."""
+    agent: str
+    path: str
+    found: str
+
+    def __str__(self) -> str:
+        return ": ".join(self)
+
+
+class Look(NamedTuple):
+    """What an index was asked for, and what came; pages and files by who asks for them."""
+
+    listed: Counter[str]
+    fetched: Counter[str]
+    problems: list[Problem]
+
+    def require(self) -> None:
+        """Raise :class:`AuditError` for other bytes, :class:`StorageError` for what is missing."""
+        text = few(map(str, self.problems), "\n")
+        if any(one.kind == "bytes" for one in self.problems):
+            raise AuditError(text, advice="Publish again, or find who has changed it.")
+        if self.problems or self.listed != self.fetched:
+            came = f"{self.fetched.total()} of {self.listed.total()} pages and files came"
+            advice = "docs/publish.md says what a server has to show."
+            raise StorageError(f"{came}:\n{text}", advice=advice)
+
+
+def look(address: str) -> Look:
+    """Ask for all that its catalogue lists.
 
     Raises :class:`HostError` without an answer, :class:`ConfigError` for what is no index or an
-    empty one, :class:`AuditError` for other bytes, :class:`StorageError` for what is not served.
+    empty one.
     """
-    base, wrong = address.rstrip("/") + "/", []
-    listed, fetched = Counter[str](), Counter[str]()
+    base = address.rstrip("/") + "/"
+    seen = Look(Counter(), Counter(), [])
     kind, found, data = _get(base + CATALOGUE, "which.py", MOST)
     catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
     if not catalogue.wheels:
@@ -36,19 +68,14 @@ def look(address: str) -> Counter[str]:
             advice="Name the https address of an index in which something was published.",
         )
     for agent, path, wanted, size in _listed(catalogue):
-        listed[agent] += 1
+        seen.listed[agent] += 1
         kind, found, _ = _get(urljoin(base, path), agent, size)
-        fetched[agent] += not kind
+        seen.fetched[agent] += not kind
         if not kind and found != wanted:
             kind, found = "bytes", f"sha256 {found}, by its catalogue {wanted}"
         if kind:
-            wrong.append(f"{kind}: {agent}: {line(path or 'the first page', 200)}: {found}")
-    if any(one.startswith("bytes: ") for one in wrong):
-        raise AuditError(few(wrong, "\n"), advice="Publish again, or find who has changed it.")
-    if wrong or listed != fetched:
-        what = f"{fetched.total()} of {listed.total()} pages and files came:\n{few(wrong, chr(10))}"
-        raise StorageError(what, advice="docs/publish.md says what a server has to show.")
-    return fetched
+            seen.problems.append(Problem(kind, agent, line(path or "the first page", 200), found))
+    return seen
 
 
 def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:

@@ -132,6 +132,17 @@ def test_an_index_that_lies_is_refused(
     assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
+def test_a_program_reads_what_is_wrong(index: Path, capsys: Said) -> None:
+    gone(index, WHEEL)
+    swapped(index, VARIANT)
+    with served(index) as address:
+        assert check(address, "--json") == AuditError.exit_code
+    answer = json.loads(capsys.readouterr().out)
+    problems = {(one["kind"], one["agent"], Path(one["path"]).suffix) for one in answer["problems"]}
+    assert problems == {("status", "pip", ".whl"), ("bytes", "uv", ".whl")}
+    assert sum(answer["listed"].values()) == sum(answer["fetched"].values()) + 1
+
+
 @contextmanager
 def front(root: Path, **more: Any) -> Iterator[str]:
     """A server whose handler has these methods in place of its own."""
