@@ -1,8 +1,9 @@
 """The commands of docs/provenance.md, on an attestation that GitHub made for a caller's repository.
 
-``attestation/reusable-workflow.sigstore.json`` is GitHub's, of a run of 2024 in malancas/attest-demo
-whose reusable workflow is in github/artifact-attestations-workflows; cli/cli has it among its tests
-(pkg/cmd/attestation/test/data). sigstore verifies it with the root that it brings, offline.
+``attestation/reusable-workflow.sigstore.json`` is GitHub's, of a run of 2024 in
+malancas/attest-demo whose reusable workflow is in github/artifact-attestations-workflows; cli/cli
+has it among its tests (pkg/cmd/attestation/test/data). sigstore verifies it offline, with the root
+that it brings.
 """
 
 from __future__ import annotations
