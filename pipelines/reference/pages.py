@@ -19,6 +19,7 @@ def files() -> dict[Path, str]:
         "failures.md": tables.failures(),
         "gpus.md": tables.gpus(),
         "matrix.md": tables.matrix(),
+        "modules.md": tables.modules(),
         "packages.md": tables.packages(),
         "recipe-keys.md": tables.recipe_keys(),
     }

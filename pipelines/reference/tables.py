@@ -1,7 +1,8 @@
-"""What there is, as tables: exit codes, failures, rules, GPUs, releases of torch, recipes, keys."""
+"""What there is, as tables: modules, exit codes, failures, rules, GPUs, torch, recipes, keys."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from pipelines.diagnosis.model import Heal, Signature, load_catalogue
 from pipelines.errors import PipelineError
 from pipelines.matrix.compat import Rule, load_compat
 from pipelines.matrix.torches import load_torches
+from pipelines.paths import PACKAGE
 from pipelines.recipe.load import RECIPES, load_versions, recipe_names
 from pipelines.recipe.model import Recipe
 from pipelines.reference.markdown import block, cell, code, linked, page, table, text
@@ -25,7 +27,25 @@ _KINDS = {
 }
 
 
+#: Packages of data, not of modules.
+_DATA = {"recipes", "smoke", "examples"}
 _BASIS = {"seen": "reports", "code": "code that was read", "inferred": "documentation"}
+
+
+def modules() -> str:
+    """Every module of the packages with the first line of its docstring."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        package, *below = path.relative_to(PACKAGE).parts
+        said = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        if below and package not in _DATA and said:
+            row = (code("/".join(below)), cell(" ".join(said.split("\n\n")[0].split())))
+            found.setdefault(package, []).append(row)
+    parts = [f"## {name}\n\n{table(['module', ''], rows_)}" for name, rows_ in found.items()]
+    intro = (
+        "What each module is for, as it says itself. How they go together: docs/architecture.md."
+    )
+    return page("Modules", text(intro), *parts)
 
 
 def exit_codes() -> str:
