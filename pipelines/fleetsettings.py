@@ -16,8 +16,6 @@ class FleetSettings(Model):
     """Those that a fleet takes where ``--hosts`` names none; without it, all."""
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = "USD"
     """Of every ``price`` of a host, by its three letters: ``EUR``."""
-    dashboard_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port of Dask's dashboard on this machine alone, where bokeh is installed; 0: any free one."""
     wait_minutes: Annotated[float, Field(ge=0, le=1440, allow_inf_nan=False)] = 10.0
     """How long a host that died is waited for, before what it built is begun on another."""
     clock_minutes: Annotated[float, Field(gt=0, le=1440, allow_inf_nan=False)] = 5.0

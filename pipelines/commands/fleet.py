@@ -13,8 +13,8 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipelines.fleet.entries import Verb
     from pipelines.fleet.ledger import Ledger
+    from pipelines.fleet.model import Verb
 
 #: Verb -> what stands after it.
 _AFTER = {
@@ -22,11 +22,11 @@ _AFTER = {
     "resume": (),
     "drain": ("HOST",),
     "undrain": ("HOST",),
-    "cancel": ("WORK",),
-    "retry": ("WORK",),
-    "priority": ("WORK", "NUMBER"),
+    "cancel": ("TASK",),
+    "retry": ("TASK",),
+    "priority": ("TASK", "NUMBER"),
 }
-#: Seconds in which a dispatcher that works says what it makes of an order.
+#: Seconds in which a controller that runs answers an order.
 _PATIENCE = 5.0
 _MOST = 1_000_000
 
@@ -37,7 +37,7 @@ class FleetOptions(Options):
     order: Annotated[
         tuple[str, ...],
         Flag(
-            "pause, resume, drain HOST, undrain HOST, cancel WORK, retry WORK, priority WORK N: "
+            "pause, resume, drain HOST, undrain HOST, cancel TASK, retry TASK, priority TASK N: "
             "docs/fleet.md",
             words=True,
         ),
@@ -49,7 +49,7 @@ class FleetOptions(Options):
 
 
 def fleet(options: FleetOptions) -> None:
-    """Show the latest fleet; have it pause, drain a host, cancel a work."""
+    """Show the latest fleet; have it pause, drain a host, cancel a task."""
     from contextlib import closing
 
     from pipelines.config import load_config
@@ -85,7 +85,7 @@ def _folder(out: Path, name: str | None) -> Path:
 
 def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
     """What an order says; :class:`ConfigError` for what is none."""
-    from pipelines.fleet.entries import Verb
+    from pipelines.fleet.model import Verb
 
     verb = next((one for one in get_args(Verb) if one == words[0]), None)
     if verb is None:
@@ -96,21 +96,21 @@ def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
     if len(words) - 1 != len(_AFTER[verb]):
         raise ConfigError(
             f"fleet {' '.join(words)}: expected {' '.join((verb, *_AFTER[verb]))}",
-            advice="invoke fleet shows the hosts and works.",
+            advice="invoke fleet shows the hosts and tasks.",
         )
     number = 0
     if verb == "priority":
         if not re.fullmatch(r"[0-9]{1,7}", words[2]) or int(words[2]) > _MOST:
             raise ConfigError(
                 f"fleet priority {words[1]} {words[2][:20]}: expected a whole number",
-                advice=f"Works of a higher one begin first; they all have 0, at most {_MOST}.",
+                advice=f"Tasks of a higher one begin first; they all have 0, at most {_MOST}.",
             )
         number = int(words[2])
     return verb, words[1] if len(words) > 1 else "", number
 
 
 def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
-    """Leave an order, and say what the dispatcher made of it, if there is one."""
+    """Leave an order, and say what the controller answered, if there is one."""
     from pipelines.console import say
 
     over = bool(ledger.fact("ended"))
@@ -123,28 +123,28 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     if over:
         with ledger.change(time.time()) as change:
             change.fact("ended", "")
-        say(f"noted: the same command as before goes on with {ledger.path.name}", "yellow")
+        say(f"noted: the same command as before resumes {ledger.path.name}", "yellow")
         return
     deadline = time.monotonic() + _PATIENCE
     while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
         time.sleep(0.1)
     if answer is None:
-        say("noted; nothing works at this fleet now: the command that began it goes on", "yellow")
+        say("noted; no process runs this fleet now: the command that began it resumes it", "yellow")
     else:
         say(answer or "done", "green")
 
 
 def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
     from pipelines.console import answer, console, say
-    from pipelines.fleet import view
-    from pipelines.fleet.results import REPORT
-    from pipelines.fleet.states import state
+    from pipelines.fleet.history import state
+    from pipelines.fleet.report import REPORT
+    from pipelines.fleet.terminal import render
 
     now = state(ledger, currency=currency)
     if as_json:
-        answer({"schema": 1, **now.model_dump(mode="json")})
+        answer({"schema": 2, **now.model_dump(mode="json")})
     else:
-        console.print(view.render(now, console.width))
+        console.print(render(now, console.width))
         if (page := ledger.path / REPORT).is_file():
             say(str(page), style="bold")
 

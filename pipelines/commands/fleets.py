@@ -63,8 +63,8 @@ def refuse_without_fleet(calls: Sequence[Any]) -> None:
 
 
 def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
-    """Have the fleet do what the line says; see :func:`pipelines.fleet.running.run_fleet`."""
-    from pipelines.fleet.running import Asked, run_fleet
+    """Have the fleet do what the line says; see :func:`pipelines.fleet.run.run_fleet`."""
+    from pipelines.fleet.run import FleetRequest, run_fleet
 
     request, shared = request_of(given)
     settings = settings_of(shared)
@@ -80,7 +80,7 @@ def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
         return planned(settings, here, select=shared.select, facts=facts)
 
     run_fleet(
-        Asked(
+        FleetRequest(
             settings=settings,
             request=request,
             plan=plan,

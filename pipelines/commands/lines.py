@@ -154,7 +154,7 @@ def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
 
 def ask_gpus(session: LiveSession) -> tuple[str, ...]:
     """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
-    from pipelines.fleet.lines import gpus_of
+    from pipelines.fleet.executor import gpus_of
 
     return gpus_of(session)
 

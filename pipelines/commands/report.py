@@ -42,14 +42,14 @@ def report_fleet(folder: Path) -> Path:
 
     from pipelines.config import load_config
     from pipelines.console import say
-    from pipelines.fleet import results
+    from pipelines.fleet import report
     from pipelines.fleet.history import history
     from pipelines.fleet.ledger import Ledger
 
     with closing(Ledger(folder)) as ledger:
         told = history(ledger, load_config().fleet.currency)
-    page = results.write(told, folder)
-    results.tell_github(told)
+    page = report.write(told, folder)
+    report.tell_github(told)
     say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
     return page
 

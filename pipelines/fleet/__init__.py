@@ -1,1 +1,1 @@
-"""Many hosts: what is to be done, where, and what became of it; Dask carries it there."""
+"""Many hosts: what is to be done, where, and what became of it."""

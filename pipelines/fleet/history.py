@@ -1,110 +1,375 @@
-"""All that a fleet did, out of its ledger: what its page, accounts and JUnit are made of."""
+"""What a fleet does and did, out of its ledger: what terminal, page and JUnit are made of.
+
+A host is paid for from its first task, or from when it was started for the fleet, to the end of its
+last one, without the times in which it was given back.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from pipelines.fleet.entries import Attempt, Entry, Event, HostEntry
+from pydantic import Field
+
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Finished, FleetHistory, Machine, Standing, Stretch
+from pipelines.fleet.model import (
+    HostEntry,
+    HostStatus,
+    Kind,
+    Logged,
+    Machine,
+    Progress,
+    Span,
+    TaskEntry,
+    TaskState,
+)
+from pipelines.model import Model
+from pipelines.record import ErrorResult
 
+_HOUR = 3600
+#: How many are shown where there may be thousands.
+_MOST = 20
+_TROUBLED = ("failed", "quarantined", "blocked", "cancelled")
 #: What happened to a host -> how it stood from then on.
-_STANDINGS: dict[str, Standing] = {
+_STATUS: dict[str, HostStatus] = {
     "asked": "starting",
     "up": "ready",
     "aside": "aside",
     "given back": "off",
-    "refused": "aside",
     "drain": "drained",
     "undrain": "ready",
 }
-#: Of these the host is what was typed.
-_OF_PERSONS = ("drain", "undrain")
+Interval = tuple[float, float]
+
+
+class HostView(Model):
+    """A host at this moment."""
+
+    machine: Machine
+    status: HostStatus
+    why: str = ""
+    """Why it is aside or lost."""
+    running: tuple[Progress, ...] = ()
+    done: int = 0
+    """Tasks that came to their end there as they were asked for."""
+
+
+class Waiting(Model):
+    """A task that has not begun, and what for."""
+
+    key: str
+    kind: Kind
+    after: tuple[str, ...] = ()
+    """Tasks that are not done yet and must be before; empty: it waits for a host."""
+    why: str = ""
+
+
+class Trouble(Model):
+    """A task that did not come to the end that was asked for, or an attempt that was lost."""
+
+    key: str
+    state: TaskState
+    """Of the task now: a lost attempt of one that runs elsewhere is ``running``."""
+    host: str = ""
+    at: float
+    error: ErrorResult | None = None
+
+
+class FleetState(Model):
+    """A fleet at one moment."""
+
+    name: str
+    """Its directory: ``fleet-<stamp>``."""
+    began: float
+    now: float
+    ended: float | None = None
+    paused: bool = False
+    tasks: dict[TaskState, int] = Field(default={})
+    """How many are in which state."""
+    hosts: tuple[HostView, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    """The next ones first; not necessarily all."""
+    troubles: tuple[Trouble, ...] = ()
+    """The latest first; not necessarily all."""
+    currency: str = ""
+
+
+def state(
+    ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = None, currency: str = ""
+) -> FleetState:
+    """Of the ledger; ``progress`` is that of each host, where its tasks run in this process."""
+    entries, hosts, attempts = ledger.tasks(), ledger.hosts(), ledger.attempts()
+    up = {one.machine.name for one in hosts if one.state == "up" and not one.drained}
+    return FleetState(
+        name=ledger.path.name,
+        began=ledger.number("began") or 0.0,
+        now=time.time(),
+        ended=ledger.number("ended"),
+        paused=ledger.fact("paused") == "yes",
+        tasks=Counter(one.state for one in entries),
+        hosts=tuple(_host_views(hosts, entries, attempts, progress or {})),
+        waiting=tuple(_waiting(entries, up)),
+        troubles=tuple(_troubles(entries, attempts)),
+        currency=currency,
+    )
+
+
+def _host_views(
+    hosts: Iterable[HostEntry],
+    entries: Iterable[TaskEntry],
+    attempts: Iterable[Span],
+    progress: Mapping[str, Sequence[Progress]],
+) -> Iterable[HostView]:
+    worked = {one.host for one in attempts}
+    done = Counter(one.host for one in entries if one.state == "done")
+    running: dict[str, list[Progress]] = defaultdict(list)
+    for entry in entries:
+        if entry.state == "running":
+            task = entry.task
+            known = (one for one in progress.get(entry.host, ()) if one.key == task.key)
+            own = next(known, Progress(key=task.key, kind=task.kind, began=entry.since))
+            running[entry.host].append(own)
+    for host in hosts:
+        name = host.machine.name
+        status = _status(host, busy=name in running, worked=name in worked)
+        yield HostView(
+            machine=host.machine,
+            status=status,
+            why=host.why,
+            running=tuple(running.get(name, ())),
+            done=done[name],
+        )
+
+
+def _status(host: HostEntry, *, busy: bool, worked: bool) -> HostStatus:
+    if host.state == "up":
+        if host.drained:
+            return "draining" if busy else "drained"
+        return "ready"
+    if host.state == "coming" and not host.why:  # else it is only tried again
+        return "starting"
+    if host.state == "off":
+        return "off"
+    return "lost" if host.state != "refused" and worked else "aside"
+
+
+def _waiting(entries: Sequence[TaskEntry], up: set[str]) -> Iterable[Waiting]:
+    done = {one.task.key for one in entries if one.state == "done"}
+    waiting = [one for one in entries if one.state == "waiting"]
+    waiting.sort(key=lambda one: (-one.priority, bool({*one.task.after} - done)))
+    for one in waiting[:_MOST]:
+        after = tuple(key for key in one.task.after if key not in done)
+        if after:
+            why = ""
+        elif one.bound and one.bound not in up:
+            why = f"its host {one.bound} is away"
+        elif one.suspended:
+            why = "it was interrupted: the same command resumes it"
+        elif one.not_before > time.time():
+            why = "it is tried again after a pause"
+        elif not up.intersection(one.task.hosts):
+            why = "no host that fits is up"
+        else:
+            why = "no host has room"
+        yield Waiting(key=one.task.key, kind=one.task.kind, after=after, why=why)
+
+
+def _troubles(entries: Sequence[TaskEntry], attempts: Sequence[Span]) -> list[Trouble]:
+    """What failed, and attempts that were lost; the latest first."""
+    states = {one.task.key: one.state for one in entries}
+    found = [
+        Trouble(key=one.task.key, state=one.state, host=one.host, at=one.since, error=one.error)
+        for one in entries
+        if one.state in _TROUBLED
+    ]
+    for span in attempts:
+        state = states[span.key]
+        if span.outcome == "lost" and state not in _TROUBLED:
+            at = span.ended or span.began
+            trouble = Trouble(key=span.key, state=state, host=span.host, at=at, error=span.error)
+            found.append(trouble)
+    return sorted(found, key=lambda one: -one.at)[:_MOST]
+
+
+# -- all of it ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A time in which a host took no task, and why: it started, was lost, or was set aside."""
+
+    host: str
+    status: HostStatus
+    began: float
+    ended: float | None = None
+    """None: it is so still."""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class FleetHistory:
+    """All that a fleet did."""
+
+    name: str
+    began: float
+    ended: float | None = None
+    machines: tuple[Machine, ...] = ()
+    tasks: tuple[TaskEntry, ...] = ()
+    spans: tuple[Span, ...] = ()
+    """Every attempt."""
+    stretches: tuple[Stretch, ...] = ()
+    resumed: tuple[float, ...] = ()
+    """When another process resumed it: the one before had ended, or was killed."""
+    currency: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Host -> why it took no part."""
+
+    @cached_property
+    def bounds(self) -> Interval:
+        """When the first thing began and the last one ended, whatever a clock did since."""
+        every: list[Span | Stretch] = [*self.spans, *self.stretches]
+        first = min([self.began, *(one.began for one in every)])
+        ends = [one.ended for one in every if one.ended is not None]
+        last = max([self.began, *(one.began for one in every), *ends, self.ended or self.began])
+        return first, last
+
+    @property
+    def seconds(self) -> float:
+        """From its beginning to its end."""
+        return self.bounds[1] - self.bounds[0]
+
+    def interval(self, one: Span | Stretch) -> Interval:
+        """From when to when; what goes on lasts until now. No clock makes it negative."""
+        ended = self.bounds[1] if one.ended is None else one.ended
+        return one.began, max(one.began, ended)
 
 
 def history(ledger: Ledger, currency: str = "") -> FleetHistory:
     """What the ledger tells; :class:`ConfigError` where it is damaged."""
+    hosts, attempts, events = ledger.hosts(), ledger.attempts(), ledger.events()
     began, ended = ledger.number("began"), ledger.number("ended")
-    hosts, entries = ledger.hosts(), ledger.works()
-    attempts = ledger.attempts()
-    done = {
-        one.span.key: one.span.ended
-        for one in attempts
-        if one.span.outcome == "done" and one.span.ended is not None
-    }
-    began = began if began is not None else min((one.span.began for one in attempts), default=0.0)
-    events: dict[str, list[Event]] = {host.machine.name: [] for host in hosts}
-    every = ledger.events()
-    for event in every:
-        of = event.key if event.what in _OF_PERSONS else event.host
-        if of in events and event.what in _STANDINGS:
-            events[of].append(event)
+    worked = {one.host for one in attempts}
+    aside = [one for one in hosts if one.state in ("refused", "aside")]
     return FleetHistory(
         name=ledger.path.name,
-        began=began,
+        began=min((one.began for one in attempts), default=0.0) if began is None else began,
         ended=ended,
         machines=tuple(host.machine for host in hosts),
-        works=tuple(_finished(entry, done, began) for entry in entries),
-        spans=tuple(one.span for one in attempts),
-        stretches=tuple(
-            stretch
-            for host in hosts
-            for stretch in stretches(host.machine, events[host.machine.name], ended)
-        ),
-        resumed=tuple(event.at for event in every if event.what == "dispatcher")[1:],
+        tasks=tuple(ledger.tasks()),
+        spans=tuple(attempts),
+        stretches=tuple(one for h in hosts for one in stretches(h.machine, events, ended)),
+        resumed=tuple(event.at for event in events if event.what == "controller")[1:],
         currency=currency,
-        refused=_refused(hosts, attempts),
+        refused={h.machine.name: h.why for h in aside if h.machine.name not in worked},
     )
 
 
-def stretches(machine: Machine, events: Iterable[Event], ended: float | None) -> list[Stretch]:
-    """The times in which a host took no work, by its events.
+def stretches(machine: Machine, events: Iterable[Logged], ended: float | None) -> list[Stretch]:
+    """The times in which a host took no task, by the events of its fleet.
 
-    Only one that is made on demand starts: others are looked at. One that was up and is not, is
-    lost.
+    Only one that is made on demand starts: others are tried. One that was up and is not, is lost.
     """
-    made: list[Stretch] = []
-    standing: Standing = "off" if machine.made else "ready"
-    since, why, was_up = -math.inf, "", False
+    found: list[Stretch] = []
+    status: HostStatus = "off" if machine.made else "ready"
+    since, why, was_up = None, "", False
+
+    def close(at: float | None) -> None:
+        if status != "ready" and since is not None:
+            last = None if at is None else max(since, at)
+            found.append(Stretch(machine.name, status, since, last, why))
+
     for event in events:
-        now = _STANDINGS[event.what]
-        if now == "starting" and standing != "off":
+        if event.host != machine.name or (now := _STATUS.get(event.what)) is None:
             continue
-        if now == "aside" and was_up and event.what != "refused":
+        if now == "starting" and status != "off":
+            continue
+        if now == "aside" and was_up:
             now = "lost"
-        if now != standing and not (now == "aside" and standing == "lost"):
-            if standing != "ready" and since > -math.inf:
-                made.append(_stretch(machine, standing, since, event.at, why))
-            standing, since, why = now, event.at, event.said
+        if now != status:
+            close(event.at)
+            status, since, why = now, event.at, event.message
         was_up = was_up or event.what == "up"
-    if standing != "ready" and since > -math.inf:
-        made.append(_stretch(machine, standing, since, ended, why))
-    return made
+    close(ended)
+    return found
 
 
-def _stretch(
-    machine: Machine, standing: Standing, began: float, ended: float | None, why: str
-) -> Stretch:
-    last = None if ended is None else max(began, ended)
-    return Stretch(host=machine.name, standing=standing, began=began, ended=last, why=why)
+# -- what the time went into ----------------------------------------------------------------------
 
 
-def _finished(entry: Entry, done: dict[str, float], began: float) -> Finished:
-    after = [done[key] for key in entry.work.after if key in done]
-    return Finished(
-        work=entry.work,
-        stand=entry.stand,
-        queued=max(after, default=began),
-        error=entry.error if entry.stand != "done" else None,
+@dataclass(frozen=True)
+class HostAccount:
+    """What one host did. Seconds; money in the fleet's currency."""
+
+    machine: Machine
+    outcomes: Counter[str | None]
+    """Of its attempts."""
+    busy: float
+    """With at least one task."""
+    paid: float
+    utilisation: float
+    """Of its slots over the fleet's whole time, 0 to 1."""
+
+    @property
+    def cost(self) -> float:
+        """Of the time for which it is paid."""
+        return self.machine.price * self.paid / _HOUR
+
+    @property
+    def idle_cost(self) -> float:
+        """Of the part of it in which it had no task."""
+        return self.machine.price * (self.paid - self.busy) / _HOUR
+
+
+def host_accounts(history: FleetHistory) -> list[HostAccount]:
+    """What became of the time of every host."""
+    spans: dict[str, list[Span]] = defaultdict(list)
+    stretches: dict[str, list[Stretch]] = defaultdict(list)
+    for span in history.spans:
+        spans[span.host].append(span)
+    for one in history.stretches:
+        stretches[one.host].append(one)
+    return [
+        _account(history, one, spans[one.name], stretches[one.name]) for one in history.machines
+    ]
+
+
+def _account(
+    history: FleetHistory, machine: Machine, spans: list[Span], stretches: list[Stretch]
+) -> HostAccount:
+    used = [history.interval(span) for span in spans]
+    starts = [history.interval(one) for one in stretches if one.status == "starting"]
+    off = [history.interval(one) for one in stretches if one.status == "off"]
+    paid, busy = 0.0, union(used)
+    if held := used + (starts if machine.made else []):
+        first, last = min(one[0] for one in held), max(one[1] for one in held)
+        within = [(max(begin, first), min(end, last)) for begin, end in off]
+        paid = max(busy, last - first - union(one for one in within if one[1] > one[0]))
+    builds = [history.interval(span) for span in spans if span.kind != "test"]
+    whole = machine.slots * history.seconds
+    return HostAccount(
+        machine,
+        outcomes=Counter(span.outcome for span in spans),
+        busy=busy,
+        paid=paid,
+        utilisation=min(1.0, sum(end - begin for begin, end in builds) / whole) if whole else 0.0,
     )
 
 
-def _refused(hosts: Sequence[HostEntry], attempts: Sequence[Attempt]) -> dict[str, str]:
-    """Hosts that did nothing and were not to, or could not be used."""
-    worked = {one.span.host for one in attempts}
-    return {
-        host.machine.name: host.why
-        for host in hosts
-        if host.state in ("refused", "aside") and host.machine.name not in worked
-    }
+def union(intervals: Iterable[Interval]) -> float:
+    """Seconds that at least one of them covers."""
+    covered, reached = 0.0, float("-inf")
+    for begin, end in sorted(intervals):
+        if end > reached:
+            covered += end - max(begin, reached)
+            reached = end
+    return covered
+
+
+def numbered(name: str) -> tuple[object, ...]:
+    """The order of names in which ``lab2`` comes before ``lab10``."""
+    parts = re.split(r"(\d{1,9})", name)
+    return tuple((1, int(part)) if part.isdecimal() else (0, part) for part in parts)

@@ -1,65 +1,68 @@
 """The fleet's ledger: what is to be done, where it stands, every attempt. The truth, in SQLite.
 
 It is ``fleet.sqlite`` in ``out/fleet-<stamp>``. Every change of state is one transaction that is
-on the disk before anything follows from it, so a dispatcher that is killed anywhere goes on from
+on the disk before anything follows from it, so a controller that is killed anywhere resumes from
 it; a second one at the same time is refused. Who only looks, or leaves an order, needs no lock.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields as fields_of
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pipelines.errors import ConfigError, StorageError
 from pipelines.files import disk_errors, new_directory
-from pipelines.fleet.change import Change
-from pipelines.fleet.entries import Attempt, Entry, Event, HostEntry, Order, Verb
-from pipelines.fleet.model import Machine, Span, Work
-from pipelines.fleet.works import check
-from pipelines.hosttext import line
+from pipelines.fleet.model import (
+    Ended,
+    HostEntry,
+    Logged,
+    Machine,
+    Order,
+    Span,
+    Task,
+    TaskEntry,
+    Verb,
+)
+from pipelines.hosttext import line, redact, redact_all
 from pipelines.model import first_problem
-from pipelines.record import ErrorResult
 from pipelines.remote.files import replace
 from pipelines.remote.locks import claim
 
-Row = TypeVar("Row")
-#: What is read is looked at: a word or number that makes no sense is damage.
-_ENTRY, _HOST, _ORDER = TypeAdapter(Entry), TypeAdapter(HostEntry), TypeAdapter(Order)
-#: Of the ledger; one with another number is not read.
-SCHEMA = 2
+#: Of the ledger; one with another number is refused.
+SCHEMA = 3
 FILE = "fleet.sqlite"
 _HELD = ".held"
 _TABLES = """
 CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE works (
-    key TEXT PRIMARY KEY, place INTEGER NOT NULL, work TEXT NOT NULL, stand TEXT NOT NULL,
+CREATE TABLE tasks (
+    key TEXT PRIMARY KEY, place INTEGER NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL,
     priority INTEGER NOT NULL, host TEXT NOT NULL, attempt INTEGER NOT NULL, since REAL NOT NULL,
-    bound TEXT NOT NULL, until REAL NOT NULL, rest REAL NOT NULL, fallen INTEGER NOT NULL,
-    cancelled INTEGER NOT NULL, losses TEXT NOT NULL, died TEXT NOT NULL, parted TEXT NOT NULL,
-    error TEXT
+    bound TEXT NOT NULL, wait_until REAL NOT NULL, not_before REAL NOT NULL,
+    suspended INTEGER NOT NULL, cancelled INTEGER NOT NULL, losses TEXT NOT NULL,
+    died TEXT NOT NULL, avoid TEXT NOT NULL, remains TEXT NOT NULL, error TEXT
 );
 CREATE TABLE attempts (
     key TEXT, attempt INTEGER, host TEXT NOT NULL, began REAL NOT NULL, ended REAL,
-    outcome TEXT, gone INTEGER, run TEXT NOT NULL DEFAULT '', error TEXT, told TEXT,
-    left INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (key, attempt)
+    outcome TEXT, run TEXT NOT NULL DEFAULT '', error TEXT, details TEXT NOT NULL DEFAULT '{}',
+    PRIMARY KEY (key, attempt)
 );
 CREATE TABLE hosts (
     name TEXT PRIMARY KEY, place INTEGER NOT NULL, machine TEXT NOT NULL, state TEXT NOT NULL,
-    why TEXT NOT NULL, since REAL NOT NULL, look REAL NOT NULL, looks INTEGER NOT NULL,
+    why TEXT NOT NULL, since REAL NOT NULL, retry_at REAL NOT NULL, retries INTEGER NOT NULL,
     drained INTEGER NOT NULL
 );
 CREATE TABLE events (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, what TEXT NOT NULL, key TEXT NOT NULL,
-    host TEXT NOT NULL, said TEXT NOT NULL
+    host TEXT NOT NULL, message TEXT NOT NULL
 );
 CREATE TABLE orders (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, verb TEXT NOT NULL, subject TEXT NOT NULL,
@@ -67,6 +70,83 @@ CREATE TABLE orders (
 );
 CREATE INDEX open_orders ON orders (id) WHERE answer IS NULL;
 """
+_JSON = ("task", "losses", "died", "avoid", "remains", "error", "machine", "details")
+_Read = TypeVar("_Read")
+#: What is read is validated: a word or number that makes no sense is damage.
+_READ: Mapping[type, TypeAdapter[Any]] = {
+    one: TypeAdapter(one) for one in (TaskEntry, HostEntry, Order, Span, Logged)
+}
+
+
+class Transaction:
+    """What one transaction changes; its entries are changed with it.
+
+    Where it fails, memory is ahead of the ledger: whoever used it ends, and the next one reads it.
+    """
+
+    def __init__(self, database: sqlite3.Connection, at: float) -> None:
+        self.database, self.at = database, at
+
+    def task(self, entry: TaskEntry, **values: Any) -> None:
+        """Give an entry other values."""
+        if "state" in values:
+            values.setdefault("since", self.at)
+        self._update("tasks", "key", entry.task.key, entry, values)
+
+    def host(self, entry: HostEntry, **values: Any) -> None:
+        """Give a host other values."""
+        if "state" in values:
+            values.setdefault("since", self.at)
+        self._update("hosts", "name", entry.machine.name, entry, values)
+
+    def _update(
+        self, table: str, column: str, name: str, entry: object, values: dict[str, Any]
+    ) -> None:
+        names = ", ".join(f"{one} = ?" for one in values)
+        stored = [*map(_stored, values.values()), name]
+        self.database.execute(f"UPDATE {table} SET {names} WHERE {column} = ?", stored)  # noqa: S608
+        for field, value in values.items():
+            setattr(entry, field, value)
+
+    def begin(self, key: str, attempt: int, host: str) -> None:
+        """An attempt begins."""
+        self.database.execute(
+            "INSERT INTO attempts (key, attempt, host, began) VALUES (?, ?, ?, ?)",
+            (key, attempt, host, self.at),
+        )
+        self.event("begins", key, host)
+
+    def end(self, ended: Ended) -> None:
+        """An attempt has ended; it cannot have ended before it began, whatever a clock says."""
+        error, details = _stored(ended.error), _stored(ended.details)
+        self.database.execute(
+            "UPDATE attempts SET ended = MAX(began, ?), outcome = ?, run = ?, error = ?, "
+            "details = ? WHERE key = ? AND attempt = ?",
+            (self.at, ended.outcome, redact(ended.run), error, details, ended.key, ended.attempt),
+        )
+        message = ended.error.message if ended.error else ""
+        self.event(ended.outcome, ended.key, ended.host, message)
+
+    def answer(self, order: Order, answer: str) -> None:
+        """Say what became of an order."""
+        self.database.execute("UPDATE orders SET answer = ? WHERE id = ?", (answer, order.id))
+
+    def event(self, what: str, key: str = "", host: str = "", message: str = "") -> None:
+        """Note that something happened."""
+        self.database.execute(
+            "INSERT INTO events (at, what, key, host, message) VALUES (?, ?, ?, ?, ?)",
+            (self.at, what, key, host, line(message, 500)),
+        )
+
+    def fact(self, key: str, value: str) -> None:
+        """Remember something of the fleet itself."""
+        self.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, value))
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return json.dumps(redact_all(value.model_dump(mode="json")))
+    return json.dumps(redact_all(value)) if isinstance(value, dict | tuple) else value
 
 
 class Ledger:
@@ -78,12 +158,21 @@ class Ledger:
         self._held = ExitStack()
         if not (path / FILE).is_file():
             raise ConfigError(f"{path} holds no fleet", advice="It has no fleet.sqlite.")
-        self._database = self._connect(durable)
-        try:
-            self._check_version()
-        except BaseException:
+        with _storage(path):
+            self._database = sqlite3.connect(path / FILE, timeout=30, isolation_level=None)
+            try:
+                self._database.execute("PRAGMA journal_mode=WAL")
+                self._database.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+                found = self.fact("schema")
+            except BaseException:
+                self._database.close()
+                raise
+        if found != str(SCHEMA):
             self._database.close()
-            raise
+            raise ConfigError(
+                f"{path} holds a ledger of version {line(found, 20) or '?'}, not {SCHEMA}",
+                advice="Begin a new fleet, or use the release that began this one.",
+            )
 
     @classmethod
     def create(
@@ -111,8 +200,8 @@ class Ledger:
     ) -> Self | None:
         """The latest fleet of that order, if it has not come to its end.
 
-        ``passed`` hears of each that is damaged or of another version: whose it was, nobody knows.
-        Raises :class:`StorageError` for one that cannot be read now.
+        ``passed`` is called for each that is damaged or of another version: whose it was, is not
+        known. Raises :class:`StorageError` for one that cannot be read now.
         """
         for path in sorted(out.glob(f"fleet-*/{FILE}"), reverse=True):
             try:
@@ -121,16 +210,15 @@ class Ledger:
             except ConfigError as error:
                 passed(error.message)
                 continue
-            if mine:
-                if ledger.fact("ended"):
-                    ledger.close()
-                    return None
+            if mine and not ledger.fact("ended"):
                 return ledger
             ledger.close()
+            if mine:
+                return None
         return None
 
     def hold(self) -> None:
-        """Take it for this process; :class:`ConfigError` when another dispatcher has it."""
+        """Take it for this process; :class:`ConfigError` when another controller has it."""
         with disk_errors(self.path):
             held = self._held.enter_context(claim(self.path / _HELD))
         if not held:
@@ -141,28 +229,9 @@ class Ledger:
             )
 
     def close(self) -> None:
-        """Let go of it: another process may go on with it."""
+        """Let go of it: another process may resume it."""
         self._database.close()
         self._held.close()
-
-    def _connect(self, durable: bool) -> sqlite3.Connection:
-        with _storage(self.path):
-            file = self.path / FILE
-            database = sqlite3.connect(file, timeout=30, isolation_level=None)
-            try:
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-            except sqlite3.Error:
-                database.close()
-                raise
-        return database
-
-    def _check_version(self) -> None:
-        if (found := self.fact("schema")) != str(SCHEMA):
-            raise ConfigError(
-                f"{self.path} holds a ledger of version {line(found, 20) or '?'}, not {SCHEMA}",
-                advice="Begin a new fleet, or use the release that began this one.",
-            )
 
     def rows(self, query: str, *values: object) -> list[Any]:
         """The rows of a query; :class:`ConfigError` for a ledger that is damaged."""
@@ -186,35 +255,33 @@ class Ledger:
         return value
 
     @contextmanager
-    def change(self, at: float) -> Iterator[Change]:
+    def change(self, at: float) -> Iterator[Transaction]:
         """One transaction: all of it, or nothing."""
         with _storage(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
-                change = Change(self._database, at)
-                yield change
+                yield Transaction(self._database, at)
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
 
-    def put(self, works: Iterable[Work], machines: Iterable[Machine], at: float) -> None:
-        """Have these works and hosts in it; those it has keep where they stand.
+    def put(self, tasks: Iterable[Task], machines: Iterable[Machine], at: float) -> None:
+        """Have these tasks and hosts in it; those it has keep where they stand.
 
-        Hosts that it has and that are not among them are refused. Raises :class:`ConfigError` for
-        works that cannot be: a key given twice, an unknown or circular ``after``.
+        ``tasks`` stand after those that they come after. Hosts that it has and that are not among
+        ``machines`` are refused.
         """
-        known = {key: Work.model_validate_json(text) for key, text in self._texts()}
-        new = {work.key: work for work in check(works, known)}
         with self.change(at) as change:
-            for work in new.values():
+            (count,) = change.database.execute("SELECT COUNT(*) FROM tasks").fetchone()
+            for place, task in enumerate(tasks, count):
                 change.database.execute(
-                    "INSERT INTO works VALUES (?, ?, ?, 'waiting', ?, '', 0, ?, '', 0, 0, 0, 0, "
-                    "'{}', '[]', '[]', NULL) ON CONFLICT (key) DO UPDATE SET work = excluded.work",
-                    (work.key, len(known), work.model_dump_json(), work.priority, at),
+                    "INSERT INTO tasks VALUES (?, ?, ?, 'waiting', ?, '', 0, ?, '', 0, 0, 0, 0, "
+                    "'{}', '[]', '[]', '{}', NULL) ON CONFLICT (key) DO UPDATE SET "
+                    "task = excluded.task",
+                    (task.key, place, task.model_dump_json(), task.priority, at),
                 )
-                known[work.key] = work
             change.database.execute(
                 "UPDATE hosts SET state = 'refused', why = 'it is no longer among the hosts'"
             )
@@ -227,98 +294,48 @@ class Ledger:
                 )
             change.database.execute("DELETE FROM facts WHERE key = 'ended'")
 
-    def refuse(self, host: str, why: str, at: float) -> None:
-        """Have a host do nothing, for a reason that does not pass by itself."""
-        with self.change(at) as change:
-            for entry in self.hosts():
-                if entry.machine.name == host:
-                    change.host(entry, state="refused", why=line(why, 500))
-                    change.event("refused", host=host, said=why)
-
-    def _texts(self) -> list[tuple[str, str]]:
-        return self.rows("SELECT key, work FROM works ORDER BY place")
-
-    def works(self) -> list[Entry]:
-        """Every work and where it stands, in the order in which they were given."""
-        names = [one.name for one in dataclasses.fields(Entry)]
-        rows = self.rows(f"SELECT {', '.join(names)} FROM works ORDER BY place")  # noqa: S608 - ours
-        fits: dict[tuple[str, ...], tuple[str, ...]] = {}  # thousands of works fit the same hosts
-
-        def entry(row: Any) -> Entry:
-            told = dict(zip(names, row, strict=True))
-            work = Work.model_validate_json(told["work"])
-            told["work"] = work.model_copy(
-                update={"hosts": fits.setdefault(work.hosts, work.hosts)}
-            )
-            told["losses"] = dict(json.loads(told["losses"]))
-            told["died"] = tuple(json.loads(told["died"]))
-            told["parted"] = tuple(json.loads(told["parted"]))
-            told["fallen"], told["cancelled"] = bool(told["fallen"]), bool(told["cancelled"])
-            told["error"] = _error(told["error"])
-            return _ENTRY.validate_python(told)
-
-        return self._read(entry, rows)
+    def tasks(self) -> list[TaskEntry]:
+        """Every task and where it stands, in the order in which they were given."""
+        entries = self._read(TaskEntry, "tasks ORDER BY place")
+        shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # thousands of tasks fit the same hosts
+        for one in entries:
+            hosts = shared.setdefault(one.task.hosts, one.task.hosts)
+            one.task = one.task.model_copy(update={"hosts": hosts})
+        return entries
 
     def hosts(self) -> list[HostEntry]:
-        """Every host and how the fleet stands with it."""
-        names = [one.name for one in dataclasses.fields(HostEntry)]
-        rows = self.rows(f"SELECT {', '.join(names)} FROM hosts ORDER BY place")  # noqa: S608 - ours
+        """Every host and where it stands."""
+        return self._read(HostEntry, "hosts ORDER BY place")
 
-        def entry(row: Any) -> HostEntry:
-            told = dict(zip(names, row, strict=True))
-            told["machine"] = Machine.model_validate_json(told["machine"])
-            told["drained"] = bool(told["drained"])
-            return _HOST.validate_python(told)
-
-        return self._read(entry, rows)
-
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[Span]:
         """Every attempt in the order in which they began."""
-        rows = self.rows(
-            "SELECT a.key, work ->> 'kind', a.host, began, ended, outcome, a.attempt, "
-            "run, a.error, gone, told, a.left FROM attempts a JOIN works w ON w.key = a.key "
-            "ORDER BY began, a.rowid"
-        )
+        kinds = "SELECT key, task ->> 'kind' AS kind FROM tasks"
+        order = "ORDER BY began, attempts.rowid"
+        return self._read(Span, f"attempts JOIN ({kinds}) USING (key) {order}")
 
-        def attempt(row: Any) -> Attempt:
-            key, kind, host, began, ended, outcome, number, run, *rest = row
-            error, gone, told, still = rest
-            span = Span(
-                key=key,
-                kind=kind,
-                host=host,
-                began=began,
-                ended=ended,
-                outcome=outcome,
-                attempt=number,
-                run=run,
-                error=_error(error),
-            )
-            return Attempt(span, bool(gone), json.loads(told or "{}"), bool(still))
-
-        return self._read(attempt, rows)
-
-    def events(self, after: int = 0) -> list[Event]:
+    def events(self, after: int = 0) -> list[Logged]:
         """What happened since the event of that number."""
-        rows = self.rows("SELECT * FROM events WHERE id > ? ORDER BY id", after)
-        return [Event(*row) for row in rows]
+        return self._read(Logged, "events WHERE id > ? ORDER BY id", after)
+
+    def open_orders(self) -> list[Order]:
+        """Those that have no answer."""
+        return self._read(Order, "orders WHERE answer IS NULL ORDER BY id")
 
     def order(self, verb: Verb, subject: str = "", number: int = 0, *, at: float) -> int:
-        """Leave an order for the dispatcher, from any process; its number.
+        """Leave an order for the controller, from any process; its number.
 
-        ``subject``: a host, a work, or a cell with all its works. :class:`ConfigError` if there is
+        ``subject``: a host, a task, or a cell with all its tasks. :class:`ConfigError` if there is
         none of that name.
         """
-        table, column = ("hosts", "name") if verb in ("drain", "undrain") else ("works", "key")
-        if verb not in ("pause", "resume"):
-            either = "" if table == "hosts" else " OR work ->> 'cell' = :name"
-            query = f"SELECT 1 FROM {table} WHERE {column} = :name{either} LIMIT 1"  # noqa: S608
-            with _storage(self.path):
-                if not self._database.execute(query, {"name": subject}).fetchone():
-                    raise ConfigError(
-                        f"{self.path.name} has no {table[:-1]} '{line(subject, 80)}'",
-                        advice="invoke fleet lists them.",
-                    )
+        host = verb in ("drain", "undrain")
+        where = "hosts WHERE name = ?1" if host else "tasks WHERE ?1 IN (key, task ->> 'cell')"
+        known = verb in ("pause", "resume") or self.rows(f"SELECT 1 FROM {where} LIMIT 1", subject)  # noqa: S608
+        if not known:
+            kind = "host" if host else "task"
+            raise ConfigError(
+                f"{self.path.name} has no {kind} '{line(subject, 80)}'",
+                advice="invoke fleet lists them.",
+            )
         with self.change(at) as change:
             cursor = change.database.execute(
                 "INSERT INTO orders (at, verb, subject, number) VALUES (?, ?, ?, ?)",
@@ -326,18 +343,8 @@ class Ledger:
             )
         return int(cursor.lastrowid or 0)
 
-    def open_orders(self) -> list[Order]:
-        """Those that nobody has answered."""
-        rows = self.rows(
-            "SELECT id, verb, subject, number FROM orders WHERE answer IS NULL ORDER BY id"
-        )
-        names = [one.name for one in dataclasses.fields(Order)]
-        return self._read(
-            lambda row: _ORDER.validate_python(dict(zip(names, row, strict=True))), rows
-        )
-
     def answer(self, order: int) -> str | None:
-        """What the dispatcher said to an order; ``None`` until it has."""
+        """What the controller answered to an order; ``None`` until it has."""
         rows = self.rows("SELECT answer FROM orders WHERE id = ?", order)
         return rows[0][0] if rows else None
 
@@ -345,17 +352,25 @@ class Ledger:
         """A number that is another one once another process has changed something."""
         return int(self.rows("PRAGMA data_version")[0][0])
 
-    def _read(self, make: Callable[[Any], Row], rows: list[Any]) -> list[Row]:
+    def _read(self, kind: type[_Read], source: str, *values: object) -> list[_Read]:
+        """The rows of a table, each as a ``kind``; :class:`ConfigError` if they make no sense."""
+        if issubclass(kind, BaseModel):
+            names = [*kind.model_fields]
+        else:
+            names = [one.name for one in fields_of(kind)]  # type: ignore[arg-type]
+        rows = self.rows(f"SELECT {', '.join(names)} FROM {source}", *values)  # noqa: S608 - ours
+        found: list[_Read] = []
         try:
-            return [make(row) for row in rows]
+            for row in rows:
+                told = dict(zip(names, row, strict=True))
+                for name in [one for one in _JSON if told.get(one) is not None]:
+                    told[name] = json.loads(told[name])
+                found.append(_READ[kind].validate_python(told))
         except ValidationError as error:
             raise _damaged(self.path, first_problem(error)) from error
         except (ValueError, TypeError, RecursionError) as error:
             raise _damaged(self.path, str(error)) from error
-
-
-def _error(text: str | None) -> ErrorResult | None:
-    return None if text is None else ErrorResult.model_validate_json(text)
+        return found
 
 
 @contextmanager
@@ -365,7 +380,7 @@ def _storage(path: Path) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:  # full, read-only, not to be opened
-            if "no such" in str(error):
+            if any(word in str(error) for word in ("no such", "malformed")):
                 raise _damaged(path, str(error)) from error
             raise StorageError(
                 f"cannot use the ledger in {path}: {error}",
@@ -378,5 +393,5 @@ def _storage(path: Path) -> Iterator[None]:
 def _damaged(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"{path} holds no ledger that can be read: {line(why)}",
-        advice=f"Its {FILE} is damaged: begin the fleet anew; runs that are done are kept in out.",
+        advice=f"Its {FILE} is damaged: begin a new fleet; runs that are done are kept in out.",
     )

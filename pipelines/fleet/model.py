@@ -1,8 +1,10 @@
-"""What a fleet works on: works, hosts and how a work ended. Bytes and seconds."""
+"""What a fleet works on: tasks, hosts and how an attempt ended. Bytes and seconds."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
@@ -11,14 +13,26 @@ from pipelines.record import ErrorResult, Seconds, Size
 from pipelines.units import GIB
 
 Kind = Literal["cell", "shard", "link", "test"]
-#: ``done``: it is as it was asked for. ``failed``: the work itself is to blame, it would fail
+#: ``done``: it is as it was asked for. ``failed``: the task itself is to blame, it would fail
 #: elsewhere too. ``lost``: the host is, or the way to it; what it did is found again or redone.
-#: ``left``: nobody is to blame, it was paused or its time was up; the same host goes on with it.
+#: ``left``: nobody is to blame, it was interrupted or its time was up; the same host resumes it.
 Outcome = Literal["done", "failed", "lost", "left"]
+#: ``quarantined``: two different hosts died under it; ``blocked``: it comes after one that failed,
+#: or no host fits.
+TaskState = Literal["waiting", "running", "done", "failed", "quarantined", "cancelled", "blocked"]
+#: States in which nothing more is done.
+FINAL = frozenset({"done", "failed", "quarantined", "cancelled", "blocked"})
+#: ``coming``: asked for, and not there yet. ``off``: started on demand, and nothing needs it.
+#: ``refused``: not as it must be, or not to be used at all; it is not tried again.
+HostState = Literal["coming", "up", "aside", "off", "refused"]
+#: What is shown of a host.
+HostStatus = Literal["ready", "starting", "draining", "drained", "aside", "lost", "off"]
+Verb = Literal["pause", "resume", "drain", "undrain", "cancel", "priority", "retry"]
+Details = dict[str, str | int | float]
 
 
 class Needs(Model):
-    """What of a host a work takes for itself while it goes on."""
+    """What of a host a task takes for itself while it runs."""
 
     slots: Annotated[int, Field(ge=0)] = 1
     """Of those for builds; a test takes none."""
@@ -27,21 +41,20 @@ class Needs(Model):
     """Compute capabilities such as 9.0, of which the host's GPU has one; empty: it takes no GPU."""
 
 
-class Work(Model):
-    """Something that one host does at a time: a cell, a share of its compile units, its link."""
+class Task(Model):
+    """What one host does at a time: a cell, a shard of its compile units, its link, its test."""
 
     key: str
     """Unique in its fleet: ``flash-attn-2.8.3-cp312-torch2.8-cu128``, ``<that>/3of8``."""
     kind: Kind
     cell: str
-    """Whose it is."""
     core_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """Of one core for all of it, by the plan."""
     width: Annotated[int, Field(ge=1)] = 1
     """How many cores it can use: its compile units at a time."""
     needs: Needs = Needs()
     after: tuple[str, ...] = ()
-    """Keys of works that must be done before it begins."""
+    """Keys of tasks that must be done before it begins."""
     priority: int = 0
     """Those of a higher one begin first, however long they take."""
     hosts: tuple[str, ...] = ()
@@ -49,7 +62,7 @@ class Work(Model):
     refused: dict[str, str] = Field(default={})
     """Host -> why it does not fit."""
     warm: str = ""
-    """What a host keeps of a work that makes the next one of the same name cheaper: tool chain,
+    """What a host keeps of a task that makes the next one of the same name cheaper: tool chain,
     source, compile cache."""
     cold_seconds: Seconds = 60.0
     """How much longer it takes on a host that keeps nothing of ``warm`` yet."""
@@ -69,155 +82,179 @@ class Machine(Model):
     price: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Per hour, in the currency of ``pipeline.yaml``."""
     made: bool = False
-    """Whether it is started and given back by us, as the queue needs."""
+    """Whether it is started and given back on demand."""
+
+    def can(self, task: Task) -> bool:
+        """Whether it is large enough for the task."""
+        needs = task.needs
+        if needs.gpu and not set(needs.gpu) & set(self.gpus):
+            return False
+        return needs.slots <= self.slots and needs.memory <= self.memory
+
+    def seconds(self, task: Task) -> float:
+        """What a task takes here by the plan, with its tool chain in place."""
+        return task.core_seconds / min(task.width, max(1, self.cores // self.slots))
 
 
 class Ended(Model):
-    """How one attempt at a work ended."""
+    """How one attempt at a task ended."""
 
     key: str
     host: str
     attempt: Annotated[int, Field(ge=1)]
     outcome: Outcome
-    began: float
-    """Since the epoch, as ``ended``: of the controller's clock, whatever the host's says."""
-    ended: float
     error: ErrorResult | None = None
     gone: bool = False
-    """Whether the host cannot be used any more, as far as is known, and not just this work lost."""
+    """Whether the host cannot be used any more, as far as is known, and not just this task lost."""
     run: str = ""
     """The run's directory, where there is one."""
-    told: dict[str, str | int | float] = Field(default={})
+    details: Details = Field(default={})
     """What else is to be shown of it: size and sha256 of the wheel, units compiled."""
 
 
+@dataclass(frozen=True)
+class Reached:
+    """What came of reaching a host."""
+
+    host: str
+    why: str
+    """Why it cannot be used; empty: it can."""
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """What came of ending what an attempt may have left running at its host."""
+
+    key: str
+    host: str
+    why: str
+    """Why that is not known; empty: nothing of it runs there any more."""
+    gone: bool = False
+    """Whether the host cannot be used any more."""
+
+
+Event = Ended | Reached | Withdrawn
+
+
+class Workers(Protocol):
+    """What does tasks at hosts; it decides nothing. Every call but ``wait`` returns at once."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def reach(self, host: str) -> None:
+        """Connect to the host and look at it: a :class:`Reached` says what came of it."""
+
+    def start(self, task: Task, host: str, attempt: int) -> None:
+        """Begin the task there, or resume what was begun: ends with one :class:`Ended`."""
+
+    def cancel(self, key: str) -> None:
+        """End the task that was started; its end is told as any other."""
+
+    def withdraw(self, task: Task, host: str) -> None:
+        """End what a lost attempt may have left running there: a :class:`Withdrawn` follows."""
+
+    def disconnect(self, host: str, why: str) -> None:
+        """Have what was started there end as lost: the host is gone."""
+
+    def give_back(self, host: str) -> None:
+        """Stop a host that was started on demand."""
+
+    def wait(self, timeout: float) -> Iterable[Event]:
+        """What has happened since the last call; at most ``timeout`` seconds until the first."""
+
+
 class Span(Model):
-    """What a host did from when to when, for the chart: a finished attempt, or one that goes on."""
+    """An attempt: what a host did from when to when."""
 
     key: str
     kind: Kind
     host: str
     began: float
+    """Since the epoch, by the controller's clock."""
     ended: float | None = None
     outcome: Outcome | None = None
     attempt: Annotated[int, Field(ge=1)] = 1
     run: str = ""
     """The run's directory, where there is one."""
     error: ErrorResult | None = None
+    details: Details = Field(default={})
 
 
-Standing = Literal["ready", "starting", "draining", "drained", "aside", "lost", "off"]
-#: Where a work stands in its ledger. ``quarantined``: two different hosts died under it;
-#: ``blocked``: it comes after one that failed, or no host fits.
-Stand = Literal["waiting", "running", "done", "failed", "quarantined", "cancelled", "blocked"]
-
-
-class Stretch(Model):
-    """A time in which a host took no work, and why: it started, was lost, or was set aside."""
-
-    host: str
-    standing: Standing
-    began: float
-    ended: float | None = None
-    """None: it is so still."""
-    why: str = ""
-
-
-class Doing(Model):
+class Progress(Model):
     """What a host does at this moment."""
 
     key: str
     kind: Kind
     began: float
     stage: str = ""
-    """Such as ``build``; empty: not told."""
+    """Such as ``build``; empty: not known."""
     done: Annotated[int, Field(ge=0)] | None = None
-    """Compile units; ``None``: not told."""
+    """Compile units; ``None``: not known."""
     total: Annotated[int, Field(ge=0)] | None = None
 
 
-class HostState(Model):
-    """A host, as the fleet stands with it."""
+@dataclass
+class TaskEntry:
+    """A task and where it stands in its ledger; changed by a transaction only."""
+
+    task: Task
+    state: TaskState = "waiting"
+    priority: int = 0
+    host: str = ""
+    """Where it runs, or ran last."""
+    attempt: int = 0
+    since: float = 0.0
+    bound: str = ""
+    """The host that has begun it and may have it running: it is resumed there, or withdrawn."""
+    wait_until: float = 0.0
+    """Until when it waits for ``bound`` to come back."""
+    not_before: float = 0.0
+    suspended: bool = False
+    """Whether it was left (interrupted, time up): the next controller resumes it."""
+    cancelled: bool = False
+    losses: dict[str, int] = field(default_factory=dict)
+    """Host -> how many attempts were lost there."""
+    died: tuple[str, ...] = ()
+    """Hosts that were gone with it."""
+    avoid: tuple[str, ...] = ()
+    """Hosts that it was taken from: it goes there only if there is no other."""
+    remains: dict[str, int] = field(default_factory=dict)
+    """Host -> the attempt that may still run there though the task was given elsewhere."""
+    error: ErrorResult | None = None
+
+
+@dataclass
+class HostEntry:
+    """A host and where it stands in the ledger; changed by a transaction only."""
 
     machine: Machine
-    standing: Standing
+    state: HostState = "coming"
     why: str = ""
-    """Why it is aside, lost or draining."""
-    doing: tuple[Doing, ...] = ()
-    done: Annotated[int, Field(ge=0)] = 0
-    """Works that came to their end there as they were asked for."""
+    since: float = 0.0
+    retry_at: float = 0.0
+    retries: int = 0
+    """How often it was tried in vain since it last did a task."""
+    drained: bool = False
 
 
-class Waiting(Model):
-    """A work that has not begun, and what for."""
+@dataclass(frozen=True)
+class Order:
+    """What a person wants of a fleet."""
 
-    key: str
-    kind: Kind
-    after: tuple[str, ...] = ()
-    """Works that are not done yet and must be before; empty: it waits for a host."""
-    why: str = ""
-    """Such as ``no host has room``; empty: it is next."""
+    id: int
+    verb: Verb
+    subject: str
+    number: int
 
 
-class Trouble(Model):
-    """A work that did not come to the end that was asked for, or an attempt that was lost."""
+@dataclass(frozen=True)
+class Logged:
+    """An event of the ledger, for people and charts."""
 
-    key: str
-    stand: Stand
-    """Of the work now: a lost attempt of one that runs elsewhere is ``running``."""
-    host: str = ""
+    id: int
     at: float
-    error: ErrorResult | None = None
-
-
-class FleetState(Model):
-    """A fleet at one moment: what the terminal shows. Filled from the ledger and the drivers."""
-
-    name: str
-    """Its directory: ``fleet-<stamp>``."""
-    began: float
-    now: float
-    ended: float | None = None
-    paused: bool = False
-    works: dict[Stand, Annotated[int, Field(ge=0)]]
-    """How many stand how."""
-    hosts: tuple[HostState, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
-    """The next ones first; not necessarily all."""
-    troubles: tuple[Trouble, ...] = ()
-    """The latest first; not necessarily all."""
-    latest: tuple[Span, ...] = ()
-    """Attempts that ended, the latest first; not necessarily all."""
-    currency: str = ""
-    dashboard: str = ""
-    """Address of Dask's own page; empty: there is none."""
-
-
-class Finished(Model):
-    """A work as it stands in the end, or now."""
-
-    work: Work
-    stand: Stand
-    queued: float
-    """Since when all that it comes after was done."""
-    why: str = ""
-    """Of what is not done."""
-    error: ErrorResult | None = None
-
-
-class FleetHistory(Model):
-    """All that a fleet did, from its ledger: what its page is made of."""
-
-    name: str
-    began: float
-    ended: float | None = None
-    machines: tuple[Machine, ...] = ()
-    works: tuple[Finished, ...] = ()
-    spans: tuple[Span, ...] = ()
-    """Every attempt."""
-    stretches: tuple[Stretch, ...] = ()
-    resumed: tuple[float, ...] = ()
-    """When another process went on with it: the one before had ended, or was killed."""
-    currency: str = ""
-    refused: dict[str, str] = Field(default={})
-    """Host -> why it took no part."""
+    what: str
+    key: str
+    host: str
+    message: str

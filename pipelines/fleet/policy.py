@@ -1,258 +1,309 @@
-"""Which work begins next, and where: pure functions of the queue and of the rooms that hosts have.
+"""What runs next and where, what is retried, what is blocked: pure functions.
 
-In this order: what a person put first, what needs a GPU (there are few, and builds must not block
-those), the longest chain of works to come (longest processing time first, by which a link is not
-late), what the host is warm for. https://doi.org/10.1137/0117039 is how far that is from the ideal.
+Tasks begin in this order: what a person put first, what needs a GPU (there are few), the longest
+chain of tasks to come. Each goes where it is done first by the plan, which may be a host that is
+busy still: it waits for that one. The rule is known as HEFT, https://doi.org/10.1109/71.993206.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
-from pipelines.fleet.model import Machine, Work
-from pipelines.fleet.rooms import Room
-from pipelines.fleet.works import followers
-
-
-class Place(NamedTuple):
-    """Where in the queue: the largest is first."""
-
-    priority: int
-    gpu: bool
-    rank: float
-    turn: int
-    """Of those alike, the one that was asked for first: less than nothing, further each time."""
-    key: str
+from pipelines.fleet.model import FINAL, Ended, HostEntry, Machine, Task, TaskEntry
+from pipelines.record import ErrorResult
+from pipelines.units import counted, few, gib
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A work that could begin at this moment."""
+class Limits:
+    """How patient a scheduler is. Seconds, unless it says otherwise."""
 
-    work: Work
-    place: Place
-    hosts: frozenset[str]
-    """Where it may go."""
+    grace: float = 300.0
+    """That a task waits for the host that has begun it, before it is given to another."""
+    pause: float = 15.0
+    """Before a lost host or task is tried again: each time twice as long."""
+    max_pause: float = 900.0
+    boot: float = 900.0
+    """In which a host that was asked for must be there."""
+    worth: float = 120.0
+    """Work for each slot that is worth the start of another host."""
+    idle: float = 120.0
+    """After which a host started on demand is given back."""
+    tries: int = 2
+    """Attempts lost at a host that is there, after which the task goes elsewhere."""
+    deaths: int = 2
+    """Different hosts that were gone with a task, after which it is quarantined."""
+    losses: int = 6
+    """Attempts lost in all, after which it is quarantined."""
+    stuck: float = 7200.0
+    """With nothing running and no host for what is left, after which the scheduler ends."""
+    poll: float = 1.0
+    """At most between two looks at orders and hosts."""
 
+    def past(self, moment: float, now: float) -> bool:
+        """Whether a moment has come; no limit is further ahead, unless the clock was put back."""
+        longest = max(self.grace, self.max_pause, self.boot, self.idle) + 1.0
+        return not 0 < moment - now <= longest
 
-def ranks(works: Iterable[Work], machines: Iterable[Machine]) -> dict[str, float]:
-    """Key -> seconds from its beginning to the end of all that comes after it, by the plan."""
-    every = {work.key: work for work in works}
-    cores = sorted(max(1, one.cores // one.slots) for one in machines) or [1]
-    usual = cores[len(cores) // 2]
-    after = followers(every.values())
-    found: dict[str, float] = {}
-    stack = [*every]
-    while stack:  # not by recursion: chains may be long
-        key = stack[-1]
-        missing = [one for one in after.get(key, ()) if one not in found]
-        if key not in found and missing:
-            stack += missing
-            continue
-        stack.pop()
-        work = every[key]
-        own = work.core_seconds / min(work.width, usual)
-        found[key] = own + max((found[one] for one in after.get(key, ())), default=0.0)
-    return found
-
-
-_Group = tuple[frozenset[str], object, str]
-
-
-class Queue:
-    """Works that could begin, in groups of those that differ by nothing but their length."""
-
-    def __init__(self) -> None:
-        self._groups: dict[_Group, list[Place]] = {}
-        self._there: dict[str, tuple[_Group, Candidate]] = {}
-
-    def __len__(self) -> int:
-        return len(self._there)
-
-    def add(self, one: Candidate) -> None:
-        """It could begin from now on; what was known of it before is forgotten."""
-        self.drop(one.work.key)
-        group = (one.hosts, one.work.needs, one.work.warm)
-        bisect.insort(self._groups.setdefault(group, []), one.place)
-        self._there[one.work.key] = (group, one)
-
-    def drop(self, key: str) -> None:
-        """It cannot begin, or has begun."""
-        if (there := self._there.pop(key, None)) is None:
-            return
-        group, one = there
-        places = self._groups[group]
-        del places[bisect.bisect_left(places, one.place)]
-        if not places:
-            del self._groups[group]
-
-    def heads(self) -> Iterator[Candidate]:
-        """The first of each group."""
-        return (self._there[places[-1].key][1] for places in self._groups.values())
-
-    def all(self) -> Iterator[Candidate]:
-        """Every one, in no order."""
-        return (one for _, one in self._there.values())
-
-    def groups(self) -> Iterator[tuple[Candidate, int]]:
-        """The first of each group, and how many there are of it."""
-        return ((self._there[p[-1].key][1], len(p)) for p in self._groups.values())
+    def pause_after(self, failures: int) -> float:
+        """Until the next try: each pause is twice the last."""
+        return min(self.pause * math.exp2(min(failures, 30)), self.max_pause)
 
 
-def choose(queue: Queue, rooms: Mapping[str, Room], now: float) -> tuple[Candidate, Room] | None:
-    """What begins next and where, or ``None``: nothing has room, or it is better to wait."""
-    # Written out: with hundreds of hosts this line is most of what a decision costs.
-    free = [room for room in rooms.values() if room.slots > 0 or room.gpus]
-    if not free or not len(queue):
-        return None
-    few = len(queue) <= len(rooms)
-    heads = sorted(queue.all() if few else queue.heads(), key=lambda one: one.place, reverse=True)
-    spare = _kept_for_gpu(heads)
-    busy = _busy(rooms.values(), now) if few else []
-    for one in heads:
-        fitting = [
-            room
-            for room in free
-            if room.name in one.hosts and room.fits(one.work) and not _blocks(room, one, spare)
-        ]
-        if not fitting:
-            continue
-        room = min(fitting, key=lambda room: _wish(room, one.work))
-        if few and one.work.needs.slots and _waits(one, room, rooms, busy, now):
-            continue
-        return _warmer(heads, one, room, spare), room
-    return None
+class Room:
+    """A host that takes tasks: what it has left, and when it has more."""
+
+    def __init__(self, machine: Machine, warm: Collection[str] = ()) -> None:
+        """``warm`` is what it keeps of the tasks that it has done."""
+        self.machine, self.warm = machine, warm
+        self.slots, self.memory, self.gpus = machine.slots, machine.memory, [*machine.gpus]
+        self.held: list[Task] = []
+        self._ends: list[tuple[float, bool]] = []
+        self._reserved = 0
+
+    def fits(self, task: Task) -> bool:
+        """Whether there is room for it now."""
+        needs = task.needs
+        if needs.slots > self.slots:
+            return False
+        if needs.gpu:
+            return needs.memory <= self.memory and any(gpu in needs.gpu for gpu in self.gpus)
+        return needs.memory <= self.memory - self._reserved
+
+    def take(self, task: Task, end: float) -> None:
+        """It begins, or may still run from before; then there may be less than nothing left."""
+        self.held.append(task)
+        self._ends.append((end, task.needs.slots > 0))
+        self.slots -= task.needs.slots
+        self.memory -= task.needs.memory
+        if gpu := next((one for one in self.gpus if one in task.needs.gpu), ""):
+            self.gpus.remove(gpu)
+
+    def seconds(self, task: Task) -> float:
+        """What a task takes here, with what must be brought first."""
+        cold = task.cold_seconds if task.warm and task.warm not in self.warm else 0.0
+        return self.machine.seconds(task) + cold
+
+    def start(self, task: Task, now: float) -> float:
+        """When it could begin, by the plan; what is late is late by half as much again."""
+        if self.fits(task):
+            return now
+        builds = task.needs.slots > self.slots
+        ends = (end for end, build in self._ends if build or not builds)
+        return min((max(end, now + (now - end) / 2) for end in ends), default=math.inf)
+
+    def reserve(self, task: Task, now: float) -> None:
+        """Have it be next here; the memory of a test that waits for a GPU is not for builds."""
+        if task.needs.gpu:
+            held = sum(one.needs.memory for one in self.held if one.needs.gpu)
+            self._reserved = max(self._reserved, task.needs.memory - held)
+        if task.needs.slots and self._ends:
+            first = min(self._ends)
+            self._ends.remove(first)
+            end = max(first[0], now + (now - first[0]) / 2) + self.seconds(task)
+            self._ends.append((end, first[1]))
 
 
-def _wish(room: Room, work: Work) -> tuple[float, float, int, str]:
-    """The soonest done; of those alike the emptiest, then one without a GPU for tests to want."""
-    machine = room.machine
-    return room.seconds(work), -room.slots / machine.slots, len(machine.gpus), room.name
+def assign(
+    waiting: Iterable[tuple[Task, Collection[str]]], rooms: Mapping[str, Room], now: float
+) -> tuple[list[tuple[Task, Room]], list[Task]]:
+    """What begins where, and what must wait; ``waiting`` has the first ones first.
 
-
-def _kept_for_gpu(ready: Sequence[Candidate]) -> list[Candidate]:
-    """Works that wait for a GPU, the largest of each sort: builds leave their memory free."""
-    most: dict[object, Candidate] = {}
-    for one in ready:
-        if one.work.needs.gpu:
-            sort = (one.hosts, one.work.needs.gpu, one.place.priority)
-            if one.work.needs.memory >= most.get(sort, one).work.needs.memory:
-                most[sort] = one
-    return list(most.values())
-
-
-def _blocks(room: Room, build: Candidate, spare: Iterable[Candidate]) -> bool:
-    """Whether it would take the memory of a test, no less urgent, that waits for a GPU there."""
-    needs = build.work.needs
-    if needs.gpu or not room.machine.gpus:
-        return False
-    held = sum(one.needs.memory for one in room.held.values() if one.needs.gpu)
-    wanted = max(
-        (
-            one.work.needs.memory
-            for one in spare
-            if one.place.priority >= build.place.priority
-            and room.name in one.hosts
-            and room.can(one.work)
-        ),
-        default=0,
-    )
-    return room.memory - needs.memory < wanted - held
-
-
-_Line = list[tuple[float, str]]
-
-
-def _busy(rooms: Iterable[Room], now: float) -> list[_Line]:
-    """When each host is free that is not, the first ones first: a line for each kind of machine."""
-    lines: dict[object, _Line] = {}
-    for room in rooms:
-        if (free := room.free_at(now)) > now:
-            machine = room.machine
-            kind = (machine.cores, machine.slots, machine.memory, machine.gpus)
-            lines.setdefault(kind, []).append((free, room.name))
-    return [sorted(line) for line in lines.values()]
-
-
-def _waits(
-    one: Candidate, room: Room, rooms: Mapping[str, Room], busy: Sequence[_Line], now: float
-) -> bool:
-    """Whether a host that is not free yet would have it done before ``room``: it is claimed then.
-
-    Only for the last works: before, whatever is free has something to do.
+    Each has the hosts where it may go. ``rooms`` are those of hosts that are up; what begins is
+    taken from them.
     """
-    best, claim = now + room.seconds(one.work), None
-    for line in busy:
-        for place, (free, name) in enumerate(line):
-            if free >= best:
-                break
-            if name in one.hosts:
-                done = free + rooms[name].seconds(one.work)
-                if done < best and rooms[name].can(one.work):
-                    best, claim = done, (line, place)
-                break  # others of its kind are free later
-    if claim:
-        line, place = claim
-        bisect.insort(line, (best, line.pop(place)[1]))
-    return claim is not None
-
-
-def _warmer(
-    heads: Sequence[Candidate], first: Candidate, room: Room, spare: Iterable[Candidate]
-) -> Candidate:
-    """``first``, or a shorter one that ``room`` is warm for and ``first`` is not.
-
-    It is shorter by less than what bringing its tool chain elsewhere would cost.
-    """
-    best, most = first, _worth(first, room)
-    for one in heads:
-        if (one.place.priority, one.place.gpu) != (first.place.priority, first.place.gpu):
+    begun: list[tuple[Task, Room]] = []
+    left: list[Task] = []
+    slots = sum(max(0, room.slots) for room in rooms.values())
+    for task, hosts in waiting:
+        if task.needs.slots > slots:
+            left.append(task)
             continue
-        worth = _worth(one, room)
-        if worth > most and room.name in one.hosts and room.fits(one.work):
-            if _blocks(room, one, spare):
-                continue
-            best, most = one, worth
-    return best
-
-
-def _worth(one: Candidate, room: Room) -> float:
-    warm = one.work.warm and one.work.warm in room.warm
-    return one.place.rank + (one.work.cold_seconds if warm else 0.0)
+        best: tuple[Any, ...] = (math.inf,)
+        for name, room in rooms.items():
+            if name in hosts and room.machine.can(task):
+                start = room.start(task, now)
+                if start + room.machine.seconds(task) <= best[0]:
+                    machine = room.machine
+                    # Of hosts alike the emptiest, then one without a GPU, for tests to use.
+                    emptiness, gpus = -room.slots / machine.slots, len(machine.gpus)
+                    best = min(
+                        best, (start + room.seconds(task), emptiness, gpus, name, start, room)
+                    )
+        if len(best) == 1:
+            left.append(task)
+            continue
+        start, chosen = best[4:]
+        if start > now or not chosen.fits(task):
+            chosen.reserve(task, now)
+            left.append(task)
+            continue
+        chosen.take(task, now + chosen.seconds(task))
+        slots -= task.needs.slots
+        begun.append((task, chosen))
+    return begun, left
 
 
 def wanted(
-    queue: Queue, off: Collection[Machine], there: Iterable[Room], boot: float
+    waiting: Sequence[Task], off: Sequence[Machine], there: Sequence[Room], worth: float
 ) -> list[Machine]:
-    """Hosts made on demand that should be started: what waits has work for them.
+    """Hosts that should be started for what waits, the cheapest per core first.
 
-    ``there`` are those that are up or on their way; what these do within ``boot`` seconds is not
-    worth a start. The cheapest per core first.
+    ``there`` are those that are up or on their way; what these do within ``worth`` seconds is not
+    worth a start.
     """
-    taken: set[str] = set()
-    there = list(there)
-    for one, count in queue.groups():
-        slots = sum(
-            room.machine.slots for room in there if room.name in one.hosts and room.can(one.work)
-        ) + sum(machine.slots for machine in off if machine.name in taken & one.hosts)
-        seconds = one.place.rank * count
-        if slots and seconds / slots < boot:
+    started: list[Room] = []
+    free = sorted(off, key=lambda one: (one.price / one.cores, -one.cores, one.name))
+    for task in waiting:
+        if not free:
+            break
+        could = [room for room in there if room.machine.name in task.hosts]
+        slots = sum(room.machine.slots for room in could if room.machine.can(task))
+        alike = (one for one in waiting if one.hosts == task.hosts)
+        if slots and sum(could[0].machine.seconds(one) for one in alike) / slots < worth:
             continue
-        free = sum(max(0, room.slots) for room in there if room.name in one.hosts)
-        missing = count - free - sum(m.slots for m in off if m.name in taken & one.hosts)
-        for machine in sorted(off, key=lambda m: (m.price / m.cores, -m.cores, m.name)):
-            if missing <= 0:
+        rooms = (room for room in [*could, *started] if room.machine.name in task.hosts)
+        room = next((room for room in rooms if room.fits(task)), None)
+        if room is None:
+            fitting = (one for one in free if one.name in task.hosts and one.can(task))
+            if (machine := next(fitting, None)) is None:
+                continue
+            free.remove(machine)
+            started.append(room := Room(machine))
+        room.take(task, 0.0)
+    return [room.machine for room in started]
+
+
+def followers(tasks: Iterable[Task]) -> dict[str, list[str]]:
+    """Key -> keys of those that come right after it."""
+    found: dict[str, list[str]] = {}
+    for task in tasks:
+        for key in dict.fromkeys(task.after):
+            found.setdefault(key, []).append(task.key)
+    return found
+
+
+def ranks(ordered: Iterable[Task], machines: Iterable[Machine]) -> dict[str, float]:
+    """Key -> seconds from its beginning to the end of all that comes after it, by the plan.
+
+    ``ordered``: none is before what it comes after.
+    """
+    tasks = [*ordered]
+    cores = sorted(max(1, one.cores // one.slots) for one in machines) or [1]
+    usual = cores[len(cores) // 2]
+    after = followers(tasks)
+    found: dict[str, float] = {}
+    for task in reversed(tasks):
+        longest = max((found[key] for key in after.get(task.key, ())), default=0.0)
+        found[task.key] = task.core_seconds / min(task.width, usual) + longest
+    return found
+
+
+def verdict(
+    entry: TaskEntry, ended: Ended, limits: Limits, now: float, *, elsewhere: bool
+) -> dict[str, Any]:
+    """What becomes of a task when an attempt has ended: the fields of ``entry`` that change.
+
+    ``elsewhere``: whether another host that it was not taken from could do it.
+    """
+    if ended.outcome == "done":
+        return {"state": "done", "error": None}
+    fields: dict[str, Any] = {"error": ended.error}
+    remains = {}
+    if ended.outcome == "lost":
+        fields["losses"] = entry.losses | {ended.host: entry.losses.get(ended.host, 0) + 1}
+        if ended.gone:
+            fields["died"] = tuple(dict.fromkeys([*entry.died, ended.host]))
+        remains = {"remains": entry.remains | {ended.host: ended.attempt}}
+    if entry.cancelled or ended.outcome == "failed":
+        return fields | remains | {"state": "cancelled" if entry.cancelled else "failed"}
+    bound = {"state": "waiting", "bound": ended.host, "wait_until": now + limits.grace}
+    if ended.outcome == "left":
+        return fields | bound | {"suspended": True}
+    died, losses = fields.get("died", entry.died), fields["losses"]
+    lost = sum(losses.values())
+    if len(died) >= limits.deaths or lost >= limits.losses:
+        error = _quarantine(ended, died, losses)
+        return fields | remains | {"state": "quarantined", "error": error}
+    if elsewhere and not ended.gone and losses[ended.host] >= limits.tries:
+        return fields | remains | {"state": "waiting", "avoid": (*entry.avoid, ended.host)}
+    pause = 0.0 if ended.gone else limits.pause_after(lost - 1)
+    return fields | bound | {"not_before": now + pause}
+
+
+def _quarantine(ended: Ended, died: tuple[str, ...], losses: dict[str, int]) -> ErrorResult:
+    if len(died) > 1:
+        said = f"{few(died, ' and ')} were gone while they did {ended.key}"
+    else:
+        said = f"{counted(sum(losses.values()), 'attempt')} at {ended.key} were lost"
+    return ErrorResult(
+        kind="HostError",
+        title="quarantined",
+        message=said + (f"; the last said: {ended.error.message}" if ended.error else ""),
+        advice="Look at its log and at these hosts. When the cause is gone, build it again.",
+    )
+
+
+def blocked(
+    entries: Mapping[str, TaskEntry], order: Iterable[str], hosts: Mapping[str, HostEntry]
+) -> dict[str, ErrorResult]:
+    """Waiting tasks that can never begin, and why; ``order``: none is before what it comes after.
+
+    A shard that nothing needs any more is among them.
+    """
+    found: dict[str, ErrorResult] = {}
+    after = followers(entry.task for entry in entries.values())
+    fits: dict[object, bool] = {}  # thousands of tasks are alike
+    for key in order:
+        entry = entries[key]
+        if entry.state != "waiting":
+            continue
+        task, alike = entry.task, (entry.task.hosts, entry.task.needs)
+        if alike not in fits:
+            known = (hosts[name].machine for name in task.hosts if name in hosts)
+            fits[alike] = any(machine.can(task) for machine in known)
+        for before in task.after:
+            state = "blocked" if before in found else entries[before].state
+            if state in FINAL - {"done"}:
+                found[key] = _blocked(f"it comes after {before}, which is {state}", before)
                 break
-            if machine.name in one.hosts - taken and Room(machine).can(one.work):
-                taken.add(machine.name)
-                missing -= machine.slots
-    return [machine for machine in off if machine.name in taken]
+        else:
+            if not fits[alike]:
+                found[key] = _no_host(task, hosts)
+    for key, entry in entries.items():
+        if entry.state == "waiting" and entry.task.kind == "shard" and key not in found:
+            needing = after.get(key, ())
+            if needing and all(one in found or entries[one].state in FINAL for one in needing):
+                cell = entry.task.cell
+                found[key] = _blocked(f"nothing is left that needs it: {cell} is blocked", cell)
+    return found
 
 
-def pause_after(looks: int, first: float, most: float) -> float:
-    """Seconds until the next look: each pause is twice the last, up to ``most``."""
-    return min(first * math.exp2(min(looks, 30)), most)
+def _blocked(message: str, cause: str) -> ErrorResult:
+    advice = f"See what became of {cause}."
+    return ErrorResult(kind="BuildError", title="blocked", message=message, advice=advice)
+
+
+def _no_host(task: Task, hosts: Mapping[str, HostEntry]) -> ErrorResult:
+    why = []
+    for name, host in hosts.items():
+        small = _too_small(task, host.machine) if name in task.hosts else ""
+        why += [f"{name}: {one}" for one in [task.refused.get(name) or small] if one]
+    return ErrorResult(
+        kind="ConfigError",
+        title="configuration",
+        message=f"no host fits: {few(why, '; ') or 'none was given'}",
+        advice="invoke plan --host NAME says what a host can build.",
+    )
+
+
+def _too_small(task: Task, machine: Machine) -> str:
+    needs = task.needs
+    if needs.gpu and not set(needs.gpu) & set(machine.gpus):
+        return f"it needs a GPU of {few(needs.gpu, ' or ')}"
+    if needs.memory > machine.memory:
+        return f"it needs {gib(needs.memory, 1)} of memory, there are {gib(machine.memory, 1)}"
+    return f"it needs {counted(needs.slots, 'slot')}" if needs.slots > machine.slots else ""

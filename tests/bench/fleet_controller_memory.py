@@ -1,6 +1,6 @@
 """A controller with 200 hosts, each with a real session to a Python of its own: its memory.
 
-Prints JSON: works that are done, seconds, VmHWM in bytes, threads. A work is what carrying one
+Prints JSON: tasks that are done, seconds, VmHWM in bytes, threads. A task is what carrying one
 costs a controller: a run with its record, calls, a stream that is followed, a log.
 """
 
@@ -13,12 +13,11 @@ import time
 from pathlib import Path
 
 from pipelines.console import host_line
-from pipelines.fleet.dask_engine import DaskEngine
-from pipelines.fleet.dispatch import Dispatcher
-from pipelines.fleet.drivers import Done, Driver, doing_of
+from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Machine, Needs, Work
-from pipelines.fleet.states import state
+from pipelines.fleet.model import Machine, Needs, Task
+from pipelines.fleet.scheduler import Scheduler
+from pipelines.fleet.workers import HostWorker, HostWorkers, Result
 from pipelines.record import RunFacts
 from pipelines.remote import facts, identity, process
 from pipelines.run import Run
@@ -30,7 +29,7 @@ from pipelines.units import GIB
 
 
 class Idle:
-    """The errand of one host: its session is opened once and kept."""
+    """The executor of one host: its session is opened once and kept."""
 
     def __init__(self, name: str, out: Path) -> None:
         self.name, self.out = name, out
@@ -41,9 +40,9 @@ class Idle:
         self._session = open_session(PopenStream(command), name=self.name, patience=600.0)
         self._session.call(identity.identity, root=str(self.out / self.name))
 
-    def do(self, work: Work, done: Done) -> None:
+    def do(self, task: Task, done: Result) -> None:
         assert self._session is not None
-        run = Run.create(self.out, RunFacts(target=Target(host=self.name, recipe=work.key)))
+        run = Run.create(self.out, RunFacts(target=Target(host=self.name, recipe=task.key)))
         done.run = str(run.path)
         with run.stage("build"):
             self._session.call(facts.facts)
@@ -52,7 +51,7 @@ class Idle:
                 host_line(str(item))
         run.close()
 
-    def withdraw(self, work: Work) -> None:
+    def withdraw(self, task: Task) -> None:
         """Nothing is left of it."""
 
     def unblock(self) -> None:
@@ -66,7 +65,7 @@ class Idle:
         """It is not made."""
 
 
-def main(place: Path, hosts: int, works: int) -> None:
+def main(place: Path, hosts: int, tasks: int) -> None:
     out = place / "out"
     out.mkdir()
     names = [f"host{n:03}" for n in range(hosts)]
@@ -74,7 +73,7 @@ def main(place: Path, hosts: int, works: int) -> None:
     machines = {name: Machine(name=name, cores=8, memory=64 * GIB) for name in names}
     ledger.put(
         [
-            Work(
+            Task(
                 key=f"cell{n:04}",
                 kind="cell",
                 cell=f"cell{n:04}",
@@ -82,14 +81,14 @@ def main(place: Path, hosts: int, works: int) -> None:
                 needs=Needs(memory=GIB),
                 hosts=tuple(names),
             )
-            for n in range(works)
+            for n in range(tasks)
         ],
         machines.values(),
         time.time(),
     )
-    errands = {name: Idle(name, out) for name in names}
-    drivers = {name: Driver(name, errands[name], ledger.path) for name in names}
-    engine = DaskEngine(drivers, machines)
+    executors = {name: Idle(name, out) for name in names}
+    workers = {name: HostWorker(name, executors[name], ledger.path) for name in names}
+    pool = HostWorkers(workers)
     began, most = time.monotonic(), 0
     due = 0.0
 
@@ -97,17 +96,17 @@ def main(place: Path, hosts: int, works: int) -> None:
         nonlocal due, most
         most = max(most, threading.active_count())
         if time.monotonic() > due:
-            state(ledger, doing=doing_of(drivers))
+            state(ledger, {name: one.progress() for name, one in workers.items()})
             due = time.monotonic() + 2.0
 
-    summary = Dispatcher(ledger, engine).run(look)
+    summary = Scheduler(ledger, pool).run(look)
     seconds = time.monotonic() - began
-    engine.close()
-    for errand in errands.values():
-        errand.unblock()
+    pool.close()
+    for executor in executors.values():
+        executor.unblock()
     status = Path("/proc/self/status").read_text()
     peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
-    told = {"works": summary.works, "seconds": seconds, "VmHWM": peak, "threads": most}
+    told = {"tasks": summary.tasks, "seconds": seconds, "VmHWM": peak, "threads": most}
     sys.stdout.write(json.dumps(told) + "\n")
 
 

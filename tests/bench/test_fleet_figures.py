@@ -1,7 +1,7 @@
 """The fleet's figures, printed: how far from the ideal, beside what else there is.
 
-Everything goes through the dispatcher, ledger and policy of a real fleet; only the clock is
-simulated. The ideal is what no schedule can beat: the longest work on the fastest host, or all work
+Everything goes through the scheduler, ledger and policy of a real fleet; only the clock is
+simulated. The ideal is what no schedule can beat: the longest task on the fastest host, or all task
 over all cores.
 """
 
@@ -15,18 +15,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster, Worker, get_worker
 from test_figures import show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from fleet_world import simulated
+from fleet_world import planned, simulated
 
-from pipelines.fleet.model import Machine, Needs, Work
-from pipelines.fleet.policy import Candidate, Place, Queue, choose, ranks
-from pipelines.fleet.rooms import Room, seconds_on
+from pipelines.fleet.model import Machine, Needs, Task
+from pipelines.fleet.policy import Room, assign
 from pipelines.recipe.load import load_recipe
 from pipelines.remote.shares import balance
 from pipelines.units import GIB, seconds
@@ -47,11 +44,11 @@ def machines(count: int, *cores: int) -> list[Machine]:
     ]
 
 
-def matrix(count: int, hosts: Sequence[Machine], seed: int = 1) -> list[Work]:
+def matrix(count: int, hosts: Sequence[Machine], seed: int = 1) -> list[Task]:
     dice = random.Random(seed)
     names = tuple(host.name for host in hosts)
     return [
-        Work(
+        Task(
             key=f"cell{n}",
             kind="cell",
             cell=f"cell{n}",
@@ -65,74 +62,48 @@ def matrix(count: int, hosts: Sequence[Machine], seed: int = 1) -> list[Work]:
     ]
 
 
-def ideal(works: Sequence[Work], hosts: Sequence[Machine]) -> float:
-    longest = max(min(seconds_on(work, host) for host in hosts) for work in works)
-    return max(longest, sum(work.core_seconds for work in works) / sum(h.cores for h in hosts))
+def ideal(tasks: Sequence[Task], hosts: Sequence[Machine]) -> float:
+    longest = max(min(host.seconds(task) for host in hosts) for task in tasks)
+    return max(longest, sum(task.core_seconds for task in tasks) / sum(h.cores for h in hosts))
 
 
 def in_order(
-    works: Sequence[Work], hosts: Sequence[Machine], took: Callable[[Work, Machine], float]
+    tasks: Sequence[Task], hosts: Sequence[Machine], took: Callable[[Task, Machine], float]
 ) -> float:
     """What a list takes that is worked off as it stands: the next one to whoever is free."""
     free = [(0.0, n) for n in range(len(hosts))]
     warm: list[set[str]] = [set() for _ in hosts]
-    for work in works:
+    for task in tasks:
         at, n = heapq.heappop(free)
-        cold = 0.0 if work.warm in warm[n] else work.cold_seconds
-        warm[n].add(work.warm)
-        heapq.heappush(free, (at + took(work, hosts[n]) + cold, n))
+        cold = 0.0 if task.warm in warm[n] else task.cold_seconds
+        warm[n].add(task.warm)
+        heapq.heappush(free, (at + took(task, hosts[n]) + cold, n))
     return max(at for at, _ in free)
-
-
-def _sleep(core_seconds: float, cores: dict[str, int], scale: float) -> None:
-    worker = get_worker()
-    assert isinstance(worker, Worker)
-    time.sleep(core_seconds / cores[str(worker.name)] / scale)
-
-
-def by_dask(works: Sequence[Work], hosts: Sequence[Machine], scale: float) -> float:
-    """What Dask's own scheduler makes of them, in real time that is ``scale`` times as fast."""
-    cores = {str(n): host.cores for n, host in enumerate(hosts)}
-    local: Any = LocalCluster  # neither is typed throughout
-    connect: Any = Client
-    with (
-        local(
-            n_workers=len(hosts), threads_per_worker=1, processes=False, dashboard_address=None
-        ) as cluster,
-        connect(cluster) as client,
-    ):
-        began = time.monotonic()
-        sizes = [work.core_seconds for work in works]
-        client.gather(client.map(_sleep, sizes, cores=cores, scale=scale, pure=False))
-        return (time.monotonic() - began) * scale
 
 
 @pytest.mark.parametrize("cores", [(16,), (16, 16, 32, 64), (4, 8, 32, 64)], ids=str)
 def test_two_hundred_cells_on_four_hosts(tmp_path: Path, cores: tuple[int, ...]) -> None:
     hosts = machines(4, *cores)
-    works = matrix(200, hosts)
-    best = ideal(works, hosts)
+    tasks = matrix(200, hosts)
+    best = ideal(tasks, hosts)
     dice = random.Random(2)
-    error = {work.key: dice.lognormvariate(0, 0.25) for work in works}
+    error = {task.key: dice.lognormvariate(0, 0.25) for task in tasks}
 
-    def off(work: Work, host: Machine) -> float:
-        return seconds_on(work, host) * error[work.key]
+    def off(task: Task, host: Machine) -> float:
+        return host.seconds(task) * error[task.key]
 
-    real = [w.model_copy(update={"core_seconds": w.core_seconds * error[w.key]}) for w in works]
+    real = [w.model_copy(update={"core_seconds": w.core_seconds * error[w.key]}) for w in tasks]
     label = f"200 cells, 4 hosts of {'+'.join(str(host.cores) for host in hosts)} cores"
-    ratio = simulated(tmp_path, works, hosts)[0] / best
+    ratio = simulated(tmp_path, tasks, hosts)[0] / best
     assert ratio <= 1.15  # the clock is simulated: no machine is too busy for it
     show(f"{label}, of the ideal", f"{ratio:.3f}", "1.15")
-    wrong = simulated(tmp_path, works, hosts, off)[0] / ideal(real, hosts)
+    wrong = simulated(tmp_path, tasks, hosts, off)[0] / ideal(real, hosts)
     show("  where plans are 25 % off", f"{wrong:.3f}", "1.15")
     tried = []
     for seed in range(20):
-        mixed = random.Random(seed).sample(works, len(works))
-        tried.append(in_order(mixed, hosts, seconds_on) / best)
+        mixed = random.Random(seed).sample(tasks, len(tasks))
+        tried.append(in_order(mixed, hosts, planned) / best)
     show("  peer: a list, first come", f"{sum(tried) / 20:.3f}, worst {max(tried):.3f}", "-")
-    scale = best / 6.0
-    mixed = random.Random(0).sample(works, len(works))
-    show("  peer: Dask's own scheduler", f"{by_dask(mixed, hosts, scale) / best:.3f}", "-")
 
 
 def wall(units: Sequence[float], cores: int) -> float:
@@ -159,8 +130,8 @@ def test_flash_attn_in_shares_on_eight_hosts(tmp_path: Path, cores: int) -> None
         "peer: slices of the list": [everyone[n * 73 // 8 : (n + 1) * 73 // 8] for n in range(8)],
     }
     for label, shares in divisions.items():
-        works = [
-            Work(
+        tasks = [
+            Task(
                 key=f"flash/{n}of8",
                 kind="shard",
                 cell="flash",
@@ -171,10 +142,10 @@ def test_flash_attn_in_shares_on_eight_hosts(tmp_path: Path, cores: int) -> None
             for n, share in enumerate(shares, 1)
         ]
         took = {
-            work.key: wall([MEASURED[u] for u in share], cores)
-            for work, share in zip(works, shares, strict=True)
+            task.key: wall([MEASURED[u] for u in share], cores)
+            for task, share in zip(tasks, shares, strict=True)
         }
-        done, _ = simulated(tmp_path, works, hosts, lambda work, _, took=took: took[work.key])  # type: ignore[misc]
+        done, _ = simulated(tmp_path, tasks, hosts, lambda task, _, took=took: took[task.key])  # type: ignore[misc]
         goal = "1.25" if label.startswith("by") else "-"
         assert goal == "-" or done <= 1.25 * best
         show(
@@ -190,53 +161,40 @@ def test_ten_thousand_cells_on_two_hundred_hosts(tmp_path: Path) -> None:
         host.model_copy(update={"gpus": ("9.0",) if n % 10 == 0 else ()})
         for n, host in enumerate(machines(200, 8, 16, 32))
     ]
-    works = matrix(10_000, hosts)
-    names = works[0].hosts
+    tasks = matrix(10_000, hosts)
+    names = tasks[0].hosts
     tests = [
-        Work(
-            key=f"{work.key}/test",
+        Task(
+            key=f"{task.key}/test",
             kind="test",
-            cell=work.cell,
+            cell=task.cell,
             core_seconds=60.0,
             needs=Needs(slots=0, memory=8 * GIB, gpu=("9.0",)),
-            after=(work.key,),
+            after=(task.key,),
             hosts=names,
         )
-        for work in works[::5]
+        for task in tasks[::5]
     ]
     began = time.monotonic()
-    done, spans = simulated(tmp_path, [*works, *tests], hosts)
+    done, spans = simulated(tmp_path, [*tasks, *tests], hosts)
     took = time.monotonic() - began
     show("10,000 cells and 2,000 tests, 200 hosts", f"{took:.1f} s", "60 s")
     show("  decisions with their entries", f"{len(spans) / took:,.0f} a second", "-")
-    show("  of the ideal", f"{done / ideal(works, hosts):.3f}", "1.15")
+    show("  of the ideal", f"{done / ideal(tasks, hosts):.3f}", "1.15")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     show("  memory of the process", f"{peak:.0f} MiB", "-")
 
 
-def test_what_a_decision_costs() -> None:
+def test_what_a_round_costs() -> None:
     """Ten thousand wait and two hundred hosts are full but for one, as most of the time."""
     hosts = machines(200, 8, 16, 32)
-    works = matrix(10_000, hosts)
-    rank = ranks(works, hosts)
-    queue = Queue()
-    everywhere = frozenset(host.name for host in hosts)
-    for turn, work in enumerate(works):
-        place = Place(0, False, rank[work.key], -turn, work.key)
-        queue.add(Candidate(work, place, everywhere))
+    tasks = sorted(matrix(10_000, hosts), key=lambda one: -one.core_seconds)
+    waiting = [(task, task.hosts) for task in tasks]
     rooms = {host.name: Room(host) for host in hosts}
-    took, decisions, now = 0.0, 0, 0.0
-    while len(queue):
-        began = time.process_time()
-        chosen = choose(queue, rooms, now)
-        took += time.process_time() - began
-        decisions += 1
-        if chosen is not None:
-            one, room = chosen
-            queue.drop(one.work.key)
-            room.take(one.work, now + room.seconds(one.work))
-            continue
-        now, key, name = min((end, k, r.name) for r in rooms.values() for k, end in r.ends.items())
-        rooms[name].drop(key, now)
-    show("a decision, 10,000 x 200", f"{took / decisions * 1e6:.0f} us of one core", "-")
-    show("  decisions alone", f"{decisions / took:,.0f} a second", "-")
+    for room, task in zip([*rooms.values()][1:], tasks, strict=False):
+        room.take(task, room.seconds(task))
+    began = time.process_time()
+    begun, _ = assign(waiting, rooms, 0.0)
+    took = time.process_time() - began
+    assert len(begun) == 1
+    show("a round of assignments, 10,000 x 200", f"{took * 1e3:.1f} ms of one core", "-")

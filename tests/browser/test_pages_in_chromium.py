@@ -31,7 +31,7 @@ from pipelines.examine.listing import Listing
 from pipelines.examine.loads import Loads, Missing
 from pipelines.examine.page import render as render_wheels
 from pipelines.examine.taking import Taken
-from pipelines.fleet.page import render as render_fleet
+from pipelines.fleet.report import render as render_fleet
 from pipelines.index.catalogue import Catalogue
 from pipelines.index.pages import render as pages_of
 from pipelines.reports.html import render

@@ -1,7 +1,7 @@
 """The controller of a fleet of simulated hosts, as a process that can be killed.
 
-``fleet_controller.py ORDER`` where ORDER is a JSON file. Ledger, dispatcher, Dask, drivers,
-sessions and detached jobs are the product's; what a work does is :mod:`unit_build`. Run again, it
+``fleet_controller.py ORDER`` where ORDER is a JSON file. Ledger, scheduler, workers,
+sessions and detached jobs are the product's; what a task does is :mod:`unit_build`. Run again, it
 goes on.
 """
 
@@ -19,13 +19,12 @@ from controller import Bench, Password
 
 from pipelines.errors import BuildError
 from pipelines.files import write_atomic
-from pipelines.fleet.dask_engine import DaskEngine
-from pipelines.fleet.dispatch import Dispatcher
-from pipelines.fleet.drivers import Done, Driver
+from pipelines.fleet.executor import run_of
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.lines import run_of
-from pipelines.fleet.model import Machine, Needs, Work
-from pipelines.fleet.rules import Rules
+from pipelines.fleet.model import Machine, Needs, Task
+from pipelines.fleet.policy import Limits
+from pipelines.fleet.scheduler import Scheduler
+from pipelines.fleet.workers import HostWorker, HostWorkers, Result
 from pipelines.hosts.live import LiveSession
 from pipelines.record import RunFacts
 from pipelines.remote import identity, process
@@ -43,13 +42,13 @@ from pipelines.units import GIB
 detached._PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)
 detached.ATTEMPTS = 1000  # how often a host loses a job is the campaign's, not a build's fault
 PAUSES = (0.05, 0.2, 0.5, 1.0)
-RULES = Rules(
-    grace=15, pause=0.3, most_pause=2, boot=15, tries=1000, deaths=1000, losses=1000, poll=0.2
+LIMITS = Limits(
+    grace=15, pause=0.3, max_pause=2, boot=15, tries=1000, deaths=1000, losses=1000, poll=0.2
 )
 
 
 class Units:
-    """The errand of one simulated host: send, build as a detached job, bring home."""
+    """The executor of one simulated host: send, build as a detached job, bring home."""
 
     def __init__(self, name: str, host: dict[str, str], order: dict[str, Any], out: Path) -> None:
         self.name, self.host, self.order, self.out = name, host, order, out
@@ -73,42 +72,42 @@ class Units:
             self._open.add(made)
         return made
 
-    def do(self, work: Work, done: Done) -> None:
-        there, home = self._there(work), Path(self.order["home"])
-        facts = RunFacts(target=Target(host=self.name, recipe="c", version=work.key))
-        left = run_of(self._pointer(work), self.out)
+    def do(self, task: Task, done: Result) -> None:
+        there, home = self._there(task), Path(self.order["home"])
+        facts = RunFacts(target=Target(host=self.name, recipe="c", version=task.key))
+        left = run_of(self._pointer(task), self.out)
         run = Run.take_up(self.out, facts, (left,) if left else ()) or Run.create(self.out, facts)
-        write_atomic(self._pointer(work), run.path.name.encode())
+        write_atomic(self._pointer(task), run.path.name.encode())
         done.run = str(run.path)
         try:
             with self._session() as session, run.stage("build"):
                 for name in ("source", "order.json"):
-                    session.put(home / work.key / name, str(there / name))
-                self._follow(session, run, there, work)
-                got = session.get(str(there / "wheel"), home / work.key / "wheel")
-                done.told["sha256"] = got
+                    session.put(home / task.key / name, str(there / name))
+                self._follow(session, run, there, task)
+                got = session.get(str(there / "wheel"), home / task.key / "wheel")
+                done.details["sha256"] = got
         finally:
             run.close()
 
-    def _follow(self, session: Session, run: Run, there: Path, work: Work) -> None:
+    def _follow(self, session: Session, run: Run, there: Path, task: Task) -> None:
         command = [sys.executable, self.order["program"], str(there)]
         live = LiveSession(Bench(session))
         live.host.name = self.name
-        spec = JobSpec(str(there), work.key, process.stream, {"command": command})
+        spec = JobSpec(str(there), task.key, process.stream, {"command": command})
         job = Job(live, run, spec, run.path / "build.log", keep=lambda left: left.get("exit") == 0)
         with job.log.open("ab") as log:
             for item in job.follow():
                 if isinstance(item, dict):
                     if item.get("exit") != 0:
-                        raise BuildError(f"{work.key}: {item}")
+                        raise BuildError(f"{task.key}: {item}")
                     return
                 log.write(item)
                 log.flush()
 
-    def withdraw(self, work: Work) -> None:
-        if run_of(self._pointer(work), self.out) is not None:
+    def withdraw(self, task: Task) -> None:
+        if run_of(self._pointer(task), self.out) is not None:
             with self._session() as session:
-                session.call(remote_follow.cancel, directory=str(self._there(work)))
+                session.call(remote_follow.cancel, directory=str(self._there(task)))
 
     def reach(self) -> None:
         with self._session() as session:
@@ -130,11 +129,11 @@ class Units:
     def release(self) -> None:
         """Nothing is made here."""
 
-    def _there(self, work: Work) -> Path:
-        return Path(self.host["root"]) / work.key
+    def _there(self, task: Task) -> Path:
+        return Path(self.host["root"]) / task.key
 
-    def _pointer(self, work: Work) -> Path:
-        return self.out / f"{work.key}@{self.name}.run"
+    def _pointer(self, task: Task) -> Path:
+        return self.out / f"{task.key}@{self.name}.run"
 
 
 def main(order: dict[str, Any]) -> None:
@@ -147,8 +146,8 @@ def main(order: dict[str, Any]) -> None:
         ledger = Ledger.create(out, hashed)
     hosts = order["hosts"]
     machines = {name: Machine(name=name, cores=1, memory=8 * GIB) for name in hosts}
-    works = [
-        Work(
+    tasks = [
+        Task(
             key=key,
             kind="cell",
             cell=key,
@@ -156,18 +155,18 @@ def main(order: dict[str, Any]) -> None:
             needs=Needs(memory=GIB),
             hosts=tuple(hosts),
         )
-        for key, seconds in order["works"].items()
+        for key, seconds in order["tasks"].items()
     ]
-    ledger.put(works, machines.values(), time.time())
-    drivers = {
-        name: Driver(name, Units(name, host, order, out), ledger.path)
+    ledger.put(tasks, machines.values(), time.time())
+    workers = {
+        name: HostWorker(name, Units(name, host, order, out), ledger.path)
         for name, host in hosts.items()
     }
-    engine = DaskEngine(drivers, machines)
+    pool = HostWorkers(workers)
     try:
-        Dispatcher(ledger, engine, RULES).run()
+        Scheduler(ledger, pool, LIMITS).run()
     finally:
-        engine.close()
+        pool.close()
         ledger.close()
 
 

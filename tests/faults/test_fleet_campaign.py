@@ -1,7 +1,7 @@
-"""A thousand cells through the very dispatcher, with faults, and controllers killed anywhere.
+"""A thousand cells through the very scheduler, with faults, and controllers killed anywhere.
 
 Seeded: ``CAMPAIGN_SEED`` and ``CAMPAIGN_CELLS`` choose another one. The clock is simulated, nothing
-else of the fleet is: ledger, policy and dispatcher are those of ``invoke build --fleet``. The line
+else of the fleet is: ledger, policy and scheduler are those of ``invoke build --fleet``. The line
 that it prints is that of the documents.
 """
 
@@ -24,11 +24,10 @@ import pytest
 from fleet_world import Session, World
 
 from pipelines import fleet
-from pipelines.fleet.dispatch import Dispatcher
-from pipelines.fleet.entries import Verb
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Machine, Needs, Work
-from pipelines.fleet.rules import Rules
+from pipelines.fleet.model import Machine, Needs, Task, Verb
+from pipelines.fleet.policy import Limits
+from pipelines.fleet.scheduler import Scheduler
 from pipelines.units import GIB
 
 pytestmark = pytest.mark.faults
@@ -70,7 +69,7 @@ class Killer:
         return self._trace
 
 
-def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Work], list[Machine]]:
+def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Task], list[Machine]]:
     """Cells, some divided into shares, some with a test on a GPU; hosts of several sizes."""
     dice = random.Random(seed)
     machines = [
@@ -85,7 +84,7 @@ def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Work], list[Machine]
         for n in range(hosts)
     ]
     names = tuple(one.name for one in machines)
-    works: list[Work] = []
+    tasks: list[Task] = []
     for n in range(cells):
         seconds = dice.uniform(300, 9000)
         common: dict[str, Any] = {"cell": f"cell{n}", "hosts": names, "warm": f"tools{n % 6}"}
@@ -95,13 +94,13 @@ def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Work], list[Machine]
             after = tuple(f"cell{n}/{k}of4" for k in range(1, 5))
             for key in after:
                 share = seconds / 4
-                works.append(
-                    Work(key=key, kind="shard", core_seconds=share, width=18, needs=needs, **common)
+                tasks.append(
+                    Task(key=key, kind="shard", core_seconds=share, width=18, needs=needs, **common)
                 )
             seconds = 60
         kind = "link" if after else "cell"
-        works.append(
-            Work(
+        tasks.append(
+            Task(
                 key=f"cell{n}",
                 kind=kind,  # type: ignore[arg-type]
                 core_seconds=seconds,
@@ -113,8 +112,8 @@ def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Work], list[Machine]
         )
         if n % 4 == 0:
             test = Needs(slots=0, memory=4 * GIB, gpu=("9.0",))
-            works.append(
-                Work(
+            tasks.append(
+                Task(
                     key=f"cell{n}/test",
                     kind="test",
                     core_seconds=120,
@@ -123,26 +122,26 @@ def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Work], list[Machine]
                     **common,
                 )
             )
-    return works, machines
+    return tasks, machines
 
 
 class People:
-    """They change their minds: drain hosts and use them again, hurry works, pause all of it."""
+    """They change their minds: drain hosts and use them again, hurry tasks, pause all of it."""
 
-    def __init__(self, world: World, path: Path, works: list[Work], seed: int) -> None:
-        self.world, self.path, self.works = world, path, works
+    def __init__(self, world: World, path: Path, tasks: list[Task], seed: int) -> None:
+        self.world, self.path, self.tasks = world, path, tasks
         self.random = random.Random(seed)
         self.orders: Counter[str] = Counter()
         self.leave(*self.next())
 
     def next(self) -> tuple[float, Verb, str, int]:
         host = self.random.choice([*self.world.hosts])
-        work = self.random.choice(self.works)
+        task = self.random.choice(self.tasks)
         kind = self.random.choice(["pause", "drain", "priority", "priority"])
         subject = {
             "pause": "",
             "drain": host,
-            "priority": self.random.choice([work.key, work.cell]),
+            "priority": self.random.choice([task.key, task.cell]),
         }
         return self.random.expovariate(1 / 300), kind, subject[kind], self.random.randrange(-2, 3)  # type: ignore[return-value]
 
@@ -154,8 +153,6 @@ class People:
             ledger.order(verb, subject, number, at=self.world.clock)
             ledger.close()
             self.orders[verb] += 1
-            if self.world.session is not None:
-                self.world.session.noticed = True
             if verb == "pause":
                 self.leave(60.0, "resume", "", 0)
             elif verb == "drain":
@@ -167,17 +164,17 @@ class People:
         self.world.at(seconds, now)
 
 
-def expected(works: list[Work]) -> dict[str, str]:
-    """What every work makes where nothing ever fails."""
+def expected(tasks: list[Task]) -> dict[str, str]:
+    """What every task makes where nothing ever fails."""
     found: dict[str, str] = {}
-    for work in works:  # what comes before is before it in the list
-        parts = [work.key, *(found[key] for key in work.after)]
-        found[work.key] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    for task in tasks:  # what comes before is before it in the list
+        parts = [task.key, *(found[key] for key in task.after)]
+        found[task.key] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return found
 
 
 def campaign(place: Path, cells: int, seed: int, *, faults: float, kills: float) -> str:
-    works, machines = matrix(cells, 20, seed)
+    tasks, machines = matrix(cells, 20, seed)
     world, killer = World(machines, seed, faults), Killer(seed, kills)
     began = time.monotonic()
     controllers = 0
@@ -185,18 +182,18 @@ def campaign(place: Path, cells: int, seed: int, *, faults: float, kills: float)
     Ledger.create(place, "campaign", durable=False).close()
     path = next(place.glob("fleet-*"))
     with_orders = Ledger(path, durable=False)
-    with_orders.put(works, machines, world.clock)
+    with_orders.put(tasks, machines, world.clock)
     with_orders.close()
-    people = People(world, path, works, seed)
+    people = People(world, path, tasks, seed)
     while True:
         controllers += 1
         ledger = Ledger(path, durable=False)
         try:
             killer.arm()
             ledger.hold()
-            ledger.put(works, machines, world.clock)
-            dispatcher = Dispatcher(ledger, Session(world), Rules(poll=math.inf))
-            dispatcher.run(killer.arm)
+            ledger.put(tasks, machines, world.clock)
+            scheduler = Scheduler(ledger, Session(world), Limits(poll=15.0))
+            scheduler.run(killer.arm)
         except Killed:
             continue
         finally:
@@ -204,38 +201,33 @@ def campaign(place: Path, cells: int, seed: int, *, faults: float, kills: float)
             ledger.close()
             world.session = None
         ledger = Ledger(path)
-        entries, attempts = ledger.works(), ledger.attempts()
-        stuck = [one for one in entries if one.stand != "done"]
+        entries, attempts = ledger.tasks(), ledger.attempts()
+        stuck = [one for one in entries if one.state != "done"]
         for entry in stuck:  # two different hosts were gone with it: a person looks, and says so
-            if entry.stand == "quarantined":
-                died = {
-                    one.span.host for one in attempts if one.span.key == entry.work.key and one.gone
-                }
-                lost = [one for one in attempts if one.span.key == entry.work.key]
-                assert len(died) > 1 or len(lost) >= 6, entry
-                retried.add(entry.work.key)
-                ledger.order("retry", entry.work.key, at=world.clock)
+            if entry.state == "quarantined":
+                lost = [one for one in attempts if one.key == entry.task.key]
+                assert len(entry.died) > 1 or len(lost) >= 6, entry
+                retried.add(entry.task.key)
+                ledger.order("retry", entry.task.key, at=world.clock)
             else:
-                assert entry.stand == "blocked", entry
+                assert entry.state == "blocked", entry
         ledger.close()
         if not stuck:
             break
     # What was promised.
     assert not world.wrong, world.wrong[:5]
-    done = [one for one in attempts if one.span.outcome == "done"]
-    assert Counter(one.span.key for one in done) == Counter(work.key for work in works)
-    told = {one.span.key: one.told["sha256"] for one in done}
-    assert told == expected(works)
-    assert all((one.span.ended or 0) >= one.span.began for one in attempts if one.span.outcome)
-    assert not [one for one in attempts if one.span.outcome is None], "an attempt without an end"
-    for key, each in itertools.groupby(
-        sorted(attempts, key=lambda a: a.span.key), lambda a: a.span.key
-    ):
-        spans = sorted((one.span.attempt, one.span.began, one.span.ended) for one in each)
+    done = [one for one in attempts if one.outcome == "done"]
+    assert Counter(one.key for one in done) == Counter(task.key for task in tasks)
+    made = {one.key: one.details["sha256"] for one in done}
+    assert made == expected(tasks)
+    assert all((one.ended or 0) >= one.began for one in attempts if one.outcome)
+    assert not [one for one in attempts if one.outcome is None], "an attempt without an end"
+    for key, each in itertools.groupby(sorted(attempts, key=lambda a: a.key), lambda a: a.key):
+        spans = sorted((one.attempt, one.began, one.ended) for one in each)
         for (_, _, end), (_, start, _) in itertools.pairwise(spans):
             assert (end or math.inf) <= start, f"{key}: two attempts at once"
     return (
-        f"FLEET CAMPAIGN seed {seed}: {cells} cells, {len(works)} works, 20 hosts, "
+        f"FLEET CAMPAIGN seed {seed}: {cells} cells, {len(tasks)} tasks, 20 hosts, "
         f"{sum(world.befell.values())} faults {dict(world.befell)}, {controllers - 1} controllers "
         f"killed at {len(killer.places)} different statements, {people.orders.total()} orders of "
         "people; 0 lost, 0 run twice at once, "
@@ -248,7 +240,7 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     sys.stdout.write(f"\n{campaign(tmp_path, CELLS, SEED, faults=0.1, kills=0.04)}\n")
 
 
-def small() -> tuple[list[Work], list[Machine]]:
+def small() -> tuple[list[Task], list[Machine]]:
     """A wheel in two shares with its test, and another cell; a host is made for them."""
     machines = [
         Machine(name="a", cores=8, memory=64 * GIB, gpus=("9.0",)),
@@ -257,27 +249,27 @@ def small() -> tuple[list[Work], list[Machine]]:
     ]
     common: dict[str, Any] = {"hosts": ("a", "b", "c"), "width": 8, "cold_seconds": 0.0}
     shares = [
-        Work(key=f"x/{n}of2", kind="shard", cell="x", core_seconds=1600, **common) for n in (1, 2)
+        Task(key=f"x/{n}of2", kind="shard", cell="x", core_seconds=1600, **common) for n in (1, 2)
     ]
     after = tuple(one.key for one in shares)
-    link = Work(key="x", kind="link", cell="x", core_seconds=400, after=after, **common)
+    link = Task(key="x", kind="link", cell="x", core_seconds=400, after=after, **common)
     needs = Needs(slots=0, gpu=("9.0",))
-    test = Work(
+    test = Task(
         key="x/test", kind="test", cell="x", core_seconds=80, after=("x",), needs=needs, **common
     )
     return [
         *shares,
         link,
         test,
-        Work(key="y", kind="cell", cell="y", core_seconds=4000, **common),
+        Task(key="y", kind="cell", cell="y", core_seconds=4000, **common),
     ], machines
 
 
 def killed_once(place: Path, statement: int) -> tuple[int, str]:
     """One small fleet whose controller is killed before that statement: how many it ran, where."""
-    works, machines = small()
+    tasks, machines = small()
     world, killer = World(machines, 1), Killer(1, 0.0)
-    world.at(30, lambda: world.lose_way("a", 400))  # longer than a work waits for its host
+    world.at(30, lambda: world.lose_way("a", 400))  # longer than a task waits for its host
     world.at(90, lambda: world.die("b", 30))
     Ledger.create(place, "once", durable=False).close()
     path = next(place.glob("fleet-*"))
@@ -289,19 +281,19 @@ def killed_once(place: Path, statement: int) -> tuple[int, str]:
             ledger = Ledger(path, durable=False)
             stack.callback(ledger.close)
             ledger.hold()
-            ledger.put(works, machines, world.clock)
-            Dispatcher(ledger, Session(world), Rules(poll=math.inf)).run()
+            ledger.put(tasks, machines, world.clock)
+            Scheduler(ledger, Session(world), Limits(poll=15.0)).run()
             over = True
         world.session = None
     sys.settrace(None)
     ledger = Ledger(path)
-    done = [one for one in ledger.attempts() if one.span.outcome == "done"]
-    stands = {one.work.key: one.stand for one in ledger.works()}
+    done = [one for one in ledger.attempts() if one.outcome == "done"]
+    stands = {one.task.key: one.state for one in ledger.tasks()}
     ledger.close()
     assert not world.wrong, (statement, world.wrong)
     assert set(stands.values()) == {"done"}, (statement, stands)
-    assert {one.span.key: one.told["sha256"] for one in done} == expected(works), statement
-    assert len(done) == len(works), statement
+    assert {one.key: one.details["sha256"] for one in done} == expected(tasks), statement
+    assert len(done) == len(tasks), statement
     return statement - killer.left, "".join(f"{name}:{line}" for name, line in killer.places)
 
 

@@ -45,7 +45,7 @@ class Campaign:
         self.place, self.home, self.out = place, place / "home", place / "out"
         self.home.mkdir()
         self.hosts = {f"h{n}": SimulatedHost(place / f"h{n}") for n in range(HOSTS)}
-        self.works: dict[str, dict[str, int]] = {}
+        self.tasks: dict[str, dict[str, int]] = {}
         for number in range(BUILDS):
             self._order(f"w{number:03}")
         (place / "password").write_text(PASSWORD)
@@ -65,7 +65,7 @@ class Campaign:
         }
         (folder / "source").write_bytes(self.random.randbytes(self.random.randrange(1000, 500_000)))
         (folder / "order.json").write_text(json.dumps(order))
-        self.works[key] = {"units": units, "size": size}
+        self.tasks[key] = {"units": units, "size": size}
 
     def start(self) -> subprocess.Popen[bytes]:
         self.controllers += 1
@@ -74,7 +74,7 @@ class Campaign:
             "home": str(self.home),
             "password": str(self.place / "password"),
             "program": str(HERE / "unit_build.py"),
-            "works": {key: one["units"] for key, one in self.works.items()},
+            "tasks": {key: one["units"] for key, one in self.tasks.items()},
             "hosts": {
                 name: {"url": host.endpoint().url, "root": str(host.place / "b")}
                 for name, host in self.hosts.items()
@@ -136,7 +136,7 @@ class Campaign:
 
     def check(self) -> None:
         """What was promised."""
-        for key, one in self.works.items():
+        for key, one in self.tasks.items():
             source = (self.home / key / "source").read_bytes()
             wheel = b"".join(
                 hashlib.shake_256(source + bytes([unit])).digest(one["size"])
@@ -145,8 +145,8 @@ class Campaign:
             assert (self.home / key / "wheel").read_bytes() == wheel, f"{key}: a byte is wrong"
             assert not (self.home / key / "twice").exists(), f"{key} ran twice at once"
         with self.ledger() as ledger:
-            assert [entry.stand for entry in ledger.works()] == ["done"] * BUILDS, self.told()
-            ended = [one for one in ledger.attempts() if one.span.outcome == "done"]
+            assert [entry.state for entry in ledger.tasks()] == ["done"] * BUILDS, self.told()
+            ended = [one for one in ledger.attempts() if one.outcome == "done"]
             assert len(ended) == BUILDS, "each was done once"
 
 

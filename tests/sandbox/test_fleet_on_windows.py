@@ -115,7 +115,7 @@ def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
 
     (folder,) = project.out.glob("fleet-*")
     told = project.state()
-    assert told["works"] == {"done": len(ARCHS)}
+    assert told["tasks"] == {"done": len(ARCHS)}
     assert told["ended"] is not None
     logs = {path.stem: path.read_text() for path in folder.glob("*.log")}
     taken_up = [name for name, text in logs.items() if "found again: attempt 1" in text]
@@ -152,7 +152,7 @@ def divided(run: Path) -> Divided:
 def test_a_wheel_in_shares_is_that_of_one_host(project: Project) -> None:
     words = ("--recipe", "smoke-attention-torch", "--python", "3.11", "--archs", "80")
     project.run("build", "--fleet", "--shards", "2", *words)
-    assert project.state()["works"] == {"done": 3}
+    assert project.state()["tasks"] == {"done": 3}
     (folder,) = project.out.glob("fleet-*")
     runs = {path.stem: project.out / path.read_text() for path in folder.glob("*.run")}
     assert {name.rpartition("@")[2] for name in runs if "of2" in name} == {"a", "b"}

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import random
 
-from pipelines.fleet.model import (
-    Doing,
-    Finished,
+from pipelines.fleet.history import (
     FleetHistory,
     FleetState,
-    HostState,
-    Kind,
-    Machine,
-    Outcome,
-    Span,
-    Stand,
+    HostView,
     Stretch,
     Trouble,
     Waiting,
-    Work,
+)
+from pipelines.fleet.model import (
+    Kind,
+    Machine,
+    Outcome,
+    Progress,
+    Span,
+    Task,
+    TaskEntry,
+    TaskState,
 )
 from pipelines.record import ErrorResult
 from pipelines.units import GIB
@@ -49,12 +51,12 @@ def cell(number: int) -> str:
     return f"flash-attn-2.8.3-cp{python}-torch2.{6 + number // 12}-{cuda}-sm80.90"
 
 
-def state(hosts: int = 4, works: int = 200, /, **keys: object) -> FleetState:
+def state(hosts: int = 4, tasks: int = 200, /, **keys: object) -> FleetState:
     """A fleet in its 18th minute: some host is lost, some cell has failed."""
     made = []
     for number in range(hosts):
-        doing = tuple(
-            Doing(
+        running_now = tuple(
+            Progress(
                 key=cell(number * 2 + slot) + ("/3of8" if slot else ""),
                 kind="shard" if slot else "cell",
                 began=BEGAN + 60 * (number % 13) + 7,
@@ -64,7 +66,7 @@ def state(hosts: int = 4, works: int = 200, /, **keys: object) -> FleetState:
             )
             for slot in range(2 if number % 5 else 1)
         )
-        standing = (
+        status = (
             "lost"
             if number == 3
             else "draining"
@@ -74,27 +76,27 @@ def state(hosts: int = 4, works: int = 200, /, **keys: object) -> FleetState:
             else "ready"
         )
         made.append(
-            HostState.model_validate(
+            HostView.model_validate(
                 {
                     "machine": machine(number),
-                    "standing": standing,
-                    "why": GONE.message if standing == "lost" else "",
-                    "doing": doing
-                    if standing in ("ready", "draining") and number % 11 != 10
+                    "status": status,
+                    "why": GONE.message if status == "lost" else "",
+                    "running": running_now
+                    if status in ("ready", "draining") and number % 11 != 10
                     else (),
                     "done": number % 4,
                 }
             )
         )
-    running = sum(len(host.doing) for host in made)
+    running = sum(len(host.running) for host in made)
     given = {
         "name": "fleet-20260921-220000",
         "began": BEGAN,
         "now": BEGAN + 1085,
-        "works": {
-            "done": works // 10,
+        "tasks": {
+            "done": tasks // 10,
             "running": running,
-            "waiting": max(0, works - works // 10 - running - 1),
+            "waiting": max(0, tasks - tasks // 10 - running - 1),
             "failed": 1,
         },
         "hosts": tuple(made),
@@ -106,35 +108,34 @@ def state(hosts: int = 4, works: int = 200, /, **keys: object) -> FleetState:
             Waiting(key=cell(92), kind="cell", why="no host has room: 30 GiB of memory"),
         ),
         "troubles": (
-            Trouble(key=cell(40), stand="failed", host="lab1", at=BEGAN + 900, error=WRONG),
-            Trouble(key=cell(41), stand="running", host="lab3", at=BEGAN + 800, error=GONE),
+            Trouble(key=cell(40), state="failed", host="lab1", at=BEGAN + 900, error=WRONG),
+            Trouble(key=cell(41), state="running", host="lab3", at=BEGAN + 800, error=GONE),
         ),
         "currency": "EUR",
-        "dashboard": "http://127.0.0.1:34567/status",
     }
     return FleetState.model_validate(given | keys)
 
 
-def history(hosts: int = 4, works: int = 40, *, seed: int = 1) -> FleetHistory:
+def history(hosts: int = 4, tasks: int = 40, *, seed: int = 1) -> FleetHistory:
     """A night: boots, a host that is lost, an attempt that goes elsewhere, one quarantined cell."""
     rolled = random.Random(seed)
     machines = tuple(machine(n, slots=1 + n % 2, made=n % 4 == 2) for n in range(hosts))
     free = [[BEGAN] * one.slots for one in machines]
     spans: list[Span] = []
     stretches: list[Stretch] = []
-    done: list[Finished] = []
+    done: list[TaskEntry] = []
     for number, one in enumerate(machines):
         if one.made:
             free[number] = [BEGAN + 140] * one.slots
             stretches.append(
-                Stretch(host=one.name, standing="starting", began=BEGAN, ended=BEGAN + 140)
+                Stretch(host=one.name, status="starting", began=BEGAN, ended=BEGAN + 140)
             )
-    for number in range(works):
+    for number in range(tasks):
         kind: Kind = "test" if number % 9 == 8 else "shard" if number % 5 == 4 else "cell"
         key = cell(number) + (f"/{number % 8 + 1}of8" if kind == "shard" else "")
-        work = Work(key=key, kind=kind, cell=cell(number), core_seconds=9_000, width=16)
-        attempts = 3 if number == works - 2 else 2 if number % 13 == 7 else 1
-        stand: Stand = "done"
+        task = Task(key=key, kind=kind, cell=cell(number), core_seconds=9_000, width=16)
+        attempts = 3 if number == tasks - 2 else 2 if number % 13 == 7 else 1
+        stand: TaskState = "done"
         for attempt in range(1, attempts + 1):
             soonest = min(range(hosts), key=lambda host: min(free[host]))
             slot = free[soonest].index(min(free[soonest]))
@@ -142,7 +143,7 @@ def history(hosts: int = 4, works: int = 40, *, seed: int = 1) -> FleetHistory:
             outcome: Outcome = "done"
             if attempt < attempts:
                 outcome = "lost"
-            elif number == works - 1:
+            elif number == tasks - 1:
                 outcome, stand = "failed", "failed"
             elif attempts > 2:  # the one that is quarantined
                 outcome, stand = "lost", "quarantined"
@@ -166,21 +167,20 @@ def history(hosts: int = 4, works: int = 40, *, seed: int = 1) -> FleetHistory:
                 stretches.append(
                     Stretch(
                         host=machines[soonest].name,
-                        standing="lost",
+                        status="lost",
                         began=ended,
                         ended=ended + 300,
                         why=GONE.message,
                     )
                 )
         error = {"done": None, "quarantined": GONE, "failed": WRONG}[stand]
-        why = "lab1 and lab2 died under it" if stand == "quarantined" else ""
-        done.append(Finished(work=work, stand=stand, queued=BEGAN, why=why, error=error))
+        done.append(TaskEntry(task=task, state=stand, error=error))
     return FleetHistory(
         name="fleet-20260921-220000",
         began=BEGAN,
         ended=max(span.ended or BEGAN for span in spans),
         machines=machines,
-        works=tuple(done),
+        tasks=tuple(done),
         spans=tuple(spans),
         stretches=tuple(stretches),
         resumed=(BEGAN + 900,),
@@ -192,13 +192,13 @@ def history(hosts: int = 4, works: int = 40, *, seed: int = 1) -> FleetHistory:
 def hard() -> FleetHistory:
     """What no honest ledger holds: hostile names everywhere, times that run backwards."""
     wrong = WRONG.model_copy(update={"message": HOSTILE, "advice": HOSTILE})
-    work = Work(key=HOSTILE, kind="cell", cell=HOSTILE, core_seconds=1, hosts=(HOSTILE,))
+    task = Task(key=HOSTILE, kind="cell", cell=HOSTILE, core_seconds=1, hosts=(HOSTILE,))
     return FleetHistory(
         name=HOSTILE,
         began=BEGAN,
         ended=BEGAN - 7200,
         machines=(machine(1, name=HOSTILE), machine(2), machine(3, name="lab3" * 30)),
-        works=(Finished(work=work, stand="failed", queued=BEGAN + 9, why=HOSTILE, error=wrong),),
+        tasks=(TaskEntry(task=task, state="failed", error=wrong),),
         spans=(
             Span(
                 key=HOSTILE,
@@ -213,7 +213,7 @@ def hard() -> FleetHistory:
             Span(key="nobody's", kind="test", host="gone", began=BEGAN, outcome=None),
         ),
         stretches=(
-            Stretch(host=HOSTILE, standing="lost", began=BEGAN + 5, ended=BEGAN - 5, why=HOSTILE),
+            Stretch(host=HOSTILE, status="lost", began=BEGAN + 5, ended=BEGAN - 5, why=HOSTILE),
         ),
         currency="EUR",
         refused={HOSTILE: HOSTILE},

@@ -1,14 +1,13 @@
-"""Hosts that fail, by a clock of their own: what the dispatcher must live with.
+"""Hosts that fail, by a clock of their own: what the scheduler must live with.
 
 A :class:`World` outlives controllers, as hosts do; a :class:`Session` is what one controller has of
 it and dies with it. Builds make their bytes from their inputs, and the world counts what must never
 happen: one build at two hosts that can be reached, more on a host than there is room for, a host
-given back that works.
+given back that builds.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import heapq
 import itertools
@@ -19,17 +18,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.fleet.dispatch import Dispatcher
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Ended, Machine, Outcome, Span, Work
-from pipelines.fleet.rooms import Room, seconds_on
+from pipelines.fleet.model import Ended, Event, Machine, Outcome, Reached, Span, Task, Withdrawn
+from pipelines.fleet.policy import Limits, Room
+from pipelines.fleet.scheduler import Scheduler
 from pipelines.record import ErrorResult
 
 #: What befalls an attempt, and how often beside the others.
 FAULTS = {
     "host dies": 3,
     "way lost": 3,
-    "driver killed": 2,
     "damaged on its way": 2,
     "does not begin": 2,
 }
@@ -41,16 +39,20 @@ class Host:
     machine: Machine
     alive: bool = True
     reachable: bool = True
-    driver: bool = False
-    """Of this controller."""
+    connected: bool = False
+    """By this controller."""
     since: float = 0.0
-    jobs: dict[str, tuple[Work, float, int]] = field(default_factory=dict)
-    """Key -> work, when it began (less what was there already), a number of its own."""
+    jobs: dict[str, tuple[Task, float, int]] = field(default_factory=dict)
+    """Key -> task, when it began (less what was there already), a number of its own."""
     kept: dict[str, float] = field(default_factory=dict)
-    """Key -> seconds of work whose units are there."""
+    """Key -> seconds of task whose units are there."""
     done: dict[str, str] = field(default_factory=dict)
     """Key -> sha256 of what it made."""
     warm: set[str] = field(default_factory=set)
+
+
+def planned(task: Task, machine: Machine) -> float:
+    return machine.seconds(task)
 
 
 class World:
@@ -62,10 +64,10 @@ class World:
         seed: int,
         share: float = 0.0,
         *,
-        seconds: Callable[[Work, Machine], float] = seconds_on,
+        seconds: Callable[[Task, Machine], float] = planned,
         clock: float = 1_000_000.0,
     ) -> None:
-        """``share`` of the attempts meet a fault; ``seconds``: what a work takes on a warm host."""
+        """``share`` of the attempts meet a fault; ``seconds``: what a task takes on a warm host."""
         self.random = random.Random(seed)
         self.share, self.seconds, self.clock = share, seconds, clock
         self.hosts = {one.name: Host(one, alive=not one.made) for one in machines}
@@ -90,57 +92,57 @@ class World:
     def advance(self, until: float, enough: Callable[[], bool]) -> None:
         while not enough():
             if not self._events or self._events[0][0] > until:
-                assert not math.isinf(until), "nothing more can happen, and the dispatcher waits"
+                assert not math.isinf(until), "nothing more can happen, and the scheduler waits"
                 self.clock = max(self.clock, until)
                 return
             self.clock = max(self.clock, self._events[0][0])
             heapq.heappop(self._events)[2]()
 
-    def begin(self, work: Work, name: str) -> None:
+    def begin(self, task: Task, name: str) -> None:
         """Build it there, or find what was built there."""
         host = self.hosts[name]
-        if work.key in host.done or work.key in host.jobs:
+        if task.key in host.done or task.key in host.jobs:
             return
         for other in self.hosts.values():
-            if work.key in other.jobs and other is not host:
-                if other.reachable and other.driver:
-                    self.wrong.append(f"{work.key} runs at {name} and at {other.machine.name}")
+            if task.key in other.jobs and other is not host:
+                if other.reachable and other.connected:
+                    self.wrong.append(f"{task.key} runs at {name} and at {other.machine.name}")
                 self.vain += 1
         room = Room(host.machine)
         for there, *_ in host.jobs.values():
             room.take(there, 0.0)
-        if not room.fits(work):
-            self.wrong.append(f"{name} has no room for {work.key} beside {list(host.jobs)}")
+        if not room.fits(task):
+            self.wrong.append(f"{name} has no room for {task.key} beside {list(host.jobs)}")
         number = next(self._count)
-        kept = host.kept.get(work.key, 0.0)
-        left = max(0.0, self.seconds(work, host.machine) - kept)
-        if work.warm and work.warm not in host.warm:
-            left += work.cold_seconds
+        kept = host.kept.get(task.key, 0.0)
+        left = max(0.0, self.seconds(task, host.machine) - kept)
+        if task.warm and task.warm not in host.warm:
+            left += task.cold_seconds
         # From here on nothing of the fleet's own is called: a host is not killed with it.
-        host.jobs[work.key] = (work, self.clock - kept, number)
-        self.compiled[work.key] += 1
-        self.at(left, lambda: self._end(name, work.key, number))
-        if work.key in self.killers:
+        host.jobs[task.key] = (task, self.clock - kept, number)
+        self.compiled[task.key] += 1
+        self.at(left, lambda: self._end(name, task.key, number))
+        if task.key in self.killers:
             self.at(left / 2, lambda: self.die(name, self.down))
 
     def _end(self, name: str, key: str, number: int) -> None:
         host = self.hosts[name]
         if key not in host.jobs or host.jobs[key][2] != number:
             return
-        work = host.jobs.pop(key)[0]
+        task = host.jobs.pop(key)[0]
         host.kept.pop(key, None)
-        host.done[key] = self.made(work)
-        host.warm.add(work.warm)
+        host.done[key] = self.made(task)
+        host.warm.add(task.warm)
         if self.session is not None:
             self.session.ended(key, name)
 
-    def made(self, work: Work) -> str:
+    def made(self, task: Task) -> str:
         """Of what a build makes: of its name, and of what came home of all before it."""
-        parts = [work.key, *(self.home.get(key, f"no {key}") for key in work.after)]
+        parts = [task.key, *(self.home.get(key, f"no {key}") for key in task.after)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def stop_jobs(self, name: str) -> None:
-        """They end in mid-work; what is compiled stays."""
+        """They end in mid-task; what is compiled stays."""
         host = self.hosts[name]
         for key, (_, began, _) in host.jobs.items():
             host.kept[key] = (self.clock - began) * self.random.random()
@@ -172,17 +174,10 @@ class World:
         self.at(down, again)
 
     def cut(self, name: str) -> None:
-        host = self.hosts[name]
+        host, session = self.hosts[name], self.session
         host.reachable = False
-        session = self.session
-        if session is not None and host.driver:
+        if session is not None and host.connected:
             self.at(NOTICED, lambda: session.gone(name))
-
-    def kill_driver(self, name: str) -> None:
-        if self.session is not None and self.hosts[name].driver:
-            self.hosts[name].driver = False
-            self.session.reasons[name] = "its driver was killed"
-            self.session.noticed = True
 
     def befall(self, name: str, seconds: float) -> str:
         """Let something happen to an attempt, or nothing."""
@@ -195,90 +190,72 @@ class World:
             self.at(when, lambda: self.die(name, down))
         elif what == "way lost":
             self.at(when, lambda: self.lose_way(name, down))
-        elif what == "driver killed":
-            self.at(when, functools.partial(self.kill_driver, name))
         return what
 
 
 class Session:
-    """Implements :class:`pipelines.fleet.engine.Engine`; what one controller has of the world."""
+    """Implements :class:`pipelines.fleet.model.Workers`; what one controller has of the world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.begun: dict[str, tuple[Work, str, int, float]] = {}
+        self.begun: dict[str, tuple[Task, str, int]] = {}
         self.damaged: set[tuple[str, int]] = set()
-        self.told: list[Ended] = []
-        self.noticed = False
-        self.reasons: dict[str, str] = {}
+        self.events: list[Event] = []
         world.session = self
         for host in world.hosts.values():
-            host.driver = False
+            host.connected = False
 
     def now(self) -> float:
         return self.world.clock
 
-    def alive(self) -> frozenset[str]:
-        return frozenset(name for name, one in self.world.hosts.items() if one.driver)
-
-    def ask(self, host: str) -> None:
-        there = self.world.hosts[host]
-        self.reasons.pop(host, None)
-
-        def come() -> None:
-            if not self._mine():
-                return
-            self.noticed = True
-            if there.machine.made:
-                there.alive = there.reachable = True
-            if there.reachable and there.alive:
-                there.driver = True
-            else:
-                self.reasons[host] = "no answer"
-
-        if not there.driver:
-            slow = there.machine.made and not there.alive
-            self.world.at(60.0 if slow else 1.0, come)
-
     def _mine(self) -> bool:
         return self.world.session is self
 
-    def why(self, host: str) -> str:
-        return self.reasons.get(host, "")
+    def reach(self, host: str) -> None:
+        there = self.world.hosts[host]
 
-    def give(self, host: str) -> None:
+        def come() -> None:
+            if self._mine():
+                if there.machine.made:
+                    there.alive = there.reachable = True
+                there.connected = there.reachable and there.alive
+                self.events.append(Reached(host, "" if there.connected else "no answer"))
+
+        slow = there.machine.made and not there.alive
+        self.world.at(60.0 if slow else 1.0, come)
+
+    def give_back(self, host: str) -> None:
         there = self.world.hosts[host]
         if there.jobs:
             self.world.wrong.append(f"{host} is given back and builds {list(there.jobs)}")
-        there.alive = there.reachable = there.driver = False
+        there.alive = there.reachable = there.connected = False
         there.kept.clear()
 
-    def start(self, work: Work, host: str, attempt: int) -> None:
+    def start(self, task: Task, host: str, attempt: int) -> None:
         world, there = self.world, self.world.hosts[host]
-        self.begun[work.key] = (work, host, attempt, world.clock)
-        if not there.driver:
-            self.tell(work.key, "lost", "there is no driver", gone=True)
-            return
+        assert task.key not in self.begun, "it has begun, and not ended"
+        self.begun[task.key] = (task, host, attempt)
         if not there.reachable:
             world.at(NOTICED, lambda: self.gone(host))
             return
-        fault = world.befall(host, seconds_on(work, there.machine))
+        fault = world.befall(host, there.machine.seconds(task))
         if fault == "does not begin":
-            self.tell(work.key, "lost", "no space left on device")
+            self.tell(task.key, "lost", "no space left on device")
             return
         if fault == "damaged on its way":
-            self.damaged.add((work.key, attempt))
-        world.begin(work, host)
-        if work.key in there.done:
-            world.at(1.0, lambda: self.ended(work.key, host))
+            self.damaged.add((task.key, attempt))
+        world.begin(task, host)
+        if task.key in there.done:
+            world.at(1.0, lambda: self.ended(task.key, host))
 
     def ended(self, key: str, host: str) -> None:
-        """A build there is done: it comes home, if anybody waits for it and it can."""
+        """A build there is done: it is downloaded, if anybody waits for it and it can be."""
         if not self._mine() or key not in self.begun or self.begun[key][1] != host:
             return
-        there, (work, _, attempt, _) = self.world.hosts[host], self.begun[key]
-        if not (there.driver and there.reachable) or key not in there.done:
+        there, (task, _, attempt) = self.world.hosts[host], self.begun[key]
+        if not there.reachable or key not in there.done:
             return
-        if work.key in self.world.failing:
+        if task.key in self.world.failing:
             self.tell(key, "failed", "error C2065")
         elif (key, attempt) in self.damaged:
             self.tell(key, "lost", "bytes that arrived are not the bytes that were sent")
@@ -287,33 +264,32 @@ class Session:
             self.tell(key, "done", sha256=there.done[key])
 
     def gone(self, host: str) -> None:
-        """The driver sees that its host is gone, and says so of what it did, or of nothing."""
-        there = self.world.hosts[host]
-        if not self._mine() or not there.driver:
+        """One of the host's tasks finds that it is gone; the others are disconnected for that."""
+        if not self._mine() or self.world.hosts[host].reachable:
             return
-        there.driver = False
-        self.reasons[host] = "no answer"
-        self.noticed = True
-        mine = [key for key, (_, where, *_) in self.begun.items() if where == host]
-        for key in mine if self.world.random.random() < 0.5 else ():
+        self.world.hosts[host].connected = False
+        mine = [key for key, (_, where, _) in self.begun.items() if where == host]
+        for key in mine[:1]:
             self.tell(key, "lost", "no answer", gone=True)
+
+    def disconnect(self, host: str, why: str) -> None:
+        for key in [key for key, (_, where, _) in self.begun.items() if where == host]:
+            self.tell(key, "lost", why, gone=True)
 
     def tell(
         self, key: str, outcome: Outcome, why: str = "", *, gone: bool = False, sha256: str = ""
     ) -> None:
-        _, host, attempt, began = self.begun.pop(key)
+        _, host, attempt = self.begun.pop(key)
         error = ErrorResult(kind="HostError", title="host", message=why) if why else None
-        self.told.append(
+        self.events.append(
             Ended(
                 key=key,
                 host=host,
                 attempt=attempt,
                 outcome=outcome,
-                began=began,
-                ended=self.world.clock,
                 error=error,
                 gone=gone,
-                told={"sha256": sha256} if sha256 else {},
+                details={"sha256": sha256} if sha256 else {},
             )
         )
 
@@ -322,27 +298,17 @@ class Session:
             self.world.hosts[self.begun[key][1]].jobs.pop(key, None)
             self.tell(key, "left", "cancelled")
 
-    def withdraw(self, work: Work, host: str, attempt: int) -> None:
+    def withdraw(self, task: Task, host: str) -> None:
         there = self.world.hosts[host]
-        can = there.driver and there.reachable
-        if can:
-            there.jobs.pop(work.key, None)
-        self.told.append(
-            Ended(
-                key=work.key,
-                host=host,
-                attempt=attempt,
-                outcome="left" if can else "lost",
-                began=self.world.clock,
-                ended=self.world.clock,
-            )
-        )
+        if there.reachable:
+            there.jobs.pop(task.key, None)
+        gone = not there.reachable
+        self.events.append(Withdrawn(task.key, host, "no answer" if gone else "", gone))
 
-    def wait(self, timeout: float) -> list[Ended]:
-        self.noticed = False
-        self.world.advance(self.world.clock + timeout, lambda: bool(self.told) or self.noticed)
-        told, self.told = self.told, []
-        return told
+    def wait(self, timeout: float) -> list[Event]:
+        self.world.advance(self.world.clock + timeout, lambda: bool(self.events))
+        events, self.events = self.events, []
+        return events
 
     def close(self) -> None:
         self.world.session = None
@@ -350,19 +316,19 @@ class Session:
 
 def simulated(
     out: Path,
-    works: Iterable[Work],
+    tasks: Iterable[Task],
     machines: Iterable[Machine],
-    seconds: Callable[[Work, Machine], float] = seconds_on,
+    seconds: Callable[[Task, Machine], float] = planned,
 ) -> tuple[float, list[Span]]:
-    """Seconds until all works are done on hosts that never fail, and what each host did."""
+    """Seconds until all tasks are done on hosts that never fail, and what each host did."""
     machines = list(machines)
     world = World(machines, 1, seconds=seconds)
     ledger = Ledger.create(out, "simulated", world.clock, durable=False)
     try:
-        ledger.put(works, machines, world.clock)
-        assert Dispatcher(ledger, Session(world)).run().complete
+        ledger.put(tasks, machines, world.clock)
+        assert Scheduler(ledger, Session(world), Limits(poll=600.0)).run().complete
         assert not world.wrong
-        spans = [one.span for one in ledger.attempts()]
+        spans = ledger.attempts()
     finally:
         ledger.close()
     return world.clock - min(one.began for one in spans), spans

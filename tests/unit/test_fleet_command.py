@@ -1,4 +1,4 @@
-"""``invoke fleet``: what it shows, and the orders that it leaves for whoever works at the fleet."""
+"""``invoke fleet``: what it shows, and the orders that it leaves for whoever tasks at the fleet."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from pipelines.commands import fleet as command
 from pipelines.commands.program import run
 from pipelines.errors import INTERRUPTED, AuditError, BuildError, ConfigError, HostError
+from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Machine, Stand, Work
-from pipelines.fleet.running import left_with
-from pipelines.fleet.states import state
+from pipelines.fleet.model import Machine, Task, TaskState
+from pipelines.fleet.run import exit_code_of
 from pipelines.record import ErrorResult
 from pipelines.units import GIB
 
 Captured = pytest.CaptureFixture[str]
-CELL = Work(key="pkg-cp311", kind="cell", cell="pkg-cp311", core_seconds=60, hosts=("a", "b"))
+CELL = Task(key="pkg-cp311", kind="cell", cell="pkg-cp311", core_seconds=60, hosts=("a", "b"))
 TEST = CELL.model_copy(update={"key": "pkg-cp311/test", "kind": "test", "after": ("pkg-cp311",)})
 
 
@@ -37,7 +37,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ledger(out: Path) -> Iterator[Ledger]:
-    """A fleet on two hosts that somebody works at."""
+    """A fleet on two hosts that somebody tasks at."""
     made = Ledger.create(out, "hash")
     machines = [Machine(name=name, cores=4, memory=8 * GIB) for name in "ab"]
     made.put([CELL, TEST], machines, time.time())
@@ -61,7 +61,7 @@ def test_it_shows_the_latest_to_people_and_programs(ledger: Ledger, capsys: Capt
     assert "2 waiting" in shown
     assert "pkg-cp311" in shown
     told = json.loads(said("fleet --json", capsys))
-    assert (told["schema"], told["works"]) == (1, {"waiting": 2})
+    assert (told["schema"], told["tasks"]) == (2, {"waiting": 2})
     assert "2 waiting" in said(f"fleet --name {ledger.path.name}", capsys)
 
 
@@ -84,7 +84,7 @@ def test_orders_are_left_in_the_ledger(ledger: Ledger, capsys: Captured) -> None
         ("drain", "expected drain HOST"),
         ("pause a", "expected pause"),
         ("drain nobody", "no host 'nobody'"),
-        ("cancel nothing", "no work 'nothing'"),
+        ("cancel nothing", "no task 'nothing'"),
         ("priority pkg-cp311 high", "expected a whole number"),
         ("priority pkg-cp311 1.5", "expected a whole number"),
         ("priority pkg-cp311 99999999", "expected a whole number"),
@@ -132,30 +132,30 @@ def test_a_fleet_that_is_over_takes_no_orders_but_retry(
 
 
 def test_how_a_fleet_stands(ledger: Ledger) -> None:
-    cell, test = ledger.works()
+    cell, test = ledger.tasks()
     a, b = ledger.hosts()
     error = ErrorResult(kind="HostError", title="host", message="no route")
     with ledger.change(100.0) as change:
         change.host(a, state="up")
         change.host(b, state="aside", why="no route")
         change.begin(CELL.key, 1, "a")
-        change.work(cell, stand="running", host="a", attempt=1)
+        change.task(cell, state="running", host="a", attempt=1)
     now = state(ledger, currency="EUR")
-    assert now.works == {"running": 1, "waiting": 1}
-    assert [(one.machine.name, one.standing, one.why) for one in now.hosts] == [
+    assert now.tasks == {"running": 1, "waiting": 1}
+    assert [(one.machine.name, one.status, one.why) for one in now.hosts] == [
         ("a", "ready", ""),
         ("b", "aside", "no route"),
     ]
-    (doing,) = now.hosts[0].doing
-    assert (doing.key, doing.began) == (CELL.key, 100.0)
+    (progress,) = now.hosts[0].running
+    assert (progress.key, progress.began) == (CELL.key, 100.0)
     assert [(one.key, one.after) for one in now.waiting] == [(TEST.key, (CELL.key,))]
     with ledger.change(200.0) as change:
         change.host(a, drained=True)
-        change.work(cell, stand="failed", error=error)
-        change.work(test, stand="blocked")
+        change.task(cell, state="failed", error=error)
+        change.task(test, state="blocked")
     now = state(ledger)
-    assert now.hosts[0].standing == "drained"
-    assert {(one.key, one.stand) for one in now.troubles} == {
+    assert now.hosts[0].status == "drained"
+    assert {(one.key, one.state) for one in now.troubles} == {
         (CELL.key, "failed"),
         (TEST.key, "blocked"),
     }
@@ -171,15 +171,15 @@ def test_how_a_fleet_stands(ledger: Ledger) -> None:
         (("failed", "failed"), ("AuditError", "BuildError"), AuditError.exit_code),
     ],
 )
-def test_what_a_fleet_leaves_with(
-    stands: tuple[Stand, ...], kinds: tuple[str | None, ...], code: int, ledger: Ledger
+def test_the_exit_code_of_a_fleet(
+    stands: tuple[TaskState, ...], kinds: tuple[str | None, ...], code: int, ledger: Ledger
 ) -> None:
     entries = [
         dataclasses.replace(
             entry,
-            stand=stand,
+            state=stand,
             error=ErrorResult(kind=kind, title="title", message="message") if kind else None,
         )
-        for entry, stand, kind in zip(ledger.works(), stands, kinds, strict=True)
+        for entry, stand, kind in zip(ledger.tasks(), stands, kinds, strict=True)
     ]
-    assert left_with(entries) == code
+    assert exit_code_of(entries) == code

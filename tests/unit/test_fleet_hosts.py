@@ -1,15 +1,13 @@
-"""Hosts of a fleet that are not as they must be, and which works fit which host."""
+"""HostChecks of a fleet that are not as they must be, and which tasks fit which host."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from plans import LAB
@@ -20,11 +18,10 @@ from pipelines.commands.fleets import refuse_beside_fleet
 from pipelines.commands.plan import planned
 from pipelines.config import Config
 from pipelines.errors import ConfigError, HostError, StorageError
-from pipelines.fleet import looking
-from pipelines.fleet.cells import Cells, planned_on, works_of
-from pipelines.fleet.looking import Hosts
+from pipelines.fleet import checks
+from pipelines.fleet.checks import HostChecks, survey
 from pipelines.fleet.model import Machine
-from pipelines.fleet.survey import survey
+from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
 from pipelines.fleetsettings import FleetSettings
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
@@ -36,7 +33,7 @@ ROOMY = FleetSettings(free_gib=0)
 NAMES = "abcd"
 
 
-def looked(hosts: Hosts, name: str, **told: Any) -> None:
+def looked(hosts: HostChecks, name: str, **told: Any) -> None:
     """Have a host looked at that tells this of itself."""
     answer = {"place": "p", "boot": "b", "time": time.time(), "free": 100 * GIB, **told}
     session: Any = Here(answers={identity.identity: answer})
@@ -45,14 +42,14 @@ def looked(hosts: Hosts, name: str, **told: Any) -> None:
 
 def test_one_machine_under_two_names_is_one(tmp_path: Path) -> None:
     """By what it says of itself, also for who goes on with the fleet and asks the other first."""
-    hosts = Hosts(ROOMY, tmp_path, NAMES)
+    hosts = HostChecks(ROOMY, tmp_path, NAMES)
     looked(hosts, "a")
     looked(hosts, "a")
     looked(hosts, "c", place="another")
     looked(hosts, "d", boot="a copy of that machine, started by itself")
     with pytest.raises(UnfitHostError, match="b is the same machine and place as a"):
         looked(hosts, "b")
-    again = Hosts(ROOMY, tmp_path, NAMES)
+    again = HostChecks(ROOMY, tmp_path, NAMES)
     with pytest.raises(UnfitHostError, match="the same machine"):
         looked(again, "b")
     looked(again, "a")
@@ -60,12 +57,12 @@ def test_one_machine_under_two_names_is_one(tmp_path: Path) -> None:
 
 def test_the_other_name_of_a_machine_may_be_removed(tmp_path: Path) -> None:
     """As the advice says, whichever of the two was looked at first."""
-    looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "a")
+    looked(HostChecks(ROOMY, tmp_path, ["a", "b"]), "a")
     with pytest.raises(UnfitHostError, match="the same machine"):
-        looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "b")
-    looked(Hosts(ROOMY, tmp_path, ["b"]), "b")
+        looked(HostChecks(ROOMY, tmp_path, ["a", "b"]), "b")
+    looked(HostChecks(ROOMY, tmp_path, ["b"]), "b")
     with pytest.raises(UnfitHostError, match="a is the same machine and place as b"):
-        looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "a")
+        looked(HostChecks(ROOMY, tmp_path, ["a", "b"]), "a")
 
 
 @pytest.mark.parametrize(
@@ -73,23 +70,23 @@ def test_the_other_name_of_a_machine_may_be_removed(tmp_path: Path) -> None:
 )
 def test_a_clock_an_hour_off_is_refused(tmp_path: Path, off: float, said: str) -> None:
     with pytest.raises(UnfitHostError, match=said):
-        looked(Hosts(ROOMY, tmp_path, NAMES), "a", time=time.time() + off)
+        looked(HostChecks(ROOMY, tmp_path, NAMES), "a", time=time.time() + off)
 
 
 def test_a_clock_that_is_a_little_off_is_not(tmp_path: Path) -> None:
-    looked(Hosts(ROOMY, tmp_path, NAMES), "a", time=time.time() + 60)
+    looked(HostChecks(ROOMY, tmp_path, NAMES), "a", time=time.time() + 60)
 
 
 def test_a_slow_answer_is_no_wrong_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the host said was right at some moment between the question and the answer."""
     moments = iter([1000.0, 5000.0])
-    monkeypatch.setattr(looking, "time", SimpleNamespace(time=lambda: next(moments)))
-    looked(Hosts(ROOMY, tmp_path, NAMES), "a", time=3000.0)
+    monkeypatch.setattr(checks, "time", SimpleNamespace(time=lambda: next(moments)))
+    looked(HostChecks(ROOMY, tmp_path, NAMES), "a", time=3000.0)
 
 
 def test_a_full_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnfitHostError, match=r"3\.0 GiB free .* wants 10\.0 GiB") as caught:
-        looked(Hosts(FleetSettings(), tmp_path, NAMES), "a", free=3 * GIB)
+        looked(HostChecks(FleetSettings(), tmp_path, NAMES), "a", free=3 * GIB)
     assert "free_gib" in caught.value.advice
 
 
@@ -99,7 +96,7 @@ def test_a_full_disk_is_refused(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, told: dict[str, Any]) -> None:
     with pytest.raises(UnfitHostError, match="makes no sense"):
-        looked(Hosts(ROOMY, tmp_path, NAMES), "a", **told)
+        looked(HostChecks(ROOMY, tmp_path, NAMES), "a", **told)
 
 
 CHAIN = {
@@ -111,28 +108,28 @@ CHAIN = {
 
 
 def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
-    hosts = Hosts(ROOMY, tmp_path, NAMES)
+    hosts = HostChecks(ROOMY, tmp_path, NAMES)
     hosts.agree("a", "3.11", CHAIN)
     hosts.agree("b", "3.11", CHAIN | {"source": "of another cell", "variable TEMP": "D:/t"})
     hosts.agree("c", "3.12", CHAIN | {"tool set": "MSVC 14.51"})  # of another Python
     with pytest.raises(UnfitHostError, match=r"than a: tool set is MSVC 14\.51, there MSVC 14\.44"):
         hosts.agree("c", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
     with pytest.raises(UnfitHostError, match="than when this fleet began") as caught:
-        Hosts(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+        HostChecks(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
     assert "hosts.json" in caught.value.advice
     without = {k: v for k, v in CHAIN.items() if not k.startswith("found")}
     with pytest.raises(UnfitHostError, match="is absent, there"):
-        Hosts(ROOMY, tmp_path, NAMES).agree("d", "3.11", without)
+        HostChecks(ROOMY, tmp_path, NAMES).agree("d", "3.11", without)
 
 
 def test_what_was_known_of_hosts_and_is_damaged_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "hosts.json").write_text('{"chains": {"3.11": {"host": 7}}}')
     with pytest.raises(StorageError, match=r"hosts\.json cannot be read"):
-        Hosts(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN)
+        HostChecks(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN)
 
 
 def test_threads_that_agree_at_once_lose_nothing(tmp_path: Path) -> None:
-    hosts = Hosts(ROOMY, tmp_path, NAMES)
+    hosts = HostChecks(ROOMY, tmp_path, NAMES)
     threads = [
         threading.Thread(target=hosts.agree, args=("a", f"group {n}", CHAIN)) for n in range(8)
     ]
@@ -164,16 +161,15 @@ def test_a_host_that_cannot_be_looked_at_is_aside(
 ) -> None:
     """And the others go on."""
 
-    class Away:
-        def survey(self) -> None:
-            raise error
+    def away() -> Any:
+        raise error
 
-    found = survey(settings, cast("Any", {"lab1": Away()}))
+    found = survey(settings, {"lab1": away})
     assert found.aside == {"lab1": why}
     assert [*found.machines] == ["lab1"]
 
 
-# -- works ----------------------------------------------------------------------------------------
+# -- tasks ----------------------------------------------------------------------------------------
 
 HOSTS: dict[str, Any] = {
     "sand": {"kind": "sandbox"},
@@ -201,14 +197,14 @@ def cells(
         facts = HostFacts(cores=8, memory=64 * GIB, origin="a host")
         return planned(settings, Request(axes={**axes, "host": name}), facts=facts)
 
-    plans = planned_on(settings.hosts, {}, plan)
+    plans = plan_hosts(settings.hosts, {}, plan)
     assert asked == ["sand", "lab1"], "hosts that are alike are asked once"
-    return works_of(plans, {one.name: one for one in machines}, test=test, shards=shards)
+    return tasks_of(plans, {one.name: one for one in machines}, test=test, shards=shards)
 
 
 def test_cells_go_to_the_hosts_that_fit_and_say_why_not_to_others(settings: Config) -> None:
     made = cells(settings, python="3.11,3.12", archs="80")
-    by_key = {one.key: one for one in made.works}
+    by_key = {one.key: one for one in made.tasks}
     both = by_key["smoke-attention-cp311-cu130"]
     assert both.hosts == ("sand", "lab1", "lab2")
     labs = by_key["smoke-attention-cp312-cu130"]
@@ -223,7 +219,7 @@ def test_cells_go_to_the_hosts_that_fit_and_say_why_not_to_others(settings: Conf
 def test_tests_go_where_the_right_gpu_is(settings: Config) -> None:
     known = machine("sand"), machine("lab1", "8.9"), machine("lab2", "9.0", "12.0")
     made = cells(settings, *known, python="3.11", archs="90|80")
-    by_key = {one.key: one for one in made.works}
+    by_key = {one.key: one for one in made.tasks}
     right = by_key["smoke-attention-cp311-cu130-sm90/test"]
     assert (right.hosts, right.needs.gpu, right.needs.slots) == (("lab2",), ("9.0",), 0)
     assert right.after == ("smoke-attention-cp311-cu130-sm90",)
@@ -234,7 +230,7 @@ def test_tests_go_where_the_right_gpu_is(settings: Config) -> None:
 
 def test_a_divided_cell_is_its_shares_and_their_link(settings: Config) -> None:
     made = cells(settings, python="3.11", archs="80", shards=3)
-    kinds = [(one.key.partition("cu130")[2], one.kind) for one in made.works]
+    kinds = [(one.key.partition("cu130")[2], one.kind) for one in made.tasks]
     assert kinds == [
         ("/1of3", "shard"),
         ("/2of3", "shard"),
@@ -242,24 +238,24 @@ def test_a_divided_cell_is_its_shares_and_their_link(settings: Config) -> None:
         ("", "link"),
         ("/test", "test"),
     ]
-    link = made.works[3]
-    assert link.after == tuple(one.key for one in made.works[:3])
-    assert {one.cell for one in made.works} == {link.key}
+    link = made.tasks[3]
+    assert link.after == tuple(one.key for one in made.tasks[:3])
+    assert {one.cell for one in made.tasks} == {link.key}
 
 
 def test_what_no_host_can_build_is_left_out_with_the_reason(settings: Config) -> None:
     alone = settings.model_copy(update={"hosts": {"sand": settings.hosts["sand"]}})
 
     def of(**axes: str) -> Cells:
-        plans = planned_on(
+        plans = plan_hosts(
             alone.hosts,
             {},
             lambda name, _: planned(alone, Request(axes={**axes, "host": name})),
         )
-        return works_of(plans, {}, test=False)
+        return tasks_of(plans, {}, test=False)
 
     made = of(python="3.11,3.12", archs="80")
-    assert [one.key for one in made.works] == ["smoke-attention-cp311-cu130"]
+    assert [one.key for one in made.tasks] == ["smoke-attention-cp311-cu130"]
     assert "not 3.12" in made.left_out["smoke-attention-cp312-cu130"]
     with pytest.raises(ConfigError, match=r"no host .* not 3\.12"):
         of(python="3.12", archs="80")
@@ -291,11 +287,3 @@ def test_what_means_one_host_or_one_run_does_not_go_with_a_fleet(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         refuse_beside_fleet(calls)
-
-
-def test_dask_is_not_imported_before_a_fleet_begins() -> None:
-    code = (
-        "import sys, pipelines.commands.program, pipelines.stages.line, pipelines.fleet.ledger\n"
-        "sys.exit('distributed' in sys.modules or 'dask' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

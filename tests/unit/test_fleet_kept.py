@@ -15,9 +15,8 @@ import pytest
 from fleets import cell, end, machine
 
 from pipelines.errors import ConfigError
-from pipelines.fleet import running
-from pipelines.fleet.kept import begin_lost
 from pipelines.fleet.ledger import Ledger
+from pipelines.fleet.run import open_ledger, redo_lost
 from pipelines.record import (
     AuditedFile,
     AuditResult,
@@ -56,30 +55,30 @@ def fleet(tmp_path: Path) -> Any:
     ledger = Ledger.create(tmp_path, "order")
     shares = [cell(f"d/{n}of2", kind="shard", hosts=("a",)) for n in (1, 2)]
     link = cell("d", kind="link", after=tuple(one.key for one in shares), hosts=("a",))
-    works = [cell("c", hosts=("a",)), *shares, link]
-    ledger.put(works, [machine("a")], 1.0)
+    tasks = [cell("c", hosts=("a",)), *shares, link]
+    ledger.put(tasks, [machine("a")], 1.0)
     with ledger.change(2.0) as change:
-        for entry in ledger.works():
-            work = entry.work
-            run = ran(tmp_path, work.key.replace("/", "-"), share=work.kind == "shard")
-            change.begin(work.key, 1, "a")
-            change.end(end(work.key, "a", run=str(run)))
-            change.work(entry, stand="done", host="a", attempt=1)
+        for entry in ledger.tasks():
+            task = entry.task
+            run = ran(tmp_path, task.key.replace("/", "-"), share=task.kind == "shard")
+            change.begin(task.key, 1, "a")
+            change.end(end(task.key, "a", run=str(run)))
+            change.task(entry, state="done", host="a", attempt=1)
     yield ledger
     ledger.close()
 
 
 def run_of(ledger: Ledger, key: str) -> Path:
-    return Path(next(one.span.run for one in ledger.attempts() if one.span.key == key))
+    return Path(next(one.run for one in ledger.attempts() if one.key == key))
 
 
-def stands(ledger: Ledger) -> dict[str, str]:
-    return {one.work.key: one.stand for one in ledger.works()}
+def states(ledger: Ledger) -> dict[str, str]:
+    return {one.task.key: one.state for one in ledger.tasks()}
 
 
 def test_what_is_as_it_was_made_stays_done(fleet: Ledger) -> None:
-    assert begin_lost(fleet, 3.0) == {}
-    assert set(stands(fleet).values()) == {"done"}
+    assert redo_lost(fleet, 3.0) == {}
+    assert set(states(fleet).values()) == {"done"}
 
 
 @pytest.mark.parametrize(
@@ -94,10 +93,10 @@ def test_a_wheel_that_is_not_there_is_built_again(
     fleet: Ledger, harm: Callable[[Path], object], said: str
 ) -> None:
     harm(run_of(fleet, "c"))
-    lost = begin_lost(fleet, 3.0)
+    lost = redo_lost(fleet, 3.0)
     assert [*lost] == ["c"]
     assert re.search(said, lost["c"])
-    assert stands(fleet) == {"c": "waiting", "d/1of2": "done", "d/2of2": "done", "d": "done"}
+    assert states(fleet) == {"c": "waiting", "d/1of2": "done", "d/2of2": "done", "d": "done"}
     assert fleet.events()[-1].what == "not there"
 
 
@@ -105,14 +104,14 @@ def test_a_wheel_that_no_audit_let_pass_is_built_again(fleet: Ledger, tmp_path: 
     run = ran(tmp_path, "unaudited", audit=False)
     with fleet.change(3.0) as change:
         change.end(end("c", "a", run=str(run)))
-    assert "no wheel that passed" in begin_lost(fleet, 4.0)["c"]
+    assert "no wheel that passed" in redo_lost(fleet, 4.0)["c"]
 
 
 def test_shares_are_wanted_only_for_a_link_that_is_to_be_done(fleet: Ledger) -> None:
     shutil.rmtree(run_of(fleet, "d/1of2"))
-    assert begin_lost(fleet, 3.0) == {}
+    assert redo_lost(fleet, 3.0) == {}
     shutil.rmtree(run_of(fleet, "d"))
-    assert [*begin_lost(fleet, 3.0)] == ["d", "d/1of2"]
+    assert [*redo_lost(fleet, 3.0)] == ["d", "d/1of2"]
 
 
 def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
     def begin() -> None:
         ready.wait()
         try:
-            held.append(running._ledger(tmp_path / "out", "order"))
+            held.append(open_ledger(tmp_path / "out", "order"))
         except ConfigError as error:
             refused.append(error.message)
 

@@ -10,13 +10,13 @@ from fleets import cell, machine
 
 from pipelines.commands.program import run
 from pipelines.errors import ConfigError
+from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.states import state
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
-    """A fleet at which nothing works."""
+    """A fleet at which nothing tasks."""
     (tmp_path / "pipeline.yaml").write_text("hosts: {a: {kind: sandbox}, b: {kind: sandbox}}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pipelines.commands.fleet._PATIENCE", 0.1)
@@ -32,11 +32,11 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
         (["priority", "w", "9" * 5000], "expected a whole number"),
         (["priority", "w", "1_000"], "expected a whole number"),
         (["priority", "w", "1000001"], "expected a whole number"),
-        (["priority", "w"], "expected priority WORK NUMBER"),
+        (["priority", "w"], "expected priority TASK NUMBER"),
         (["pause", "w"], "expected pause"),
         (["stop"], "there is no such order"),
         (["drain", "w"], "has no host 'w'"),
-        (["cancel", "a"], "has no work 'a'"),
+        (["cancel", "a"], "has no task 'a'"),
     ],
 )
 def test_an_order_that_is_none(
@@ -53,7 +53,7 @@ def test_an_order_is_left_for_who_goes_on(
     ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["fleet", "priority", "w", "1000000"]) == 0
-    assert "nothing works at this fleet now" in " ".join(capsys.readouterr().out.split())
+    assert "no process runs this fleet now" in " ".join(capsys.readouterr().out.split())
     assert [(one.verb, one.number) for one in ledger.open_orders()] == [("priority", 1_000_000)]
 
 
@@ -61,7 +61,7 @@ def test_after_its_end_only_a_retry_makes_sense_and_the_same_command_finds_it(
     ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ledger.change(5.0) as change:
-        change.work(ledger.works()[0], stand="failed")
+        change.task(ledger.tasks()[0], state="failed")
         change.fact("ended", "5.0")
     assert run(["fleet", "pause"]) == ConfigError.exit_code
     assert Ledger.find(ledger.path.parent, "order") is None
@@ -73,15 +73,15 @@ def test_after_its_end_only_a_retry_makes_sense_and_the_same_command_finds_it(
 
 
 def test_why_a_work_waits_is_what_it_waits_for(ledger: Ledger) -> None:
-    first, second = ledger.works()
+    first, second = ledger.tasks()
     with ledger.change(5.0) as change:
         for host in ledger.hosts():
             change.host(host, state="up")
-        change.work(first, rest=4e9)
-        change.work(second, fallen=True)
+        change.task(first, not_before=4e9)
+        change.task(second, suspended=True)
     why = {one.key: one.why for one in state(ledger).waiting}
     assert why["w"] == "it is tried again after a pause"
-    assert why["v"].startswith("it was left")
+    assert why["v"].startswith("it was interrupted")
 
 
 @pytest.mark.parametrize("line", [["build"], ["build", "test"]])

@@ -1,33 +1,43 @@
-"""What a host must be before a fleet gives it work: itself alone, with its clock and disk right."""
+"""What a host must be before a fleet uses it: itself alone, with its clock and disk right."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationError
 
 from pipelines import units
-from pipelines.errors import StorageError
+from pipelines.config import Config
+from pipelines.errors import PipelineError, StorageError
 from pipelines.files import write_atomic
+from pipelines.fleet.model import Machine
 from pipelines.fleetsettings import FleetSettings
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
+from pipelines.matrix.hostfacts import HostFacts
 from pipelines.model import Model, first_problem
 from pipelines.remote import identity as remote_identity
+from pipelines.remote.facts import Facts
 from pipelines.session.base import UnfitHostError
 from pipelines.units import GIB
 
+_log = logging.getLogger(__name__)
 #: Materials of a build that are one host's as they are another's, or their tool chains differ.
 _CHAIN = ("tool set", "tool set's files", "host made of")
 _FOUND = "found "
+#: Hosts that are surveyed at a time.
+_AT_ONCE = 32
 
 
-class _Told(BaseModel):
+class _Identity(BaseModel):
     """What a host says of itself, as far as it is relied on."""
 
     place: Annotated[str, Field(min_length=1, max_length=64)]
@@ -44,23 +54,22 @@ class _Chain(Model):
 
 
 class _Known(Model):
-    """What this fleet knows of its hosts, kept for who goes on with it."""
+    """What this fleet knows of its hosts, kept for whoever resumes it."""
 
     chains: dict[str, _Chain] = Field(default={})
     places: dict[str, str] = Field(default={})
     """A machine and place -> the host that it was first seen as."""
 
 
-class Hosts:
+class HostChecks:
     """The hosts that were looked at, so that none is two, and all have one tool chain."""
 
     def __init__(self, settings: FleetSettings, folder: Path, names: Collection[str]) -> None:
-        """``folder`` is the fleet's: what was agreed on is kept there for who goes on with it.
+        """``folder`` is the fleet's: what was agreed on is kept there for whoever resumes it.
 
-        ``names`` are all of its hosts: one that was removed is in nobody's way.
+        ``names`` are all of its hosts: one that was removed is no longer compared with.
         """
-        self._names = names
-        self._settings = settings
+        self._names, self._settings = names, settings
         self._lock = threading.Lock()
         self._file = folder / "hosts.json"
         self._others: dict[str, UnfitHostError] = {}
@@ -75,21 +84,28 @@ class Hosts:
         answer = session.call(remote_identity.identity, root=root)
         after = time.time()
         try:
-            told = _Told.model_validate(answer)
+            found = _Identity.model_validate(answer)
         except ValidationError as error:
             raise UnfitHostError(
                 f"{name} says what makes no sense of itself: {safe(first_problem(error), 200)}",
                 advice="Look at what answers there.",
             ) from None
-        self._judge_clock(name, told.time, before, after)
-        need = self._settings.free_gib * GIB
-        if told.free < need:
+        most = self._settings.clock_minutes * 60
+        off = found.time - after if found.time > after else min(0.0, found.time - before)
+        if abs(off) > most:
             raise UnfitHostError(
-                f"{name} has {units.size(told.free)} free where it builds, {root}; a fleet wants "
+                f"{name}: its clock is {units.elapsed(abs(off))} {'ahead' if off > 0 else 'behind'}"
+                f" of this machine's; a fleet wants {units.elapsed(most)} at most",
+                advice="Set it right there: builds go by the times of files. w32tm /resync does.",
+            )
+        need = self._settings.free_gib * GIB
+        if found.free < need:
+            raise UnfitHostError(
+                f"{name} has {units.size(found.free)} free where it builds, {root}; a fleet wants "
                 f"{units.size(int(need))}",
                 advice="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
-        place = f"{told.place} {told.boot}"
+        place = f"{found.place} {found.boot}"
         with self._changed() as known:
             other = known.places.get(place, name)
             if other not in self._names:
@@ -99,16 +115,6 @@ class Hosts:
             raise UnfitHostError(
                 f"{name} is the same machine and place as {other}: both build in {root} there",
                 advice=f"Leave one of them out, and give {other} more 'slots'.",
-            )
-
-    def _judge_clock(self, name: str, told: float, before: float, after: float) -> None:
-        most = self._settings.clock_minutes * 60
-        off = told - after if told > after else min(0.0, told - before)
-        if abs(off) > most:
-            raise UnfitHostError(
-                f"{name}: its clock is {units.elapsed(abs(off))} {'ahead' if off > 0 else 'behind'}"
-                f" of this machine's; a fleet wants {units.elapsed(most)} at most",
-                advice="Set it right there: builds go by the times of files. w32tm /resync does.",
             )
 
     def agree(self, name: str, group: str, made_of: Mapping[str, str]) -> None:
@@ -124,25 +130,26 @@ class Hosts:
             here, there = mine.get(key), first.chain.get(key)
             if here == there:
                 continue
+            here, there = line(here or "absent", 300), line(there or "absent", 300)
             if name == first.host:
                 self._others[name] = UnfitHostError(
                     f"{name} has another tool chain than when this fleet began: {line(key, 80)} "
-                    f"is {line(here or 'absent', 300)}, it was {line(there or 'absent', 300)}",
-                    advice="Have it as it was. Or remove "
-                    f"{self._file}: then what is done was built with another than the rest.",
+                    f"is {here}, it was {there}",
+                    advice=f"Have it as it was. Or remove {self._file}: then what is done was "
+                    "built with another than the rest.",
                 )
             else:
                 self._others[name] = UnfitHostError(
                     f"{name} has another tool chain than {first.host}: {line(key, 80)} is "
-                    f"{line(here or 'absent', 300)}, there {line(there or 'absent', 300)}",
-                    advice="Make them alike, or build on each with a line of its own: --hosts.",
+                    f"{here}, there {there}",
+                    advice="Make them alike, or build on each with a command of its own: --hosts.",
                 )
             self.require_agreed(name)
 
     def require_agreed(self, name: str) -> None:
         """Raise what was found of a host's tool chain.
 
-        It is not tried again before a person has looked, or each of its works would be lost there.
+        It is not tried again before a person has looked, or each of its tasks would be lost there.
         """
         if (found := self._others.get(name)) is not None:
             raise found
@@ -165,5 +172,56 @@ class Hosts:
         except (OSError, ValidationError) as error:
             raise StorageError(
                 f"{self._file} cannot be read: {line(error, 200)}",
-                advice="Remove it: the next look at each host says anew which is which.",
+                advice="Remove it: the next look at each host finds again which is which.",
             ) from None
+
+
+@dataclass
+class Survey:
+    """What hosts said of themselves."""
+
+    machines: dict[str, Machine] = field(default_factory=dict)
+    """All of them; one that did not answer is taken to be as this machine."""
+    facts: dict[str, HostFacts] = field(default_factory=dict)
+    """Of those that answered."""
+    aside: dict[str, str] = field(default_factory=dict)
+    """Host -> why it cannot be used now."""
+
+
+_Look = Callable[[], tuple[Facts, tuple[str, ...]]]
+
+
+def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
+    """Reach every host but those that are started on demand; ``looks``: facts and GPUs of each."""
+    found = Survey()
+    asked = [name for name in looks if not settings.host(name).made]
+
+    def look(name: str) -> tuple[HostFacts, tuple[str, ...]] | str:
+        try:
+            facts, gpus = looks[name]()
+        except PipelineError as error:
+            return line(error.message, 500) or error.title
+        except Exception as error:
+            _log.info("%s: survey", name, exc_info=error)
+            return f"this should not happen: {type(error).__name__}: {line(error)}"
+        return HostFacts.told(facts, name=name, native=gpus or None), gpus
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="survey") as pool:
+        answers = dict(zip(asked, pool.map(look, asked), strict=True))
+    for name in looks:
+        answer, config = answers.get(name), settings.host(name)
+        facts, gpus = answer if isinstance(answer, tuple) else (HostFacts.local(), ())
+        if isinstance(answer, str):
+            found.aside[name] = answer
+        elif answer is not None:
+            found.facts[name] = facts
+        found.machines[name] = Machine(
+            name=name,
+            slots=config.slots,
+            cores=facts.cores,
+            memory=facts.usable,
+            gpus=gpus,
+            price=config.price,
+            made=config.made,
+        )
+    return found

@@ -1,4 +1,4 @@
-"""Works as lines: sessions that works share, runs that are taken up, what a work is asked as."""
+"""Works as lines: sessions that tasks share, runs that are taken up, what a task is asked as."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipelines.buildplan import Request
 from pipelines.config import Config
 from pipelines.errors import BuildError, HostError
 from pipelines.files import sha256_of
-from pipelines.fleet import lines
-from pipelines.fleet.drivers import Done, Driver
-from pipelines.fleet.lines import LineErrand, Order
-from pipelines.fleet.looking import Hosts
-from pipelines.fleet.model import Work
+from pipelines.fleet import executor
+from pipelines.fleet.checks import HostChecks
+from pipelines.fleet.executor import FleetPlan, HostExecutor
+from pipelines.fleet.model import Task
+from pipelines.fleet.workers import HostWorker, Result
 from pipelines.fleetsettings import FleetSettings
 from pipelines.remote import identity
 from pipelines.remote import provision as remote_provision
@@ -28,7 +28,7 @@ from pipelines.run import Run
 from pipelines.session.base import UnfitHostError
 from pipelines.stages import build as build_stage
 
-CELL = Work(key="pkg-cp", kind="cell", cell="pkg-cp", core_seconds=1)
+CELL = Task(key="pkg-cp", kind="cell", cell="pkg-cp", core_seconds=1)
 
 
 class Fleet:
@@ -43,23 +43,23 @@ class Fleet:
         settings = Config.model_validate(
             {"hosts": {"desk": {"kind": "local"}}, "out": str(tmp_path / "out")}
         )
-        self.order = Order(settings, self.folder, {"pkg-cp": {"recipe": "pkg"}}, jobs=3)
-        self.errand = self.again()
+        self.order = FleetPlan(settings, self.folder, {"pkg-cp": {"recipe": "pkg"}}, jobs=3)
+        self.executor = self.again()
 
         def resolve(_: Config, request: Request, **__: Any) -> Any:
             self.asked.append(request)
             return self.line.plan
 
-        monkeypatch.setattr(lines, "resolve", resolve)
+        monkeypatch.setattr(executor, "resolve", resolve)
 
-    def again(self) -> LineErrand:
+    def again(self) -> HostExecutor:
         """As another process would have it."""
-        hosts = Hosts(FleetSettings(free_gib=0), self.folder, ["desk"])
-        return LineErrand("desk", self.order, hosts, CELL)
+        hosts = HostChecks(FleetSettings(free_gib=0), self.folder, ["desk"])
+        return HostExecutor("desk", self.order, hosts, CELL)
 
-    def do(self, work: Work = CELL) -> Done:
-        done = Done()
-        self.errand.do(work, done)
+    def do(self, task: Task = CELL) -> Result:
+        done = Result()
+        self.executor.do(task, done)
         return done
 
 
@@ -69,7 +69,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
 
 
 def test_works_share_a_session_and_what_is_ready(fleet: Fleet) -> None:
-    fleet.errand.reach()
+    fleet.executor.reach()
     first = fleet.do()
     second = fleet.do(CELL.model_copy(update={"key": "other"}))
     assert fleet.line.plan.host.connects == 1  # type: ignore[attr-defined]
@@ -77,9 +77,9 @@ def test_works_share_a_session_and_what_is_ready(fleet: Fleet) -> None:
     assert fleet.session.times(remote_provision.check_all) == 1
     assert first.run != second.run
     (wheel,) = Path(first.run, "wheels").iterdir()
-    assert first.told["sha256"] == sha256_of(wheel)
+    assert first.details["sha256"] == sha256_of(wheel)
     assert fleet.order.runs == {"pkg-cp": first.run, "other": second.run}
-    fleet.errand.release()
+    fleet.executor.release()
     assert fleet.session.closed == 1
 
 
@@ -92,13 +92,13 @@ def test_a_host_that_is_unfit_is_looked_at_again_before_it_is_used(
         if reasons:
             raise reasons.pop()
 
-    monkeypatch.setattr(Hosts, "look", look)
-    driver = Driver("desk", fleet.errand, fleet.folder)
-    assert driver.reach() == "its clock"
-    ended = driver.do(CELL, 1)
+    monkeypatch.setattr(HostChecks, "look", look)
+    worker = HostWorker("desk", fleet.executor, fleet.folder)
+    assert worker.reach().why == "its clock"
+    ended = worker.begin(CELL, 1)()
     assert (ended.outcome, ended.gone, ended.run) == ("lost", True, "")
-    assert driver.reach() == ""
-    assert driver.do(CELL, 2).outcome == "done"
+    assert worker.reach().why == ""
+    assert worker.begin(CELL, 2)().outcome == "done"
 
 
 def test_who_goes_on_takes_up_the_run_that_was_left(
@@ -114,12 +114,12 @@ def test_who_goes_on_takes_up_the_run_that_was_left(
         yield from whole(spec)
 
     made = Fleet(tmp_path, monkeypatch, job)
-    first = Driver("desk", made.errand, made.folder).do(CELL, 1)
+    first = HostWorker("desk", made.executor, made.folder).begin(CELL, 1)()
     assert (first.outcome, first.error) == ("left", None)
     for _ in range(60):  # many others began in the meantime
         Run.create(tmp_path / "out", made.line.plan.facts.model_copy(update={"jobs": 7})).close()
-    made.errand = made.again()
-    second = Driver("desk", made.errand, made.folder).do(CELL, 1)
+    made.executor = made.again()
+    second = HostWorker("desk", made.executor, made.folder).begin(CELL, 1)()
     assert (second.outcome, second.run) == ("done", first.run)
 
 
@@ -139,28 +139,30 @@ def test_another_tool_chain_is_refused_before_anything_is_sent(
     )
     plan = fleet.line.plan
     group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))
-    Hosts(FleetSettings(), fleet.folder, ["desk", "lab"]).agree(
+    HostChecks(FleetSettings(), fleet.folder, ["desk", "lab"]).agree(
         "lab", group, {"tool set": "MSVC 14.44"}
     )
-    driver = Driver("desk", fleet.errand, fleet.folder)
-    assert driver.reach() == ""
-    ended = driver.do(CELL, 1)
+    worker = HostWorker("desk", fleet.executor, fleet.folder)
+    assert worker.reach().why == ""
+    ended = worker.begin(CELL, 1)()
     assert (ended.outcome, ended.gone) == ("lost", True)
     assert ended.error is not None
     assert "MSVC 14.51, there MSVC 14.44" in ended.error.message
     assert fleet.session.sent == []
-    assert "MSVC 14.51" in driver.reach(), "or it would come back, and lose the next work as well"
+    assert "MSVC 14.51" in worker.reach().why, (
+        "or it would come back, and lose the next task as well"
+    )
 
 
 def test_what_a_work_is_asked_as(fleet: Fleet) -> None:
-    fleet.errand.plan(CELL)
+    fleet.executor.plan(CELL)
     share = CELL.model_copy(update={"key": "pkg-cp/2of3", "kind": "shard"})
-    fleet.errand.plan(share)
+    fleet.executor.plan(share)
     link = CELL.model_copy(update={"kind": "link", "after": ("pkg-cp/1of3", "pkg-cp/2of3")})
-    with pytest.raises(BuildError, match=r"after pkg-cp/1of3, pkg-cp/2of3, of which there is no"):
-        fleet.errand.plan(link)
+    with pytest.raises(BuildError, match=r"after pkg-cp/1of3, pkg-cp/2of3, which has no run"):
+        fleet.executor.plan(link)
     fleet.order.runs.update({"pkg-cp/2of3": "/out/two", "pkg-cp/1of3": "/out/one"})
-    fleet.errand.plan(link)
+    fleet.executor.plan(link)
     axes = {"recipe": "pkg", "host": "desk"}
     assert fleet.asked == [
         Request(axes=axes, jobs=3),
@@ -173,9 +175,9 @@ def test_a_test_is_of_the_wheel_that_the_fleet_built(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tested: list[str] = []
-    monkeypatch.setattr(lines, "run_test", lambda line, run: tested.append(run))
+    monkeypatch.setattr(executor, "run_test", lambda line, run: tested.append(run))
     test = CELL.model_copy(update={"key": "pkg-cp/test", "kind": "test", "after": ("pkg-cp",)})
-    with pytest.raises(BuildError, match="after pkg-cp, of which there is no run"):
+    with pytest.raises(BuildError, match="after pkg-cp, which has no run"):
         fleet.do(test)
     built = fleet.do()
     fleet.do(test)
@@ -190,7 +192,7 @@ def test_what_was_left_on_a_host_is_ended_there(fleet: Fleet) -> None:
         ended.append(directory)
 
     fleet.session.answers[remote_follow.cancel] = cancel
-    fleet.errand.withdraw(CELL)
+    fleet.executor.withdraw(CELL)
     assert ended == [], "nothing was begun here"
     run = Run(Path(fleet.do().run))
     fleet.again().withdraw(CELL)
@@ -203,8 +205,8 @@ def test_what_was_left_on_a_host_is_ended_there(fleet: Fleet) -> None:
 
 
 def test_a_connection_that_was_lost_is_not_taken_for_one(fleet: Fleet) -> None:
-    fleet.errand.reach()
-    fleet.errand.unblock()
+    fleet.executor.reach()
+    fleet.executor.unblock()
     assert fleet.session.closed == 1
     fleet.do()
     assert fleet.line.plan.host.connects == 2  # type: ignore[attr-defined]
@@ -213,21 +215,21 @@ def test_a_connection_that_was_lost_is_not_taken_for_one(fleet: Fleet) -> None:
 
 def test_a_host_that_cannot_be_reached_says_so(fleet: Fleet) -> None:
     fleet.do()
-    assert fleet.errand.reachable()
+    assert fleet.executor.reachable()
 
     def connect() -> Any:
         raise HostError("no route")
 
     fleet.line.plan.host.connect = connect  # type: ignore[method-assign]
-    assert not fleet.errand.reachable()
+    assert not fleet.executor.reachable()
 
 
 def test_a_look_does_not_break_the_connection_of_another_work(fleet: Fleet) -> None:
-    plan = fleet.errand.plan(CELL)
-    with fleet.errand.seats.taken(plan):
-        assert fleet.errand.reachable()
+    plan = fleet.executor.plan(CELL)
+    with fleet.executor.sessions.shared(plan):
+        assert fleet.executor.reachable()
         assert fleet.session.closed == 0
-    assert fleet.errand.reachable()
+    assert fleet.executor.reachable()
     assert fleet.session.closed == 1
 
 
@@ -235,10 +237,10 @@ def test_each_slot_plans_with_its_part(fleet: Fleet) -> None:
     host = fleet.order.settings.hosts["desk"].model_copy(update={"slots": 4})
     settings = fleet.order.settings.model_copy(update={"hosts": {"desk": host}})
     fleet.order = replace(fleet.order, settings=settings)
-    errand = fleet.again()
-    facts, _ = errand.survey()
-    with errand.seats.taken(errand.plan(CELL)) as seat:
-        part = seat.session.facts
+    executor = fleet.again()
+    facts, _ = executor.survey()
+    with executor.sessions.shared(executor.plan(CELL)) as shared:
+        part = shared.session.facts
     assert part["cpus"] == max(1, facts["cpus"] // 4)
     whole, mine = facts["memory"], part["memory"]
     assert whole is not None

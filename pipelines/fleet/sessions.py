@@ -1,4 +1,4 @@
-"""The sessions of one host of a fleet: opened at the first use, shared by its works, kept warm."""
+"""The sessions of one host of a fleet: opened at the first use, shared by its tasks, kept warm."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pipelines.remote.facts import Facts
 from pipelines.session.base import Session
 
 
-class Telling(Silent):
-    """What is told of a host while it is made ready goes to whoever asked for the host."""
+class Notices(Silent):
+    """What a host's start says goes to the log of the task that asked for the host."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Telling(Silent):
 
 
 class PartSession(LiveSession):
-    """A session that several works share; each plans with its part of the host alone."""
+    """A session that several tasks share; each plans with its part of the host alone."""
 
     def __init__(self, plan: BuildPlan, slots: int) -> None:
         super().__init__(plan.host)
@@ -70,13 +70,13 @@ class PartSession(LiveSession):
 
 
 @dataclass
-class Seat:
+class SharedSession:
     """A session with a host, and what of it is known to be ready."""
 
     session: PartSession
     key: tuple[str, ...]
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """Held while it is provisioned: by one work for all."""
+    """Held while it is provisioned: by one task for all."""
     ready: dict[tuple[str, ...], StageRecord] = field(default_factory=dict)
     """By the axes that one session serves: what provisioning left."""
     users: int = 0
@@ -86,7 +86,7 @@ class Seat:
         return folder / f".started-{'-'.join((self.session.host.name, *self.key))}"
 
 
-class Seats:
+class Sessions:
     """One host's; those for other Pythons, or for packages that need more of C++, are others."""
 
     def __init__(
@@ -98,88 +98,86 @@ class Seats:
         """
         self._slots, self._folder, self._look = slots, folder, look
         self._lock = threading.Lock()
-        self._seats: dict[tuple[str, ...], Seat] = {}
+        self._shared: dict[tuple[str, ...], SharedSession] = {}
 
     @contextlib.contextmanager
-    def taken(self, plan: BuildPlan) -> Iterator[Seat]:
-        """The seat for a plan, reached and looked at; raises what reaching it does."""
-        key = _key(plan)
+    def shared(self, plan: BuildPlan) -> Iterator[SharedSession]:
+        """The session for a plan, reached and looked at; raises what reaching it does."""
+        key = (plan.target.python, plan.recipe.api)
         with self._lock:
-            seat = self._seats.setdefault(key, Seat(PartSession(plan, self._slots), key))
-            seat.users += 1
+            new = SharedSession(PartSession(plan, self._slots), key)
+            shared = self._shared.setdefault(key, new)
+            shared.users += 1
         try:
-            with seat.lock:
-                self._reach(plan, seat)
-            yield seat
+            with shared.lock:
+                self._reach(plan, shared)
+            yield shared
         except PipelineError:
-            seat.ready.clear()  # it is looked at again before it is built on
+            shared.ready.clear()  # it is looked at again before it is built on
             raise
         finally:
             with self._lock:
-                seat.users -= 1
+                shared.users -= 1
 
-    def _reach(self, plan: BuildPlan, seat: Seat) -> None:
-        host = seat.session.host
-        if not seat.session.connected:
-            life = host.lifecycle
-            if life is not None and not life.address():
-                # So it, and the builds in it, outlive a controller that is killed.
-                with contextlib.suppress(ConfigError):  # it comes and goes with whoever uses it
-                    life.start(tied=False)
-                    seat.mark(self._folder).touch()
-            seat.session.connect()
-            try:
-                self._look(plan, seat.session)
-            except BaseException:
-                seat.session.hang_up()  # or the next work would take it for looked at
-                raise
+    def _reach(self, plan: BuildPlan, shared: SharedSession) -> None:
+        session = shared.session
+        if session.connected:
+            return
+        life = session.host.lifecycle
+        if life is not None and not life.address():
+            # So it, and the builds in it, outlive a controller that is killed.
+            with contextlib.suppress(ConfigError):  # it comes and goes with whoever uses it
+                life.start(tied=False)
+                shared.mark(self._folder).touch()
+        session.connect()
+        try:
+            self._look(plan, session)
+        except BaseException:
+            session.hang_up()  # or the next task would take it for looked at
+            raise
 
     def unblock(self) -> None:
         """Break all connections; jobs go on. Whoever waits on one gets an error."""
-        for seat in self._all():
+        for shared in self._all():
             with contextlib.suppress(PipelineError, OSError):
-                seat.session.hang_up()
+                shared.session.hang_up()
 
     def reachable(self) -> bool:
         """Whether every session that was used can be had again.
 
-        One that works still use is asked something: to break it would be their loss.
+        One that tasks still use is asked something: to break it would be their loss.
         """
-        for seat in self._all():
+        for shared in self._all():
+            session = shared.session
             try:
-                if seat.users:
-                    seat.session.call(files.stat, path=seat.session.host.executable)
-                    continue
-                seat.session.hang_up()
-                seat.session.connect()
+                if shared.users:
+                    session.call(files.stat, path=session.host.executable)
+                else:
+                    session.hang_up()
+                    session.connect()
             except PipelineError:
                 return False
         return True
 
     def close(self, *, stop: bool) -> None:
-        """Close the sessions that nobody uses; ``stop``: also what we have started."""
+        """Close the sessions that no task uses; ``stop``: also what the fleet has started."""
         with self._lock:
-            idle = [seat for seat in self._seats.values() if not seat.users]
-            for seat in idle:
-                del self._seats[seat.key]
-        for seat in idle:
+            idle = [one for one in self._shared.values() if not one.users]
+            for shared in idle:
+                del self._shared[shared.key]
+        for shared in idle:
+            life, mark = shared.session.host.lifecycle, shared.mark(self._folder)
             try:
-                seat.session.close()
-                life = seat.session.host.lifecycle
-                mark = seat.mark(self._folder)
+                shared.session.close()
                 if stop and life is not None and mark.exists():
                     life.stop()
                     mark.unlink(missing_ok=True)
             except PipelineError as error:
-                say(f"{seat.session.host.name}: {line(error.message)}", style="yellow")
+                say(f"{shared.session.host.name}: {line(error.message)}", style="yellow")
 
-    def _all(self) -> list[Seat]:
+    def _all(self) -> list[SharedSession]:
         with self._lock:
-            return list(self._seats.values())
-
-
-def _key(plan: BuildPlan) -> tuple[str, ...]:
-    return (plan.target.python, plan.recipe.api)
+            return list(self._shared.values())
 
 
 def axes_of(plan: BuildPlan) -> tuple[str, ...]:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
-from fleet_shown import BEGAN, GONE, HOSTILE, WRONG, cell, machine, state
+from fleet_shown import BEGAN, GONE, HOSTILE, machine, state
+from fleets import cell, end
+from fleets import machine as host
 from rich.console import Console
 
-from pipelines.fleet import view
-from pipelines.fleet.live import Show
-from pipelines.fleet.model import (
-    Doing,
-    FleetState,
-    HostState,
-    Span,
-    Trouble,
-    Waiting,
-)
+from pipelines.fleet.history import FleetState, HostView, Trouble, Waiting, numbered
+from pipelines.fleet.ledger import Ledger
+from pipelines.fleet.model import Logged, Progress
+from pipelines.fleet.terminal import LiveView, log_lines, plain, render
 
 
 def drawn(shown: FleetState, width: int = 100, height: int = 40) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
     with console.capture() as captured:
-        console.print(view.render(shown, width, height))
+        console.print(render(shown, width, height))
     return captured.get().splitlines()
 
 
@@ -44,7 +41,7 @@ def test_what_is_folded_is_counted() -> None:
     named = {line.split()[0] for line in lines if line.startswith("lab")}
     assert folded.startswith(f"… and {100 - len(named)} more hosts: ")
     assert "lab3" in named  # which is lost: it is not folded away
-    busy = sum(bool(h.doing) for h in shown.hosts if h.machine.name not in named)
+    busy = sum(bool(h.running) for h in shown.hosts if h.machine.name not in named)
     assert f": {busy} busy with " in folded
 
 
@@ -63,18 +60,18 @@ def test_every_host_stands_there_if_there_is_room() -> None:
 def test_nobody_forges_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.github.in_ci", True)
     wrong = GONE.model_copy(update={"message": HOSTILE})
-    doing = Doing(key=HOSTILE, kind="cell", began=BEGAN, stage=HOSTILE, done=9, total=3)
+    progress = Progress(key=HOSTILE, kind="cell", began=BEGAN, stage=HOSTILE, done=9, total=3)
     shown = state(
         name=HOSTILE,
         hosts=(
-            HostState(machine=machine(1, name=HOSTILE), standing="lost", why=HOSTILE),
-            HostState(machine=machine(2, name=HOSTILE), standing="ready", doing=(doing,)),
+            HostView(machine=machine(1, name=HOSTILE), status="lost", why=HOSTILE),
+            HostView(machine=machine(2, name=HOSTILE), status="ready", running=(progress,)),
         ),
         waiting=(Waiting(key=HOSTILE, kind="link", after=(HOSTILE,), why=HOSTILE),),
-        troubles=(Trouble(key=HOSTILE, stand="failed", host=HOSTILE, at=BEGAN, error=wrong),),
-        dashboard=HOSTILE,
+        troubles=(Trouble(key=HOSTILE, state="failed", host=HOSTILE, at=BEGAN, error=wrong),),
     )
-    told = view.plain(view.told(None, shown))
+    events = [Logged(1, BEGAN, HOSTILE, HOSTILE, HOSTILE, HOSTILE)]
+    told = plain(log_lines(events))
     for text in (*drawn(shown), *told):
         assert "\x1b" not in text
         assert "\x07" not in text
@@ -86,9 +83,8 @@ def test_nobody_forges_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_zero_works() -> None:
-    empty = FleetState(name="fleet-x", began=BEGAN, now=BEGAN, works={})
+    empty = FleetState(name="fleet-x", began=BEGAN, now=BEGAN, tasks={})
     assert "nothing to do" in drawn(empty)
-    assert view.told(None, empty) == []
 
 
 def test_a_clock_that_went_back() -> None:
@@ -96,50 +92,34 @@ def test_a_clock_that_went_back() -> None:
     assert any("0 min 00 s" in line for line in drawn(shown))
 
 
-def test_a_line_an_event() -> None:
-    key = cell(1)
-    idle = HostState(machine=machine(1), standing="ready")
-    busy = idle.model_copy(update={"doing": (Doing(key=key, kind="cell", began=BEGAN),)})
-    first = state(hosts=(idle,), troubles=(), works={"waiting": 1, "done": 0})
-    second = first.model_copy(update={"hosts": (busy,), "works": {"running": 1}})
-    span = Span(
-        key=key, kind="cell", host="lab1", began=BEGAN, ended=BEGAN + 65, outcome="done", attempt=1
-    )
-    third = first.model_copy(update={"latest": (span,), "works": {"done": 1}})
-    assert view.plain(view.told(None, first)) == []
-    (begins,) = view.plain(view.told(first, second))
-    assert begins.startswith(f"{key} begins on lab1  (0 of 1 done")
-    (done,) = view.plain(view.told(second, third))
-    assert done.startswith(f"{key} done on lab1, 1 min 05 s  (1 of 1 done")
-    assert view.told(third, third) == []
-    lost = Trouble(key=key, stand="waiting", host="lab1", at=BEGAN + 9, error=GONE)
-    failed = Trouble(key=key, stand="failed", host="lab2", at=BEGAN + 10, error=WRONG)
-    worse = third.model_copy(update={"troubles": (failed, lost), "paused": True})
-    said = view.plain(view.told(third, worse))
-    assert said[0] == f"{key} lost on lab1: {GONE.message}"
-    assert said[1] == f"{key} failed on lab2: {WRONG.message}"
-    assert said[2].startswith("paused")
-
-
-def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger.create(tmp_path, "order", durable=False)
+    ledger.put([cell("w")], [host("a")], BEGAN)
+    with ledger.change(BEGAN) as change:
+        change.begin("w", 1, "a")
     file = io.StringIO()
-    with Show(Console(file=file, width=100, force_terminal=False)) as show:
-        show.update(state(2))
-        show.update(state(2))
-    lines = file.getvalue().splitlines()
-    assert lines
-    assert len(lines) == len(set(lines))
-    assert not any("\x1b" in line for line in lines)
+    with LiveView(Console(file=file, width=100, force_terminal=False), ledger) as view:
+        with ledger.change(BEGAN) as change:
+            change.end(end("w", "a", outcome="lost", error=GONE))
+            change.event("aside", host="a", message=GONE.message)
+            change.event("controller")
+        for _ in range(2):
+            view.update(state(2, tasks={"waiting": 1, "done": 2}))
+    assert file.getvalue().splitlines() == [
+        f"w lost on a: {GONE.message}",
+        f"a aside: {GONE.message}  (2 of 3 done)",
+    ]
     monkeypatch.setenv("TERM", "xterm-256color")
     file = io.StringIO()
     console = Console(file=file, width=100, height=30, force_terminal=True, legacy_windows=False)
-    with Show(console) as show:
-        show.update(state(2))
-    assert "200 works" in file.getvalue()
+    with LiveView(console, ledger) as view:
+        view.update(state(2))
+    assert "200 tasks" in file.getvalue()
+    ledger.close()
 
 
 def test_names_in_their_order() -> None:
-    assert sorted(["lab10", "lab2", "a", "lab2b"], key=view.numbered) == [
+    assert sorted(["lab10", "lab2", "a", "lab2b"], key=numbered) == [
         "a",
         "lab2",
         "lab2b",

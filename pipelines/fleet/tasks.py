@@ -1,4 +1,4 @@
-"""From a matrix and the hosts to works: what each is, what it needs, and where it fits."""
+"""From a matrix and the hosts to tasks: what each is, what it needs, and where it fits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pipelines.architectures.archs import capability
 from pipelines.errors import ConfigError
-from pipelines.fleet.model import Machine, Needs, Work
+from pipelines.fleet.model import Machine, Needs, Task
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.matrix.budget import RESERVE
 from pipelines.matrix.hostfacts import HostFacts
@@ -16,72 +16,66 @@ from pipelines.matrix.shares import shares_for
 from pipelines.toolchain.lock import load_lock
 from pipelines.units import GIB
 
-#: Core-seconds of a cell of which nobody has measured what it takes.
+#: Core-seconds of a cell that was never measured.
 _UNKNOWN = 300.0
 #: The same of a smoke test; it takes one core.
 _TEST = 120.0
-#: Core-seconds that placing, checking and linking the objects of shares takes.
+#: Core-seconds that placing, checking and linking the objects of shards takes.
 _LINK = 90.0
 _LEAST = 2 * GIB
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The works of an order, with the axes of each cell, and what was left out and why."""
+    """The tasks of an order, with the axes of each cell, and what was left out and why."""
 
-    works: tuple[Work, ...]
+    tasks: tuple[Task, ...]
+    """None is before what it comes after."""
     axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Of each cell, but for its host."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Cells that no host can build, each with the first reason."""
 
 
-def planned_on(
+def plan_hosts(
     hosts: Mapping[str, HostConfig],
     facts: Mapping[str, HostFacts],
     plan: Callable[[str, HostFacts | None], Plan],
 ) -> dict[str, Plan | str]:
-    """The plan for each host, or why it can have none; hosts that are alike are asked once."""
+    """The plan for each host, or why it can have none; hosts that are alike are planned once."""
     lock = load_lock()
     found: dict[str, Plan | str] = {}
     known: list[tuple[Supply, HostFacts | None, Plan | str]] = []
     for name, host in hosts.items():
-        told = facts.get(name)
         try:
-            given = host.supply(lock)
+            supply = host.supply(lock)
+            same = (made for *alike, made in known if alike == [supply, facts.get(name)])
+            found[name] = next(same, None) or plan(name, facts.get(name))
         except ConfigError as error:
             found[name] = error.message
-            continue
-        alike = next((made for *same, made in known if same == [given, told]), None)
-        if alike is not None:
-            found[name] = alike
-            continue
-        try:
-            found[name] = plan(name, told)
-        except ConfigError as error:
-            found[name] = error.message
-        known.append((given, told, found[name]))
+        else:
+            known.append((supply, facts.get(name), found[name]))
     return found
 
 
-def works_of(
+def tasks_of(
     plans: Mapping[str, Plan | str],
     machines: Mapping[str, Machine],
     *,
     test: bool,
     shards: int | None = None,
 ) -> Cells:
-    """The cells of ``plans``, by host, as works; with ``test`` each has its smoke test as well.
+    """The cells of ``plans``, by host, as tasks; with ``test`` each has its smoke test as well.
 
-    ``shards``: into so many shares each is divided; 0: as many as do some good; ``None``: it is
-    built as a whole. Raises :class:`ConfigError` when there is no cell that some host can build.
+    ``shards``: into so many each is divided; 0: as many as do some good; ``None``: it is built as a
+    whole. Raises :class:`ConfigError` when there is no cell that some host can build.
     """
     rows: dict[str, dict[str, Row]] = {}
     for host, plan in plans.items():
         if isinstance(plan, Plan):
             for row in plan.rows:
                 rows.setdefault(_key(plan, row), {})[host] = row
-    works: list[Work] = []
+    tasks: list[Task] = []
     axes: dict[str, dict[str, str]] = {}
     left_out: dict[str, str] = {}
     unplanned = {host: plan for host, plan in plans.items() if isinstance(plan, str)}
@@ -91,31 +85,29 @@ def works_of(
         if not fitting:
             left_out[key] = next(iter(refused.values()), "no host can build it")
             continue
-        cell = _cell(key, fitting, refused)
-        works += _divided(cell, plans, fitting, shards)
-        row = next(iter(fitting.values()))
-        axes[key] = {
-            axis: value for axis, value in row.target.values().items() if value and axis != "host"
-        }
+        cell, row = _cell(key, fitting, refused), next(iter(fitting.values()))
+        tasks += _divided(cell, plans, fitting, shards)
+        values = row.target.values().items()
+        axes[key] = {axis: value for axis, value in values if value and axis != "host"}
         if test:
-            works.append(_test(cell, row, fitting, machines))
-    if not works:
-        said = "; ".join(dict.fromkeys([*left_out.values(), *unplanned.values()]))[:2000]
+            tasks.append(_test(cell, row, fitting, machines))
+    if not tasks:
+        reasons = "; ".join(dict.fromkeys([*left_out.values(), *unplanned.values()]))[:2000]
         raise ConfigError(
-            f"no host of the fleet can build any of these cells: {said or 'there is no host'}",
+            f"no host of the fleet can build any of these cells: {reasons or 'there is no host'}",
             advice="invoke plan --host NAME shows every cell, and what would work instead.",
         )
-    return Cells(tuple(works), axes, left_out)
+    return Cells(tuple(tasks), axes, left_out)
 
 
 def _key(plan: Plan, row: Row) -> str:
     return "-".join(filter(None, (plan.recipe.name, plan.recipe.version, row.name)))
 
 
-def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Work:
+def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Task:
     budgets = [budget for row in rows.values() if (budget := row.judged.budget) is not None]
     target = next(iter(rows.values())).target
-    return Work(
+    return Task(
         key=key,
         kind="cell",
         cell=key,
@@ -135,10 +127,10 @@ def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Work
 
 
 def _divided(
-    cell: Work, plans: Mapping[str, Plan | str], rows: Mapping[str, Row], shards: int | None
-) -> list[Work]:
-    """A cell as its shares and their link, or as a whole where dividing it does no good."""
-    count = 1 if shards is None else shards or _reckoned(plans, rows)
+    cell: Task, plans: Mapping[str, Plan | str], rows: Mapping[str, Row], shards: int | None
+) -> list[Task]:
+    """A cell as its shards and their link, or as a whole where dividing it does no good."""
+    count = 1 if shards is None else shards or _auto(plans, rows)
     if count == 1 and not shards:
         return [cell]
     share = cell.model_copy(update={"kind": "shard", "core_seconds": cell.core_seconds / count})
@@ -149,7 +141,7 @@ def _divided(
     return [*(share.model_copy(update={"key": key}) for key in keys), link]
 
 
-def _reckoned(plans: Mapping[str, Plan | str], rows: Mapping[str, Row]) -> int:
+def _auto(plans: Mapping[str, Plan | str], rows: Mapping[str, Row]) -> int:
     """What ``auto`` stands for, on all hosts that fit the cell."""
     facts, cost, archs = [], None, None
     for host, row in rows.items():
@@ -160,7 +152,7 @@ def _reckoned(plans: Mapping[str, Plan | str], rows: Mapping[str, Row]) -> int:
     return 1 if archs is None else shares_for(cost, facts, archs)[0]
 
 
-def _test(cell: Work, row: Row, fitting: Iterable[str], machines: Mapping[str, Machine]) -> Work:
+def _test(cell: Task, row: Row, fitting: Iterable[str], machines: Mapping[str, Machine]) -> Task:
     """A cell's smoke test: where a GPU of its architectures is, if there is one anywhere."""
     wanted = tuple(sorted({capability(arch) for arch in row.target.archs.sass}))
     gpus = {name: set(machine.gpus) for name, machine in machines.items() if machine.gpus}
@@ -170,7 +162,7 @@ def _test(cell: Work, row: Row, fitting: Iterable[str], machines: Mapping[str, M
         for name in fitting
         if able and name not in able and name in machines
     }
-    return Work(
+    return Task(
         key=f"{cell.key}/test",
         kind="test",
         cell=cell.key,
