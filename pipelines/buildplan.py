@@ -36,7 +36,7 @@ from pipelines.recipe.found import taken_from
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.reproducible import settled
-from pipelines.recipe.sourcetree import EPOCH
+from pipelines.recipe.sourcetree import EPOCH, SourceTree
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
@@ -106,6 +106,11 @@ class BuildPlan:
     """Into so many shares the units are divided, and then linked; 0: as many as do some good."""
     anew: str = ""
     """Not empty: build in a directory of this name's own, whatever was built before."""
+
+    @cached_property
+    def source(self) -> SourceTree:
+        """The source, listed once for all stages."""
+        return SourceTree(self.recipe, self.cache)
 
     @cached_property
     def wanted(self) -> tuple[Wanted, ...]:

@@ -21,7 +21,6 @@ from pipelines.doctor.model import Facts, worst
 from pipelines.doctor.settings import settings_of
 from pipelines.errors import UNFIT
 from pipelines.matrix.paths import longest_path
-from pipelines.recipe.sourcetree import names_if_here
 from pipelines.versions import minor
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def purpose_of(plan: BuildPlan) -> Purpose:
     tools = plan.cache.lock.tools
     installed = (name for r in plan.resources.resources for name in getattr(r, "tools", ()))
     toolsets = [tools[name].toolset for name in installed if name in tools]
-    names = names_if_here(recipe, plan.cache)
+    names = plan.source.names()
     longest = longest_path(recipe, names, target.python, layout.build_root) if names else None
     return Purpose(
         target=target,

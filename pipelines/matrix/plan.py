@@ -20,7 +20,7 @@ from pipelines.provisioning.base import fill
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.load import for_cell
 from pipelines.recipe.model import SEARCHING, Recipe
-from pipelines.recipe.sourcetree import names_if_here
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache
@@ -178,7 +178,7 @@ def lay_ground(
         others=others,
         lacking=lacking,
         untested=untested,
-        names=names_if_here(recipe, cache),
+        names=SourceTree(recipe, cache).names(),
         jobs=jobs,
     )
 

@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pipelines.errors import ConfigError
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource
-from pipelines.recipe.sourcetree import archive_if_here, directories_of, names_if_here
+from pipelines.recipe.sourcetree import SourceTree, archive_if_here, directories_of
 from pipelines.toolchain.lock import Cache
 from pipelines.versions import python_release
 
@@ -56,7 +56,7 @@ def _read(recipe: Recipe, cache: Cache) -> str | None:
             if (path := folder / _FILE).is_file():
                 return path.read_text("utf-8", "replace")
     archive = archive_if_here(recipe, cache)
-    if archive is None or _FILE not in (names_if_here(recipe, cache) or ()):  # they are kept
+    if archive is None or _FILE not in (SourceTree(recipe, cache).names() or ()):  # kept
         return None
     with contextlib.suppress(tarfile.TarError, OSError, EOFError), tarfile.open(archive) as members:
         above = isinstance(recipe.source, FileSource)  # a source distribution's one directory

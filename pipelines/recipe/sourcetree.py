@@ -15,9 +15,12 @@ import posixpath
 import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pipelines import units
+from pipelines.checkout import Checkout
 from pipelines.console import say
 from pipelines.errors import ConfigError, LockError
 from pipelines.hosttext import line
@@ -27,7 +30,7 @@ from pipelines.recipe.commits import MADE, Member, commit_files
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import Also, FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
-from pipelines.recipe.worktree import PROJECT, Listing, State, listing, matches, state
+from pipelines.recipe.worktree import PROJECT, Listing, checkout, listing, matches
 from pipelines.remote.files import replace
 from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.hashed import damage, verify
@@ -43,22 +46,110 @@ EPOCH = 1704067200
 _MOST = 2 << 30  # bytes of a source tree
 
 
-def source_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> bytes:
-    """The source as .tar.gz: verified, patched, without what ``exclude`` names.
+@dataclass(frozen=True)
+class Packed:
+    """A source as it is sent to a host."""
 
-    Raises :class:`LockError` when it cannot be had or is not what was pinned, and
-    :class:`ConfigError` when it is no source tree, or a patch does not fit.
-    """
-    source = recipe.source
-    if isinstance(source, PathSource):
-        return _pack_here(source, recipe)
-    if isinstance(source, FileSource):
-        path = fetch_file(source, recipe, cache, progress)
-        return _pack_with(source, recipe, applied(recipe, _published(sdist_files(path))))
-    packed = _git_archive(source, recipe, cache)
-    if not recipe.patches:
-        return packed.read_bytes()
-    return pack(applied(recipe, _members(packed)), where=source.git)
+    data: bytes
+    """The .tar.gz."""
+    checkout: Checkout | None = None
+    """Of a directory here that is in git."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the archive."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+class SourceTree:
+    """The source of a recipe: its files are listed once, and read when it is packed."""
+
+    def __init__(self, recipe: Recipe, cache: Cache) -> None:
+        self.recipe, self.cache = recipe, cache
+        self._names: tuple[str, ...] | None = None
+
+    def fetch(self, progress: FetchProgress | None = None) -> None:
+        """Download the source into the cache; raises what :meth:`pack` raises."""
+        if isinstance(self.recipe.source, FileSource):
+            fetch_file(self.recipe.source, self.recipe, self.cache, progress)
+        elif isinstance(self.recipe.source, GitSource):
+            _git_archive(self.recipe.source, self.recipe, self.cache)
+
+    def names(self) -> tuple[str, ...] | None:
+        """The files of the tree without going to the network; ``None`` when it is not here yet.
+
+        Raises :class:`ConfigError` for a directory here that cannot be packed.
+        """
+        if self._names is None:
+            self._names = self._find_names()
+        return self._names
+
+    def _find_names(self) -> tuple[str, ...] | None:
+        recipe, source = self.recipe, self.recipe.source
+        if isinstance(source, PathSource):
+            return tuple(self._directory.files)
+        if (archive := archive_if_here(recipe, self.cache)) is None:
+            return None
+        found = _listed(archive)
+        if isinstance(source, FileSource):
+            found = [name for one in found if not matches(name := _inside(one), recipe.exclude)]
+            found += _added(source.also, found, source.file)
+        return tuple(found)
+
+    @cached_property
+    def _directory(self) -> Listing:
+        """The files of a directory here; :class:`ConfigError` when they are no project."""
+        recipe, source = self.recipe, self.recipe.source
+        assert isinstance(source, PathSource)  # noqa: S101 - its callers have looked
+        tree = directory_of(source)
+        found = listing(tree, source.include, recipe.exclude)
+        _refuse_other(found.files, str(tree))
+        added = _added(source.also, found.files, str(tree))
+        found.files.update({n: f for n, f in added.items() if not matches(n, recipe.exclude)})
+        return found
+
+    def pack(self, progress: FetchProgress | None = None) -> Packed:
+        """Pack the source: verified, patched, without what ``exclude`` names.
+
+        Raises :class:`LockError` when it cannot be had or is not what was pinned, and
+        :class:`ConfigError` when it is no source tree, or a patch does not fit.
+        """
+        recipe, source = self.recipe, self.recipe.source
+        if isinstance(source, PathSource):
+            return self._pack_directory(directory_of(source))
+        if isinstance(source, FileSource):
+            path = fetch_file(source, recipe, self.cache, progress)
+            members = applied(recipe, _published(sdist_files(path)))
+            return Packed(_pack_with(source, recipe, members))
+        packed = _git_archive(source, recipe, self.cache)
+        if not recipe.patches:
+            return Packed(packed.read_bytes())
+        return Packed(pack(applied(recipe, _members(packed)), where=source.git))
+
+    def _pack_directory(self, tree: Path) -> Packed:
+        """A directory here; prints what it consists of."""
+        found = self._directory
+        try:
+            size = sum(path.stat().st_size for path in found.files.values())
+            if size > _MOST:
+                raise ConfigError(
+                    f"{tree} has {units.size(size)} of source, more than {units.size(_MOST)}",
+                    advice="Leave out what the build does not need with 'exclude' in the recipe.",
+                )
+            files = {name: path.read_bytes() for name, path in found.files.items()}
+        except OSError as error:  # such as one that was deleted since it was listed
+            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
+        say(
+            f"source: {units.counted(len(files), 'file')}, {units.size(size)} "
+            f"of {tree.resolve()} ({found.by})"
+        )
+        at = checkout(tree, found, self.recipe.exclude)
+        if at is not None and at.count:
+            many = units.counted(at.count, "file")
+            say(f"mind: {many} of it not as committed: {', '.join(at.changed[:5])}", style="yellow")
+        for name in found.empty:
+            say(f"mind: the submodule {name} is empty: git submodule update --init", style="yellow")
+        return Packed(pack(files.items(), where=str(tree)), at)
 
 
 def directory_of(source: PathSource) -> Path:
@@ -88,16 +179,6 @@ def _directory(path: str) -> Path:
     return found
 
 
-def _listed_here(source: PathSource, recipe: Recipe) -> Listing:
-    """The files of a directory here; :class:`ConfigError` when they are no project."""
-    tree = directory_of(source)
-    found = listing(tree, source.include, recipe.exclude)
-    _refuse_other(found.files, str(tree))
-    added = _added(source.also, found.files, str(tree))
-    found.files.update({n: f for n, f in added.items() if not matches(n, recipe.exclude)})
-    return found
-
-
 def _added(also: Also, there: Iterable[str], where: str) -> dict[str, Path]:
     """The files of ``also`` by their names in the tree; none may be ``there`` already."""
     added: dict[str, Path] = {}
@@ -119,49 +200,6 @@ def _pack_with(source: FileSource, recipe: Recipe, members: Iterable[Member]) ->
     added = _added(source.also, kept, source.file)
     ours = {name: path.read_bytes() for name, path in added.items()}
     return pack({**kept, **ours}.items(), where=source.file)
-
-
-def _pack_here(source: PathSource, recipe: Recipe) -> bytes:
-    """A directory here as it is sent; says what that is."""
-    found, tree = _listed_here(source, recipe), directory_of(source)
-    size = sum(path.stat().st_size for path in found.files.values())
-    if size > _MOST:
-        raise ConfigError(
-            f"{tree} has {units.size(size)} of source, more than {units.size(_MOST)}",
-            advice="Leave out what the build does not need with 'exclude' in the recipe.",
-        )
-    say(
-        f"source: {units.counted(len(found.files), 'file')}, {units.size(size)} "
-        f"of {tree.resolve()} ({found.by})"
-    )
-    if (at := checkout_of(recipe)) is not None and at.changed:
-        many = units.counted(len(at.changed), "file")
-        say(f"mind: {many} of it not as committed: {', '.join(at.changed[:5])}", style="yellow")
-    for name in found.empty:
-        say(f"mind: the submodule {name} is empty: git submodule update --init", style="yellow")
-    return pack(((name, path.read_bytes()) for name, path in found.files.items()), where=str(tree))
-
-
-def checkout_of(recipe: Recipe) -> State | None:
-    """The git state of what is packed of a directory here; ``None`` for any other source."""
-    source = recipe.source
-    if not isinstance(source, PathSource):
-        return None
-    found = state(directory_of(source))
-    if found is None:
-        return None
-    packed = _listed_here(source, recipe).files.keys()
-    gone = {name for name in found.changed if not (directory_of(source) / name).exists()}
-    kept = tuple(n for n in found.changed if n in packed or n in gone)
-    return State(found.commit, tuple(n for n in kept if not matches(n, recipe.exclude)))
-
-
-def fetch_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> None:
-    """Bring the source into the cache; what :func:`source_tree` raises."""
-    if isinstance(recipe.source, FileSource):
-        fetch_file(recipe.source, recipe, cache, progress)
-    elif not isinstance(recipe.source, PathSource):
-        _git_archive(recipe.source, recipe, cache)
 
 
 def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
@@ -191,21 +229,6 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
 def _stated(path: Path) -> Path:
     """Where the sha256 of a packed commit is kept."""
     return path.with_name(f"{path.name}.sha256")
-
-
-def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
-    """The files of the tree without going to the network; ``None`` when it is not here yet.
-
-    Raises :class:`ConfigError` for a directory here that cannot be packed.
-    """
-    source = recipe.source
-    if isinstance(source, PathSource):
-        return [*_listed_here(source, recipe).files]
-    found = _listed(archive) if (archive := archive_if_here(recipe, cache)) else None
-    if not found or not isinstance(source, FileSource):
-        return found
-    names = [name for one in found if not matches(name := _inside(one), recipe.exclude)]
-    return [*names, *_added(source.also, names, source.file)]
 
 
 def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:

@@ -14,8 +14,9 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from pipelines.checkout import Checkout
 from pipelines.errors import ConfigError
 
 #: What makes a directory a project.
@@ -30,6 +31,7 @@ _HELD = ("pyvenv.cfg", "conda-meta", "latest/record.sqlite")
 #: A directory of outputs -> what it then lies beside; elsewhere the name may mean anything.
 _OUTPUT = {"build": PROJECT, "dist": PROJECT, "target": ("Cargo.toml",)}
 _GIT_SECONDS = 120
+_SHOWN = 200  # files that are not as committed
 #: How files are listed where git is asked.
 BY_GIT = "as git lists them"
 
@@ -46,51 +48,44 @@ class Listing:
     """Submodules that are not checked out."""
     idle: tuple[str, ...] = ()
     """Globs of what is left out that name nothing."""
+    repositories: tuple[str, ...] = ()
+    """Git repositories within it, such as submodules that are checked out."""
 
 
-@dataclass(frozen=True)
-class State:
-    """What git says of a directory's files."""
-
-    commit: str
-    """Empty before the first."""
-    changed: tuple[str, ...]
-    """Those that differ from it or are not in it, as seen from the directory, with ``/``."""
-
-
-def state(tree: Path) -> State | None:
-    """The commit that ``tree`` stands at, and what in it is not as committed; ``None`` outside git.
+def checkout(tree: Path, listed: Listing, exclude: Iterable[str] = ()) -> Checkout | None:
+    """The commit of ``tree``, and what of the files ``listed`` differs; ``None`` outside git.
 
     Submodules are asked too: what is changed in one counts, and another commit of one.
     """
-    if _how(tree):
+    if listed.by != BY_GIT:
         return None
     code, head = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", refused=1)
-    told = _git(tree, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--", ".")[1]
-    top = Path(os.fsdecode(_git(tree, "rev-parse", "--show-toplevel")[1].rstrip(b"\n")))
+    names = _changed(tree)
+    for inner in listed.repositories:
+        names += [f"{inner}/{name}" for name in _changed(tree / inner)]
+    globs = tuple(exclude)
+    packed = {*listed.files} | {str(up) for n in listed.files for up in PurePosixPath(n).parents}
+    kept = [
+        name
+        for name in dict.fromkeys(names)
+        if name in packed or not ((tree / name).exists() or matches(name, globs))
+    ]
+    commit = "" if code else head.decode().strip()
+    return Checkout(commit=commit, changed=tuple(kept[:_SHOWN]), count=len(kept))
+
+
+def _changed(tree: Path) -> list[str]:
+    """What is not as committed: files, submodules at another commit, repositories in no commit."""
+    rows = iter(_git(tree, "status", "--porcelain=v1", "-z", "-uall", "--", ".")[1].split(b"\0"))
     here, names = tree.resolve(), []
-    rows = iter(told.split(b"\0"))
-    for row in rows:
-        if not row:
-            continue
+    top = top_of(tree) or here
+    for row in filter(None, rows):
         if row[:1] in b"RC":
             next(rows, None)  # what it was called before
         path = top / os.fsdecode(row[3:])
-        names.append(path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name)
-    for name in _repositories(tree):
-        inner = state(tree / name)
-        names += [f"{name}/{one}" for one in inner.changed] if inner else []
-    return State("" if code else head.decode().strip(), tuple(dict.fromkeys(names)))
-
-
-def _repositories(tree: Path) -> Iterator[str]:
-    """Checked-out submodules, and other repositories that git lists within it."""
-    told = _git(tree, "ls-files", "-z", "--stage")[1]
-    for row in told.split(b"\0"):
-        mode, _, rest = row.partition(b" ")
-        name = os.fsdecode(rest.partition(b"\t")[2])
-        if mode == b"160000" and (tree / name / ".git").exists():
-            yield name
+        if path.is_relative_to(here):
+            names.append(path.relative_to(here).as_posix())
+    return names
 
 
 def matches(name: str, globs: Iterable[str]) -> bool:
@@ -108,8 +103,9 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
     read, and for a glob of ``include`` that names no file.
     """
     empty: list[str] = []
+    inner: list[str] = []
     by = _how(tree)
-    names = {*(_walked(tree) if by else _tracked(tree, empty))}
+    names = {*(_walked(tree) if by else _tracked(tree, empty, inner))}
     for glob in include:
         forced = [name for name in _walked(tree, whole=True) if matches(name, [glob])]
         if not forced:
@@ -129,7 +125,7 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
     missing = tuple(name for name in sorted(empty) if not matches(name, globs))
     every = (*names, *empty)
     idle = tuple(glob for glob in globs if not any(matches(name, [glob]) for name in every))
-    return Listing(files, by or BY_GIT, missing, idle)
+    return Listing(files, by or BY_GIT, missing, idle, tuple(inner))
 
 
 def _follow(tree: Path, name: str) -> None:
@@ -205,7 +201,7 @@ def _how(tree: Path) -> str:
     return ""
 
 
-def _tracked(tree: Path, empty: list[str], under: str = "") -> Iterator[str]:
+def _tracked(tree: Path, empty: list[str], inner: list[str], under: str = "") -> Iterator[str]:
     """What git lists of ``tree``, and of the repositories in it, as seen from the first."""
     is_made = cache(_is_made)  # thousands of files may be in one environment
 
@@ -222,7 +218,8 @@ def _tracked(tree: Path, empty: list[str], under: str = "") -> Iterator[str]:
             if path.is_symlink() or not path.is_dir():
                 yield under + name
             elif (path / ".git").exists():
-                yield from _tracked(path, empty, f"{under}{name}/")
+                inner.append(under + name)
+                yield from _tracked(path, empty, inner, f"{under}{name}/")
             elif not any(path.iterdir()):
                 empty.append(under + name)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,7 +16,6 @@ from rich.progress import Progress, TaskID
 from pipelines import units
 from pipelines.beside import tell_units
 from pipelines.buildplan import BuildPlan
-from pipelines.checkout import Checkout
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
 from pipelines.diagnosis import Settings, diagnose
@@ -30,7 +28,6 @@ from pipelines.logs import detailed
 from pipelines.model import first_problem
 from pipelines.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
-from pipelines.recipe.sourcetree import checkout_of, source_tree
 from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
 from pipelines.remote.jobs import prune
@@ -53,7 +50,6 @@ from pipelines.stages.retry import Attempt, until_healed
 from pipelines.stages.toolset import toolset_for, toolsets
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
-_SHOWN = 200  # files that are not as committed
 _LEFT = 200  # lines of what a reproducible build took out of its wheel
 LOG = "build.log"
 
@@ -76,11 +72,10 @@ def build(
     there = toolsets(session, plan.host)
     toolset = toolset_for(there, plan)
     with bars() as show:
-        source = source_tree(plan.recipe, plan.cache, show)
+        source = plan.source.pack(show)
     provisioned = log.run.result(ProvisionResult)
-    source_sha256 = hashlib.sha256(source).hexdigest()
-    bill = bill_of(plan, source, provisioned)
-    made_of = materials(plan, source_sha256, provisioned, bill)
+    bill = bill_of(plan, source.data, provisioned)
+    made_of = materials(plan, source.sha256, provisioned, bill)
     made_of |= {"toolset asked for": toolset} if toolset else {}
     if accept is not None:
         accept(made_of)
@@ -92,8 +87,8 @@ def build(
             directory=layout.join(layout.build_root, job),
             jobs=jobs,
             environment=environment,
-            source_sha256=source_sha256,
-            checkout=_checkout(plan),
+            source_sha256=source.sha256,
+            checkout=source.checkout,
             toolset=plan.toolset.label,
             materials=made_of,
             bill=bill,
@@ -106,7 +101,7 @@ def build(
         where = f"{begun.directory} of {plan.host.name}"
         say(f"job {job}, {jobs} compile units at a time,{about} in {where}")
         _make_room(session, plan, job)
-        archive = _send_source(session, plan, begun, source)
+        archive = _send_source(session, plan, begun, source.data)
         spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
         spec |= {"bill": bill} if bill else {}
         spec |= {"units": division.spec(session, begun.directory)} if division else {}
@@ -130,14 +125,6 @@ def build(
     if done.divided is not None:
         say(done.divided.told)
     return done
-
-
-def _checkout(plan: BuildPlan) -> Checkout | None:
-    """What git says of a directory here that is built."""
-    found = checkout_of(plan.recipe)
-    if found is None:
-        return None
-    return Checkout(commit=found.commit, changed=found.changed[:_SHOWN], count=len(found.changed))
 
 
 def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:

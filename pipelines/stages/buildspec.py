@@ -20,7 +20,6 @@ from pipelines.matrix.shares import alike
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.model import Cost
 from pipelines.recipe.reproducible import with_cache
-from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
 from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.pace import Pace
@@ -229,6 +228,6 @@ def _steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]:
     recipe = plan.recipe
     (arch,) = plan.archs.effective.sass
     key = library_key(recipe, source_sha256, cuda=recipe.cuda, arch=arch)
-    names = names_if_here(recipe, plan.cache) or ()
+    names = plan.source.names() or ()
     windows = plan.host.capabilities.windows
     return dict(steps(recipe, names, key=key, arch=arch, windows=windows).spec())

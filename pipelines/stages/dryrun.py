@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from pipelines.hosttext import safe
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import SEARCHING
-from pipelines.recipe.sourcetree import names_if_here, source_tree
+from pipelines.recipe.sourcetree import Packed
 from pipelines.recipe.suite import suite_of, suite_of_given
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
@@ -30,7 +29,6 @@ from pipelines.stages.line import Line, require_audited, require_same
 from pipelines.stages.objects import lenders
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import check
-from pipelines.toolchain.lock import Cache
 
 _WIDTH = 10  # of the names in front
 _SHARES = "each share has its own, and so has their link"
@@ -141,16 +139,12 @@ class _Look:
         found = check(self.session, [*self.plan.wanted]) if asked else None
         yield "provision", self._provision(found)
         yield "fetch", self._fetch()
-        names = names_if_here(self.plan.recipe, self.plan.cache)
-        if names is None:
+        if self.plan.source.names() is None:
             yield "source", "is not here: it would be fetched"
             yield "job", "its id is known once the source is here"
         else:
-            cache = self.plan.cache  # one like it, that fetches nothing
-            offline = Cache(cache.lock, cache.root, wheelhouse=cache.wheelhouse, offline=True)
-            source = source_tree(self.plan.recipe, offline)
-            sha256 = hashlib.sha256(source).hexdigest()
-            yield "source", f"{units.size(len(source))} packed, sha256 {sha256[:16]}…"
+            source = self.plan.source.pack()
+            yield "source", f"{units.size(len(source.data))} packed, sha256 {source.sha256[:16]}…"
             yield "job", self._job(source, found) if self.plan.shards is None else _SHARES
         yield "cost", self._cost(asked=asked)
         run = Run.cut_off_of(self.plan.out, self.plan.facts)
@@ -184,13 +178,12 @@ class _Look:
             else f"nothing: {units.counted(len(tools), 'pinned file')} in the cache"
         )
 
-    def _job(self, source: bytes, found: list[ResourceResult] | None) -> str:
+    def _job(self, source: Packed, found: list[ResourceResult] | None) -> str:
         if found is None:
             return "not known before the host was asked"
         provisioned = ProvisionResult(resources=tuple(found))
-        bill = bill_of(self.plan, source, provisioned)
-        sha256 = hashlib.sha256(source).hexdigest()
-        made_of = materials(self.plan, sha256, provisioned, bill)
+        bill = bill_of(self.plan, source.data, provisioned)
+        made_of = materials(self.plan, source.sha256, provisioned, bill)
         division = divide(self.session, self.plan, made_of)
         job = job_id(self.plan, made_of, division.part if division else "")
         host, layout = self.plan.host.name, self.plan.layout

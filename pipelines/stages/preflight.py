@@ -9,7 +9,6 @@ from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, judge
 from pipelines.provisioning.resources import surely_lacking
-from pipelines.recipe.sourcetree import fetch_tree, names_if_here
 
 
 def refuse_ungiven(plan: BuildPlan) -> None:
@@ -50,8 +49,8 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         plan_budget(cost, HostFacts.local(), plan.archs.effective, plan.jobs)  # it is this machine
     if fetch:
         with bars() as show:
-            fetch_tree(recipe, plan.cache, show)
-    names = names_if_here(recipe, plan.cache)
+            plan.source.fetch(show)
+    names = plan.source.names()  # raises for a directory that cannot be packed
     if not plan.host.capabilities.windows:
         return
     ground = Ground(

@@ -21,7 +21,7 @@ from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
-from pipelines.recipe.sourcetree import fetch_tree
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.record import BuildResult
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import Line, run_build
@@ -53,7 +53,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert recipe.version == RELEASE
     assert isinstance(recipe.source, FileSource)
     cache = Cache(load_lock())
-    fetch_tree(recipe, cache)
+    SourceTree(recipe, cache).fetch()
     archive = cache.place(recipe.source.file, recipe.source.sha256)
     assert sha256_of(archive) == recipe.source.sha256
     room = tmp_path_factory.mktemp("package")

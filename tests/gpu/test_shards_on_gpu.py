@@ -32,7 +32,7 @@ from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
-from pipelines.recipe.sourcetree import fetch_tree
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.record import BuildResult
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import BUILD, COLLECT, Line
@@ -58,7 +58,7 @@ def sdist() -> Path:
     told = os.environ.get("WCW_FLASH_SDIST")
     if told is None:
         cache = Cache(load_lock())
-        fetch_tree(recipe, cache)
+        SourceTree(recipe, cache).fetch()
         told = str(cache.place(recipe.source.file, recipe.source.sha256))
     assert sha256_of(Path(told)) == recipe.source.sha256
     return Path(told)

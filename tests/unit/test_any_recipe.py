@@ -21,7 +21,6 @@ from pipelines.doctor.run import examine
 from pipelines.errors import ConfigError, LockError
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe import load
-from pipelines.recipe.sourcetree import source_tree
 from pipelines.schema import recipe_schema
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
@@ -93,7 +92,7 @@ def test_a_small_recipe_is_enough(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, recipe="mine", python="3.11")
     assert plan.recipe.local_version == "cu{cuda}{stamp}"
     refuse_unbuildable(changed(plan))
-    with tarfile.open(fileobj=io.BytesIO(source_tree(plan.recipe, plan.cache))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(plan.source.pack().data)) as archive:
         assert archive.getnames() == ["setup.py"]
 
 

@@ -16,7 +16,7 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.paths import MAX_PATH, kept, longest_path
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Cost, Recipe
-from pipelines.recipe.sourcetree import names_if_here
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.units import GIB
 
@@ -205,7 +205,7 @@ def test_what_is_excluded_does_not_count() -> None:
 )
 def test_real_trees_fit_because_of_what_is_left_out(name: str, version: str, whole: bool) -> None:
     recipe = load_recipe(name, version=version)
-    names = names_if_here(recipe, Cache(load_lock()))
+    names = SourceTree(recipe, Cache(load_lock())).names()
     if names is None:
         pytest.skip(f"the source of {name} {version} is not in the download cache")
     assert longest_path(recipe, names, "3.12", "C:\\b").fits

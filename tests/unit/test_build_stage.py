@@ -418,7 +418,7 @@ def test_a_crate_is_asked_for_with_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = ["candle-flash-attn/kernels/a.cu"]
-    monkeypatch.setattr("pipelines.stages.buildspec.names_if_here", lambda *_: kernels)
+    monkeypatch.setattr("pipelines.recipe.sourcetree.SourceTree.names", lambda *_: kernels)
     plan = lab_plan(tmp_path, recipe="candle-flash-attn", archs="90")
     spec = build_spec(plan, r"C:\b\j", "a", "0" * 64, 4)
     assert (spec["jobs"], spec["toolkit"]) == (4, plan.layout.cuda)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,21 @@ def test_everything_is_said_and_nothing_done(
     assert sorted(tmp_path.rglob("*")) == before
     assert not session.times(launch.start)
     assert session.sent == []
+
+
+def test_a_plan_lists_its_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    run = subprocess.run
+
+    def counted(command: list[str], **keys: Any) -> subprocess.CompletedProcess[bytes]:
+        asked.append(command[5])
+        return run(command, **keys)
+
+    line, _ = at_desk(tmp_path)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path / "tree", check=True)
+    monkeypatch.setattr("pipelines.recipe.worktree.subprocess.run", counted)
+    show_build(line)
+    assert asked == ["ls-files", "ls-files", "rev-parse", "status"]
 
 
 def test_what_is_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

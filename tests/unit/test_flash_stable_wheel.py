@@ -25,7 +25,7 @@ from test_patches import sdist
 from pipelines.paths import PACKAGE
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
-from pipelines.recipe.sourcetree import source_tree
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.toolchain.lock import Cache, load_lock
 
 UPSTREAM = {
@@ -75,7 +75,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = cache.place(source.file, source.sha256)
     place.parent.mkdir(parents=True)
     place.write_bytes(data)
-    packed = source_tree(recipe.model_copy(update={"source": source, "patches": ()}), cache)
+    recipe = recipe.model_copy(update={"source": source, "patches": ()})
+    packed = SourceTree(recipe, cache).pack().data
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(room / "tree")  # noqa: S202 - ours
     for name, text in TORCH.items():

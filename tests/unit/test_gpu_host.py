@@ -238,7 +238,7 @@ def test_a_machine_without_a_driver_is_refused_before_anything_is_done(
     def touched(*_: object, **__: object) -> None:
         raise AssertionError("something was fetched or started")
 
-    monkeypatch.setattr("pipelines.stages.preflight.fetch_tree", touched)
+    monkeypatch.setattr("pipelines.recipe.sourcetree.SourceTree.fetch", touched)
     monkeypatch.setattr(image, "make_image", touched)
     monkeypatch.setattr(Cache, "fetch", touched)
     monkeypatch.setattr(Cache, "fetch_all", touched)

@@ -22,7 +22,7 @@ from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.provisioning.resources import Place, load_resources, wanted_resources
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
-from pipelines.recipe.sourcetree import fetch_file, source_tree
+from pipelines.recipe.sourcetree import SourceTree, fetch_file
 from pipelines.target import Target
 from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock
@@ -690,9 +690,9 @@ def test_a_source_distribution_comes_from_the_wheelhouse(
     (folder / "a-1.tar.gz").write_bytes(b"x" * len(DATA))
     other = Cache(lock, tmp_path / "second", wheelhouse=folder, offline=True)
     with pytest.raises(LockError, match=r"house/a-1\.tar\.gz: a-1\.tar\.gz has sha256"):
-        source_tree(recipe, other)
+        SourceTree(recipe, other).pack()
     (folder / "a-1.tar.gz").unlink()
     with pytest.raises(LockError, match=r"flash-attn 2\.8\.3\.post2 is not here") as caught:
-        source_tree(recipe, other)
+        SourceTree(recipe, other).pack()
     assert "invoke wheelhouse" in caught.value.advice
     assert leftovers(tmp_path / "second") == []

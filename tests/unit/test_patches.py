@@ -16,7 +16,7 @@ from pipelines.recipe import patches
 from pipelines.recipe.checks import check_surroundings
 from pipelines.recipe.load import VARIES, load_recipe, load_versions, recipe_names
 from pipelines.recipe.model import Patch, Recipe
-from pipelines.recipe.sourcetree import source_tree
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.toolchain.lock import Cache, load_lock
 
 OLD = {
@@ -106,7 +106,7 @@ def tree(
     place = cache.place("x-1.tar.gz", hashlib.sha256(data).hexdigest())
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data)
-    with tarfile.open(fileobj=io.BytesIO(source_tree(made, cache))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(SourceTree(made, cache).pack().data)) as archive:
         return {
             one.name: (archive.extractfile(one) or io.BytesIO()).read().decode() for one in archive
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.found import taken_from
 from pipelines.recipe.load import load_recipe, recipe_file, recipe_names, shown_file
 from pipelines.recipe.suite import suite_of
-from pipelines.recipe.worktree import State, state
 from pipelines.toolchain.lock import load_lock
 
 RECIPE = """
@@ -225,40 +223,3 @@ def test_pins_of_the_repository_stand_beside_those_built_in(repository: Path) ->
     path.write_text(LOCK.format(sha="b" * 63))
     with pytest.raises(LockError, match=r"\.wcw/toolchain\.lock\.yaml"):
         load_lock()
-
-
-def git(folder: Path, *words: str) -> None:
-    who = [
-        "-c",
-        "user.name=x",
-        "-c",
-        "user.email=x@example.org",
-        "-c",
-        "protocol.file.allow=always",
-    ]
-    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
-
-
-def test_what_is_not_as_committed_is_told_in_submodules_too(tmp_path: Path) -> None:
-    inner, tree = tmp_path / "inner", tmp_path / "tree"
-    for folder in (inner, tree):
-        folder.mkdir()
-        git(folder, "init", "-q")
-        (folder / "a").write_text("1")
-    assert state(tmp_path) is None
-    assert state(tree) == State(commit="", changed=("a",))
-    git(inner, "add", "a")
-    git(inner, "commit", "-qm", "x")
-    git(tree, "add", "a")
-    git(tree, "submodule", "add", "-q", str(inner), "deps/inner")
-    git(tree, "commit", "-qm", "x")
-    found = state(tree)
-    assert found is not None
-    assert len(found.commit) == 40
-    assert found.changed == ()
-    (tree / "a").write_text("2")
-    (tree / "new").write_text("")
-    (tree / "deps/inner/a").write_text("2")
-    found = state(tree)
-    assert found is not None
-    assert {*found.changed} == {"a", "new", "deps/inner", "deps/inner/a"}

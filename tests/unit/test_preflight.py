@@ -24,7 +24,7 @@ def asked(tmp_path: Path, **axes: str) -> BuildPlan:
 
 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stages.preflight.fetch_tree", lambda *_: None)
+    monkeypatch.setattr("pipelines.recipe.sourcetree.SourceTree.fetch", lambda *_: None)
 
 
 REFUSED = [

@@ -26,7 +26,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import environment, local_version, wheel_name
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.progress import Step, reader
-from pipelines.recipe.sourcetree import names_if_here, pack, source_tree
+from pipelines.recipe.sourcetree import SourceTree, pack
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -307,23 +307,23 @@ def file_recipe(tmp_path: Path, cache: Cache, members: dict[str, bytes], **keys:
 
 def test_a_directory_packs_the_same_each_time(cache: Cache) -> None:
     recipe = load_recipe("smoke-attention")
-    packed = source_tree(recipe, cache)
-    assert packed == source_tree(recipe, cache)
+    packed = SourceTree(recipe, cache).pack().data
+    assert packed == SourceTree(recipe, cache).pack().data
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
     assert names == sorted(names)
     assert "pyproject.toml" in names
     assert not [name for name in names if "__pycache__" in name]
-    assert "setup.py" in (names_if_here(recipe, cache) or [])
+    assert "setup.py" in (SourceTree(recipe, cache).names() or [])
 
 
 def test_a_pinned_file_packs_without_its_top_directory(tmp_path: Path, cache: Cache) -> None:
     members = {"a-1/setup.py": b"x", "a-1/amd/long.cu": b"y", "a-1/k.cu": b"z"}
     recipe = file_recipe(tmp_path, cache, members, exclude=["amd/*"])
-    made = source_tree(recipe, cache)
+    made = SourceTree(recipe, cache).pack().data
     assert made == pack([("k.cu", b"z"), ("setup.py", b"x")])
-    assert made == source_tree(recipe, cache)
-    assert kept(names_if_here(recipe, cache) or [], recipe.exclude) == ["setup.py", "k.cu"]
+    assert made == SourceTree(recipe, cache).pack().data
+    assert kept(SourceTree(recipe, cache).names() or [], recipe.exclude) == ["setup.py", "k.cu"]
 
 
 def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
@@ -337,16 +337,16 @@ def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
 
     monkeypatch.setattr("pipelines.recipe.sourcetree.commit_files", commit)
     recipe = load_recipe("candle-flash-attn")
-    whole = source_tree(recipe, cache)
-    assert source_tree(recipe, cache) == whole
-    assert names_if_here(recipe, cache) == ["Cargo.toml"]
+    whole = SourceTree(recipe, cache).pack().data
+    assert SourceTree(recipe, cache).pack().data == whole
+    assert SourceTree(recipe, cache).names() == ("Cargo.toml",)
     assert len(fetched) == 1
     (path,) = cache.root.rglob("*.tar.gz")
     path.write_bytes(whole[:-1] + b"!")
-    assert names_if_here(recipe, cache) is None
+    assert SourceTree(recipe, cache).names() is None
     with pytest.raises(LockError, match=r"\.tar\.gz is damaged"):
-        source_tree(recipe, Cache(cache.lock, cache.root, offline=True))
-    assert source_tree(recipe, cache) == whole
+        SourceTree(recipe, Cache(cache.lock, cache.root, offline=True)).pack()
+    assert SourceTree(recipe, cache).pack().data == whole
     assert len(fetched) == 2
 
 
@@ -354,13 +354,13 @@ def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
 def test_archives_with_odd_members_are_refused(tmp_path: Path, cache: Cache, name: str) -> None:
     recipe = file_recipe(tmp_path, cache, {name: b"x"})
     with pytest.raises(LockError, match="no plain file"):
-        source_tree(recipe, cache)
+        SourceTree(recipe, cache).pack()
 
 
 def test_what_is_no_source_tree(tmp_path: Path, cache: Cache) -> None:
     recipe = file_recipe(tmp_path, cache, {"a-1/readme": b"x"})
     with pytest.raises(ConfigError, match="no source tree"):
-        source_tree(recipe, cache)
+        SourceTree(recipe, cache).pack()
 
 
 def test_a_file_whose_bytes_are_others_is_refused(tmp_path: Path, cache: Cache) -> None:
@@ -368,7 +368,7 @@ def test_a_file_whose_bytes_are_others_is_refused(tmp_path: Path, cache: Cache) 
     assert isinstance(recipe.source, FileSource)
     cache.place(recipe.source.file, recipe.source.sha256).write_bytes(b"short")
     with pytest.raises(LockError, match="could not be fetched"):
-        source_tree(recipe, cache)  # it is fetched anew, from a place that there is not
+        SourceTree(recipe, cache).pack()  # it is fetched anew, from a place that there is not
 
 
 def git(tree: Path, *words: str) -> str:

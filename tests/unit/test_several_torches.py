@@ -29,7 +29,7 @@ from pipelines.matrix.plan import make_plan
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import wheel_name
-from pipelines.recipe.sourcetree import directory_of, source_tree
+from pipelines.recipe.sourcetree import SourceTree, directory_of
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import SmokeResult
 from pipelines.reports.load import load_view, read_smoke
@@ -255,7 +255,7 @@ def cache(tmp_path: Path) -> Cache:
 
 
 def test_the_kernels_are_those_of_the_other_example(cache: Cache) -> None:
-    packed = source_tree(load_recipe("smoke-attention-torch"), cache)
+    packed = SourceTree(load_recipe("smoke-attention-torch"), cache).pack().data
     with tarfile.open(fileobj=BytesIO(packed)) as members:
         names = {name for name in members.getnames() if name.startswith("kernels/")}
     theirs = directory_of(load_recipe("smoke-attention").source) / "src"  # type: ignore[arg-type]
@@ -271,10 +271,10 @@ def test_a_directory_that_would_hide_another_is_refused(tmp_path: Path, cache: C
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "check.h").write_text("")
     with pytest.raises(ConfigError, match=r"has a src/check\.h of its own"):
-        source_tree(recipe.model_copy(update={"source": source}), cache)
+        SourceTree(recipe.model_copy(update={"source": source}), cache).pack()
     gone = source.model_copy(update={"also": {"kernels": str(tmp_path / "gone")}})
     with pytest.raises(ConfigError, match="there is no directory"):
-        source_tree(recipe.model_copy(update={"source": gone}), cache)
+        SourceTree(recipe.model_copy(update={"source": gone}), cache).pack()
 
 
 # -- the audit -------------------------------------------------------------------------------------

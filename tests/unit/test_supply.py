@@ -70,7 +70,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object, **__: object) -> None:
         raise AssertionError("something was fetched or started")
 
-    monkeypatch.setattr("pipelines.stages.preflight.fetch_tree", touched)
+    monkeypatch.setattr("pipelines.recipe.sourcetree.SourceTree.fetch", touched)
     monkeypatch.setattr("pipelines.hosts.sandbox.host.Sandbox.connect", touched)
     monkeypatch.setattr("pipelines.toolchain.lock.Cache.fetch", touched)
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from plans import recipe_of
 
+from pipelines.checkout import Checkout
 from pipelines.errors import ConfigError
 from pipelines.recipe.origin import PathSource
-from pipelines.recipe.sourcetree import names_if_here, source_tree
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.worktree import listing
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
@@ -54,6 +55,11 @@ def commit(tree: Path, *names: str, ignore: str = "") -> Path:
 
 def names(tree: Path, **changes: Any) -> list[str]:
     return [name for name in listing(tree, **changes).files if name != ".gitignore"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(ToolchainLock(version=1, tools={}), root=tmp_path / "cache", offline=True)
 
 
 def test_without_git_what_tools_make_is_left_out(tmp_path: Path) -> None:
@@ -148,6 +154,34 @@ def test_a_checkout_that_git_cannot_read(tmp_path: Path) -> None:
         listing(tmp_path)
 
 
+def test_what_is_not_as_committed(tmp_path: Path, cache: Cache) -> None:
+    """Also in submodules, which may be at another commit, and in repositories that are new."""
+    inner, tree = tmp_path / "inner", tmp_path / "tree"
+    commit(inner, "a")
+
+    def checkout(**keys: Any) -> Checkout:
+        found = SourceTree(recipe_of(tree, **keys), cache).pack().checkout
+        assert found is not None
+        return found
+
+    write(tree, "setup.py")
+    assert SourceTree(recipe_of(tree), cache).pack().checkout is None
+    git(tree, "init", "--quiet")
+    assert checkout() == Checkout(commit="", changed=("setup.py",), count=1)
+    git(tree, "submodule", "add", str(inner), "deps/inner")
+    commit(tree, "setup.py", "old.cu", "gone.cu", ignore="*.log\n")
+    assert (len(checkout().commit), checkout().count) == (40, 0)
+    git(tree, "mv", "old.cu", "new.cu")
+    (tree / "gone.cu").unlink()
+    write(tree, "a.log")
+    (tree / "deps/inner/a").write_text("2")
+    commit(tree / "cloned", "c.cu")
+    assert {*checkout().changed} == {"new.cu", "gone.cu", "deps/inner", "deps/inner/a", "cloned"}
+    assert {*checkout(exclude=("deps", "gone.cu")).changed} == {"new.cu", "cloned"}
+    git(tree / "deps/inner", "commit", "--quiet", "-am", "y")
+    assert {*checkout(exclude=("*.cu", "cloned")).changed} == {"deps/inner"}
+
+
 # -- include and exclude ---------------------------------------------------------------------------
 
 
@@ -204,29 +238,32 @@ def test_a_link_within_the_tree_is_the_file(tmp_path: Path) -> None:
 # -- as a source -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(ToolchainLock(version=1, tools={}), root=tmp_path / "cache", offline=True)
-
-
 def test_the_archive_depends_on_what_is_packed_alone(
     tmp_path: Path, cache: Cache, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = commit(tmp_path / "tree", "setup.py", "k.cu", ignore="*.o\n")
     recipe = recipe_of(tree)
-    first = source_tree(recipe, cache)
+    first = SourceTree(recipe, cache).pack().data
     said = " ".join(capsys.readouterr().out.split())
     assert "source: 3 files, 16 B of" in said
     assert "as git lists them" in said
     write(tree, "k.o", ".venv/pyvenv.cfg", "build/lib/x.py", "mypkg.egg-info/PKG-INFO")
     os.utime(tree / "k.cu", (1, 1))
     (tree / "k.cu").chmod(0o755)
-    assert source_tree(recipe, cache) == first
+    assert SourceTree(recipe, cache).pack().data == first
     with tarfile.open(fileobj=io.BytesIO(first)) as archive:
         assert archive.getnames() == [".gitignore", "k.cu", "setup.py"]
-    assert names_if_here(recipe, cache) == [".gitignore", "k.cu", "setup.py"]
+    assert SourceTree(recipe, cache).names() == (".gitignore", "k.cu", "setup.py")
     write(tree, "new.cu")
-    assert source_tree(recipe, cache) != first
+    assert SourceTree(recipe, cache).pack().data != first
+
+
+def test_a_file_that_is_deleted_once_it_was_listed(tmp_path: Path, cache: Cache) -> None:
+    source = SourceTree(recipe_of(write(tmp_path / "tree", "setup.py", "k.cu")), cache)
+    assert source.names() == ("k.cu", "setup.py")
+    (tmp_path / "tree/k.cu").unlink()
+    with pytest.raises(ConfigError, match=r"k\.cu cannot be read: No such file"):
+        source.pack()
 
 
 def test_an_empty_submodule_is_said(
@@ -236,20 +273,20 @@ def test_an_empty_submodule_is_said(
     tree = commit(tmp_path / "tree", "setup.py")
     git(tree, "submodule", "add", str(tmp_path / "inner"), "dep")
     git(tree, "submodule", "deinit", "--force", "dep")
-    source_tree(recipe_of(tree), cache)
+    SourceTree(recipe_of(tree), cache).pack()
     assert "mind: the submodule dep is empty: git submodule update" in capsys.readouterr().out
 
 
 def test_a_directory_that_is_not_there_or_no_project(tmp_path: Path, cache: Cache) -> None:
     with pytest.raises(ConfigError, match=r"source\.path: there is no directory"):
-        names_if_here(recipe_of(tmp_path / "missing"), cache)
+        SourceTree(recipe_of(tmp_path / "missing"), cache).names()
     write(tmp_path / "tree", "readme")
     with pytest.raises(ConfigError, match="is no source tree"):
-        names_if_here(recipe_of(tmp_path / "tree"), cache)
+        SourceTree(recipe_of(tmp_path / "tree"), cache).names()
     forced = recipe_of(tmp_path / "tree", exclude=("setup.py",))
     write(tmp_path / "tree", "setup.py")
     with pytest.raises(ConfigError, match="is no source tree"):
-        names_if_here(forced, cache)
+        SourceTree(forced, cache).names()
     source = PathSource(path=str(tmp_path / "tree"), include=("gone",))
     with pytest.raises(ConfigError, match="names no file"):
-        names_if_here(recipe_of(tmp_path / "tree", source=source), cache)
+        SourceTree(recipe_of(tmp_path / "tree", source=source), cache).names()
