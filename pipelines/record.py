@@ -17,12 +17,13 @@ from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.divided import Divided
 from pipelines.evidence import Bridge, Evidence, GpuResult, Origin
 from pipelines.hosttext import line
+from pipelines.materials import Materials
 from pipelines.model import Model
 from pipelines.taken import Company, PrebuiltFile, Sha256
 from pipelines.target import Archs, Target
 
 #: Of the record; one with another number is not read.
-SCHEMA = 1
+SCHEMA = 2
 
 Size = Annotated[int, Field(ge=0, le=1 << 50)]
 #: A path or name of a host's; none of Windows' is longer.
@@ -132,7 +133,7 @@ class BuildResult(StageResult):
     """Of a source that is a directory here, and in git."""
     toolset: str = ""
     """What compiled it, as the plan has it: name, and version where that is known."""
-    materials: dict[str, str] = Field(default={})
+    materials: Materials = Materials()
     """Everything that decides the wheel, by which the job is named."""
     bill: str = ""
     """Its wheel's bill of materials, but for what the wheel is called."""

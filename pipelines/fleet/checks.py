@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from pipelines.fleet.model import Machine
 from pipelines.fleetsettings import FleetSettings
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
+from pipelines.materials import Materials
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.model import Model, first_problem
 from pipelines.remote import identity as remote_identity
@@ -30,9 +31,6 @@ from pipelines.session.base import UnfitHostError
 from pipelines.units import GIB
 
 _log = logging.getLogger(__name__)
-#: Materials of a build that are one host's as they are another's, or their tool chains differ.
-_CHAIN = ("tool set", "tool set's files", "host made of")
-_FOUND = "found "
 #: Hosts that are surveyed at a time.
 _AT_ONCE = 32
 
@@ -117,13 +115,14 @@ class HostChecks:
                 advice=f"Leave one of them out, and give {other} more 'slots'.",
             )
 
-    def agree(self, name: str, group: str, made_of: Mapping[str, str]) -> None:
+    def agree(self, name: str, group: str, made_of: Materials) -> None:
         """Have the host's tool chain be that of the others, by the materials of a build there.
 
         The first one of a ``group`` (Python and so on) says what it is. Raises
         :class:`UnfitHostError` with the first difference.
         """
-        mine = {k: v for k, v in made_of.items() if k in _CHAIN or k.startswith(_FOUND)}
+        rows = made_of.rows("found", "host", "toolset")
+        mine = {str(one): one.value for one in rows if one.name != "requested"}
         with self._changed() as known:
             first = known.chains.setdefault(group, _Chain(host=name, chain=mine))
         for key in sorted({*mine, *first.chain}):

@@ -13,99 +13,37 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 from in_toto_attestation.v1.statement import Statement
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import ValidationError
 
 from pipelines.errors import AuditError
-from pipelines.evidence import Evidence
 from pipelines.hosttext import line
+from pipelines.manifest import Manifest, Tool
+from pipelines.materials import Kind, Material
 from pipelines.model import first_problem
 from pipelines.provenance.jsonfile import parse
-from pipelines.taken import Sha256
 from pipelines.wheels.unpacking import UNREADABLE, chunks
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 #: What externalParameters and internalParameters mean: docs/provenance.md.
-BUILD_TYPE = "urn:windows-cuda-wheels:build:1"
+BUILD_TYPE = "urn:windows-cuda-wheels:build:2"
 BUILDER = "urn:windows-cuda-wheels:builder"
 MANIFEST = "manifest.json"
 #: What files of a wheel are called after its name: in an envelope, and without one.
 SIGNED, UNSIGNED = ".intoto.jsonl", ".statement.json"
-_TOOL = "tool "  # before a material that is an entry of the lock
-_TOOL_SET = ("tool set", "tool set's files")
-_AXES = ("recipe", "version", "python", "torch", "cuda", "archs", "reproducible")
+#: Kinds of materials that are files: dependencies with a hash, in SLSA's words.
+_FILES: tuple[Kind, ...] = ("source", "tool")
+_AXES = {"recipe", "version", "python", "torch", "cuda", "archs", "reproducible"}
 _SBOM = re.compile(r"[^/]+\.dist-info/sboms/[^/]+")  # https://peps.python.org/pep-0770/
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SBOMS, _SBOM_BYTES = 20, 64 << 20
 _STATED = frozenset({"build", "collect", "audit"})  # stages without which there is no statement
-
-Short = Annotated[str, StringConstraints(max_length=500)]
-Long = Annotated[str, StringConstraints(max_length=20_000)]
-
-
-class _File(BaseModel):
-    path: Short
-    sha256: Sha256
-
-
-class _Tool(BaseModel):
-    version: Short
-    sha256: Sha256 | None
-
-
-class Manifest(BaseModel):
-    """What of a manifest goes into a statement; its other keys are somebody else's to read."""
-
-    schema_: Annotated[Literal[1], Field(alias="schema")]
-    made_by: Short
-    run: Short
-    started: datetime | None
-    finished: datetime | None
-    publishable: bool | None
-    evidence: Evidence | None
-    stages: Annotated[dict[Short, Short], Field(max_length=50)]
-    inputs: Annotated[dict[Short, Any], Field(max_length=50)]
-    toolset: dict[Short, Any]
-    host: dict[Short, Any]
-    divided: Annotated[dict[Short, Any], Field(max_length=50)] = {}
-    """Which host compiled how many of its units, where more than one did."""
-    tools: Annotated[dict[Short, _Tool], Field(max_length=1000)]
-    files: Annotated[tuple[_File, ...], Field(max_length=1000)]
-
-    @property
-    def materials(self) -> dict[str, str]:
-        """Everything that decides the wheel."""
-        found = self.inputs.get("materials")
-        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
-
-    def sha256(self, wheel: str) -> list[str]:
-        """Of each row of a wheel of that name: one, unless it is of another run."""
-        return [one.sha256 for one in self.files if one.path == f"wheels/{wheel}"]
-
-    @property
-    def unstated(self) -> str:
-        """Why its wheels get no statement; empty: they get one."""
-        if self.inputs.get("origin") or not self.materials:
-            return "its wheels were not built here"
-        if self.started is None or self.finished is None:
-            return "it does not say when it was built"
-        done = {name for name, state in self.stages.items() if state == "passed"}
-        if lacking := sorted(_STATED - done):
-            return f"its stage {lacking[0]} has not passed"
-        for name, text in self.materials.items():
-            tool = self.tools.get(name.removeprefix(_TOOL)) if _is_file(name) else None
-            if _is_file(name) and not _SHA256.fullmatch(text):
-                return f"{line(name)} is {line(text, 80) or 'empty'}, and no sha256"
-            if tool is not None and tool.sha256 not in (None, text):
-                return f"{line(name)} was hashed as {tool.sha256}, and its pin is {text}"
-        return ""
 
 
 def read_manifest(data: bytes) -> Manifest:
@@ -114,6 +52,24 @@ def read_manifest(data: bytes) -> Manifest:
         return Manifest.model_validate(parse(data))
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
+
+
+def unstated(made: Manifest) -> str:
+    """Why its wheels get no statement; empty: they get one."""
+    if made.inputs.origin or not made.inputs.materials:
+        return "its wheels were not built here"
+    if made.started is None or made.finished is None:
+        return "it does not say when it was built"
+    done = {name for name, state in made.stages.items() if state == "passed"}
+    if lacking := sorted(_STATED - done):
+        return f"its stage {lacking[0]} has not passed"
+    for one in made.inputs.materials.rows(*_FILES):
+        tool = _tool(made, one)
+        if not _SHA256.fullmatch(one.value):
+            return f"{one} is {line(one.value, 80) or 'empty'}, and no sha256"
+        if tool is not None and tool.sha256 not in (None, one.value):
+            return f"{one} was hashed as {tool.sha256}, and its pin is {one.value}"
+    return ""
 
 
 def statement(data: bytes, wheel: Path) -> dict[str, Any]:
@@ -127,14 +83,14 @@ def statement(data: bytes, wheel: Path) -> dict[str, Any]:
     if len(rows) != 1:
         raise ValueError(f"it tells of {len(rows)} wheels called {line(wheel.name, 200)}")
     sha256 = rows[0]
-    if made.unstated or made.started is None or made.finished is None:
-        raise ValueError(made.unstated)
+    if (why := unstated(made)) or made.started is None or made.finished is None:
+        raise ValueError(why)
     predicate = provenance_pb2.Provenance()
     files = [*_byproducts(made), *sboms(wheel), _described(MANIFEST, _sha256(data))]
     raw = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": _filled({name: made.inputs.get(name) for name in _AXES}),
+            "externalParameters": _filled(made.inputs.model_dump(include=_AXES)),
             "internalParameters": _internal(made),
             "resolvedDependencies": list(_dependencies(made)),
         },
@@ -169,15 +125,14 @@ def encoded(said: dict[str, Any]) -> bytes:
 def _internal(made: Manifest) -> dict[str, Any]:
     """What the builder chose, and what it is worth."""
     level = made.evidence
-    texts = {k: v for k, v in made.materials.items() if not _is_file(k)}
     return {
-        "host": _filled({"name": made.inputs.get("host"), **made.host}),
+        "host": _filled({"name": made.inputs.host, **made.host}),
         "toolset": _filled(made.toolset),
         "evidence": {"level": level.value, "meaning": level.meaning} if level else {},
         "publishable": made.publishable,
         "stages": made.stages,
-        "job": made.inputs.get("job"),
-        "materials": texts,
+        "job": made.inputs.job,
+        "materials": {k: v for k, v in made.inputs.materials.root.items() if k not in _FILES},
         **({"divided": made.divided} if made.divided else {}),
     }
 
@@ -188,20 +143,17 @@ def _dependencies(made: Manifest) -> Iterator[dict[str, Any]]:
     A tool that was installed before is named by its pin, and said not to have been hashed by this
     run.
     """
-    for name, sha256 in sorted(made.materials.items()):
-        if not _is_file(name):
-            continue
-        tool = made.tools.get(name.removeprefix(_TOOL))
-        said = _described(name.removeprefix(_TOOL), sha256)
+    for one in made.inputs.materials.rows(*_FILES):
+        tool = _tool(made, one)
+        said = _described("source" if one.kind == "source" else one.name, one.value)
         if tool is not None:
             hashed = "by this run" if tool.sha256 else "not by this run"
             said["annotations"] = {"version": tool.version, "hashed": hashed}
         yield said
 
 
-def _is_file(material: str) -> bool:
-    """``tool set`` and its like are what a host has, and no entry of the lock."""
-    return material == "source" or (material.startswith(_TOOL) and material not in _TOOL_SET)
+def _tool(made: Manifest, one: Material) -> Tool | None:
+    return made.tools.get(one.name) if one.kind == "tool" else None
 
 
 def _byproducts(made: Manifest) -> Iterator[dict[str, Any]]:

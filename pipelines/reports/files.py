@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
+from pipelines.manifest import Schema
 from pipelines.record import FileResult
 from pipelines.reports.views import FileView
 
@@ -24,6 +25,7 @@ _LINK = 1000  # characters
 class _Manifest(BaseModel):
     """Of ``manifest.json``, what is read again."""
 
+    schema_: Schema
     written: AwareDatetime
     files: tuple[FileResult, ...]
 

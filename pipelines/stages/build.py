@@ -25,6 +25,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line as one_line
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
+from pipelines.materials import Materials
 from pipelines.model import first_problem
 from pipelines.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
@@ -58,7 +59,7 @@ def build(
     session: LiveSession,
     plan: BuildPlan,
     log: StageLog,
-    accept: Callable[[dict[str, str]], None] | None = None,
+    accept: Callable[[Materials], None] | None = None,
 ) -> BuildResult:
     """Build on the host: the job, and the wheels there.
 
@@ -75,8 +76,7 @@ def build(
         source = plan.source.pack(show)
     provisioned = log.run.result(ProvisionResult)
     bill = bill_of(plan, source.data, provisioned)
-    made_of = materials(plan, source.sha256, provisioned, bill)
-    made_of |= {"toolset asked for": toolset} if toolset else {}
+    made_of = materials(plan, source.sha256, provisioned, bill, toolset)
     if accept is not None:
         accept(made_of)
     division = divide(session, plan, made_of)

@@ -7,13 +7,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache import spec as compile_cache
 from pipelines.hosts.live import LiveSession
+from pipelines.materials import SBOM, Material, Materials
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import alike
@@ -32,12 +33,6 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     **dict.fromkeys(("wheel", "pure"), builder.build),
     "cargo": cargo.build,
 }
-#: How materials are called that say where something is on the host.
-PLACE = "place of "
-#: Of a reproducible build, and of no other: where the source stands meanwhile.
-FIXED = "source's place"
-#: The hash of what is said in the wheel of all that is here: another one where any of it is.
-BILL = "bill of materials"
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
 THEIRS = frozenset({"distributions", "program"})
 #: Of a host that is used as it is: its own compiler, linker and assembler, a material each.
@@ -52,62 +47,87 @@ _COMPILERS = (
 )
 
 
-def job_id(plan: BuildPlan, made_of: Mapping[str, str], part: str = "") -> str:
+def job_id(plan: BuildPlan, made_of: Materials, part: str = "") -> str:
     """The hash of everything that decides the wheel, of ``anew``, and of which part of it is done.
 
     ``part`` is that of :attr:`.shares.Division.part`; empty: all of it.
     """
     digest = hashlib.sha256((plan.anew + part).encode())
-    for name, text in made_of.items():
-        digest.update(f"{name}={text}".encode() + b"\0")
+    digest.update(json.dumps(sorted(made_of.rows())).encode())
     return digest.hexdigest()[:12]
 
 
 def materials(
-    plan: BuildPlan, source_sha256: str, provisioned: ProvisionResult | None, bill: str = ""
-) -> dict[str, str]:
+    plan: BuildPlan,
+    source_sha256: str,
+    provisioned: ProvisionResult | None,
+    bill: str = "",
+    toolset: str | None = None,
+) -> Materials:
     """Everything that decides the wheel: source, tools, Python, environment.
 
     ``provisioned`` has what was found of what is not pinned: its values, never its words. How many
     jobs and threads work at it makes no other wheel. ``bill`` lies in it: :func:`.bill.bill_of`.
+    ``toolset`` is what :func:`.toolset.toolset_for` says.
     """
-    tools = plan.cache.lock.tools
-    made = {"source": source_sha256}
-    made |= {f"tool {name}": tools[name].sha256 for one in plan.wanted for name in one.uploads}
-    for row in provisioned.resources if provisioned is not None else ():
-        if row.kind in THEIRS:
-            made[f"found {row.id}"] = json.dumps(row.values, sort_keys=True)
-        elif row.kind == COMPILERS:
-            made |= {f"found {name}": text for name, text in sorted(row.values.items())}
-        elif row.kind == "archive" and row.ok and not row.sha256:
-            # After a repair nothing that was built with it is taken for what is pinned.
-            made[f"found {row.id}"] = "never compared"
-    if plan.host.existing is not None:  # this machine: its variables reach the compilers
-        mine = {name: os.environ[name] for name in _COMPILERS if name in os.environ}
-        made |= {f"user's {name}": without_home(text) for name, text in mine.items()}
-        made[f"{PLACE}python"] = without_home(plan.layout.python)
-    made |= {"Python": plan.target.python, "tool set": plan.toolset.label}
+    rows = [Material("source", "archive", source_sha256), *_planned(plan), *_found(provisioned)]
+    if plan.host.existing is not None:
+        rows += _users(plan)
+    if toolset:
+        rows.append(Material("toolset", "requested", toolset))
+    if bill:
+        rows.append(Material(*SBOM, hashlib.sha256(bill.encode()).hexdigest()))
+    return Materials.of(rows)
+
+
+def _planned(plan: BuildPlan) -> Iterator[Material]:
+    """What the plan knows."""
+    recipe, tools = plan.recipe, plan.cache.lock.tools
+    for name in (name for one in plan.wanted for name in one.uploads):
+        yield Material("tool", name, tools[name].sha256)
+    yield Material("python", "version", plan.target.python)
+    yield Material("toolset", "label", plan.toolset.label)
     # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
-    made |= {"tool set's files": plan.toolset.files, "host made of": plan.host.made_of}
+    yield Material("host", "toolset files", plan.toolset.files)
+    yield Material("host", "image", plan.host.made_of)
     # Places have names of their own: but for them, variables are the same on every host.
     longest = sorted(plan.places, key=lambda place: -len(plan.places[place]))
-    for name, text in sorted(plan.environment(1).items()):
+    for name, text in plan.environment(1).items():
         for place in longest:
             text = text.replace(plan.places[place] or "\0", f"{{{place}}}")  # noqa: PLW2901
-        made[f"variable {name}"] = text
+        yield Material("variable", name, text)
     home = without_home if plan.host.existing is not None else str
-    made |= {f"{PLACE}{place}": home(path) for place, path in plan.places.items()}
-    if plan.recipe.reproducible:
-        made[FIXED] = plan.layout.fixed
-    if plan.recipe.library:  # its flags are in no variable
-        made["library"] = plan.recipe.library.model_dump_json()
-    # In "source" already; named so that statement and rebuild say which of them is another one.
-    made |= {f"patch {one.file}": one.sha256 for one in plan.recipe.patches}
-    if plan.recipe.restamp:
-        made["local version"] = plan.local_version
-    if bill:
-        made[BILL] = hashlib.sha256(bill.encode()).hexdigest()
-    return made
+    for place, path in plan.places.items():
+        yield Material("place", place, home(path))
+    if recipe.reproducible:
+        yield Material("fixed place", "source", plan.layout.fixed)
+    if recipe.library:  # its flags are in no variable
+        yield Material("recipe", "library", recipe.library.model_dump_json())
+    # In the source already; named so that statement and rebuild say which of them is another one.
+    for patch in recipe.patches:
+        yield Material("patch", patch.file, patch.sha256)
+    if recipe.restamp:
+        yield Material("wheel", "local version", plan.local_version)
+
+
+def _found(provisioned: ProvisionResult | None) -> Iterator[Material]:
+    """What no pin says, as it was found on the host."""
+    for row in provisioned.resources if provisioned is not None else ():
+        if row.kind in THEIRS:
+            yield Material("found", row.id, json.dumps(row.values, sort_keys=True))
+        elif row.kind == COMPILERS:
+            yield from (Material("found", name, text) for name, text in row.values.items())
+        elif row.kind == "archive" and row.ok and not row.sha256:
+            # After a repair nothing that was built with it is taken for what is pinned.
+            yield Material("found", row.id, "never compared")
+
+
+def _users(plan: BuildPlan) -> Iterator[Material]:
+    """Of a host that is used as it is: its user's variables reach the compilers."""
+    for name in _COMPILERS:
+        if name in os.environ:
+            yield Material("user variable", name, without_home(os.environ[name]))
+    yield Material("place", "python", without_home(plan.layout.python))
 
 
 def without_home(text: str) -> str:

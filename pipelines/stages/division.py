@@ -18,6 +18,7 @@ from pipelines.divided import Divided, Lent
 from pipelines.errors import AuditError, BuildError, HostError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
+from pipelines.materials import Materials
 from pipelines.model import first_problem
 from pipelines.record import BuildResult
 from pipelines.remote import files, sharing
@@ -144,7 +145,7 @@ class Division:
         return made.model_copy(update={"lent": tuple(lent)})
 
 
-def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) -> Division | None:
+def divide(session: LiveSession, plan: BuildPlan, materials: Materials) -> Division | None:
     """How the plan's units are divided, ``None`` where they are not.
 
     Nothing is begun where objects do not fit: :func:`.objects.lender` and

@@ -29,6 +29,7 @@ from pipelines.stages.line import Line, require_audited, require_same
 from pipelines.stages.objects import lenders
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import check
+from pipelines.stages.toolset import toolset_for, toolsets
 
 _WIDTH = 10  # of the names in front
 _SHARES = "each share has its own, and so has their link"
@@ -183,7 +184,8 @@ class _Look:
             return "not known before the host was asked"
         provisioned = ProvisionResult(resources=tuple(found))
         bill = bill_of(self.plan, source.data, provisioned)
-        made_of = materials(self.plan, source.sha256, provisioned, bill)
+        toolset = toolset_for(toolsets(self.session, self.plan.host), self.plan)
+        made_of = materials(self.plan, source.sha256, provisioned, bill, toolset)
         division = divide(self.session, self.plan, made_of)
         job = job_id(self.plan, made_of, division.part if division else "")
         host, layout = self.plan.host.name, self.plan.layout

@@ -13,15 +13,21 @@ from pipelines.divided import Divided
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
-from pipelines.provenance.statement import SIGNED, UNSIGNED, encoded, read_manifest, statement
+from pipelines.manifest import SCHEMA
+from pipelines.provenance.statement import (
+    SIGNED,
+    UNSIGNED,
+    encoded,
+    read_manifest,
+    statement,
+    unstated,
+)
 from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
-from pipelines.stages.buildspec import FIXED
 from pipelines.stages.objects import LIST
 from pipelines.wheels.maker import TOOLSET
 
-_SCHEMA = 1
 _NAMES = (
     "build.log",
     "smoke.log",
@@ -51,7 +57,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     stages = run.stages()
     done = [one for one in stages.values() if one.name in (BuildResult.stage, AuditResult.stage)]
     manifest = {
-        "schema": _SCHEMA,
+        "schema": SCHEMA,
         "made_by": f"windows-cuda-wheels {__version__}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "run": run.id,
@@ -65,8 +71,8 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
             "origin": facts.origin or None,
             "taken_from": dict(sorted(facts.taken_from.items())),
             "checkout": built.checkout.model_dump() if built.checkout else None,
-            "reproducible": FIXED in built.materials,
-            "materials": dict(sorted(built.materials.items())),
+            "reproducible": "fixed place" in built.materials.root,
+            "materials": built.materials.model_dump(),
         },
         "toolset": {"asked": facts.toolset or None, "told": _told(audited)},
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
@@ -106,7 +112,7 @@ def _state(path: Path, data: bytes) -> None:
     for old in path.glob(f"*{UNSIGNED}"):
         old.unlink()
     wheels = sorted((path / "wheels").glob("*.whl"))
-    if not wheels or read_manifest(data).unstated:
+    if not wheels or unstated(read_manifest(data)):
         return
     for wheel in wheels:
         write_atomic(path / f"{wheel.name}{UNSIGNED}", encoded(statement(data, wheel)))

@@ -14,10 +14,10 @@ from pipelines.divided import READ, UNITS, Divided, Text, Unit, UnitId
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import line, safe
+from pipelines.materials import Material, Materials, listed, named
 from pipelines.model import Model, first_problem
 from pipelines.record import BuildResult, CollectResult, Size
 from pipelines.run import Run
-from pipelines.stages.buildspec import BILL
 from pipelines.taken import Sha256
 from pipelines.target import AXES
 
@@ -42,12 +42,12 @@ class ObjectList(Model):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    schema_: Annotated[Literal[1], Field(alias="schema")] = 1
+    schema_: Annotated[Literal[2], Field(alias="schema")] = 2
     host: str
     share: str
     cell: dict[str, str]
     """The axes of its wheel."""
-    materials: Annotated[dict[str, Text], Field(max_length=5000)]
+    materials: Materials
     compilers: Annotated[dict[str, Text], Field(max_length=100)]
     units: Annotated[tuple[Unit, ...], Field(max_length=UNITS)]
     """All of the wheel's."""
@@ -179,7 +179,7 @@ def _require_cell(plan: BuildPlan, run: Run, cell: Mapping[str, str]) -> None:
 
 
 def require_same(
-    materials: Mapping[str, str], compilers: Mapping[str, str], lenders: Iterable[Lender]
+    materials: Materials, compilers: Mapping[str, str], lenders: Iterable[Lender]
 ) -> None:
     """Refuse objects that were made of, or with, other things; all of them have the same units.
 
@@ -187,16 +187,13 @@ def require_same(
     with both values, :class:`AuditError` a unit that is another one elsewhere.
     """
     first: Lender | None = None
-    ours = {**materials, **{f"host's {name}": text for name, text in compilers.items()}}
+    ours = _with_compilers(materials, compilers)
     for one in lenders:
-        programs = {f"host's {name}": text for name, text in one.list.compilers.items()}
-        theirs = {**one.list.materials, **programs}
-        unlike = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-        if other := [name for name in unlike if name != BILL] or unlike:  # it follows from the rest
+        theirs = _with_compilers(one.list.materials, one.list.compilers)
+        if unlike := theirs.differences(ours):
             raise LockError(
-                f"the objects of {one.told} were made of other things than are "
-                f"here ({', '.join(safe(name, 60) for name in other[:3])}"
-                f"{', ...' if other[3:] else ''}):\n{_differing(theirs, ours, other)}",
+                f"the objects of {one.told} were made of other things than are here "
+                f"({named(unlike)}):\n{listed(unlike)}",
                 advice="Compile the share again on a host with the same tool chain, or link there.",
             )
         first = first or one
@@ -208,18 +205,25 @@ def require_same(
             )
 
 
+def _with_compilers(materials: Materials, compilers: Mapping[str, str]) -> Materials:
+    rows = (Material("compiler", name, value) for name, value in compilers.items())
+    return Materials.of([*materials.rows(), *rows])
+
+
 def _units(one: Lender) -> dict[str, str]:
     return {unit.id: f"{unit.source} -> {unit.output} by {unit.command}" for unit in one.list.units}
 
 
-def _differing(there: object, here: object, names: Iterable[str] | None = None) -> str:
+def _differing(there: object, here: object) -> str:
     """Both values of what differs, a line each."""
+    if isinstance(there, Materials) and isinstance(here, Materials):
+        return listed(there.differences(here))
     if not isinstance(there, Mapping) or not isinstance(here, Mapping):
         if isinstance(there, tuple) and isinstance(here, tuple):
             pairs = ((a, b) for a, b in zip(there, here, strict=False) if a != b)
             there, here = next(pairs, (f"{len(there)} rows", f"{len(here)} rows"))
         return f"  {line(there, 400)}\n  and {line(here, 400)}"
-    names = [*(names or (n for n in {**there, **here} if there.get(n) != here.get(n)))]
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     said = [(safe(str(n), 100), _said(there, n), _said(here, n)) for n in names]
     rows = [f"  {name}: there {one}, here {other}" for name, one, other in said]
     return "\n".join(rows[:_SHOWN]) + (

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import beside, sha256_of
-from pipelines.hosttext import line, safe
-from pipelines.model import first_problem
-from pipelines.stages.buildspec import BILL, FIXED, PLACE
-from pipelines.taken import Sha256
+from pipelines.hosttext import line
+from pipelines.manifest import Manifest
+from pipelines.materials import Kind, Materials, listed, named
+from pipelines.provenance.jsonfile import read_bytes
+from pipelines.provenance.statement import read_manifest
 from pipelines.target import AXES
 
 MANIFEST = "manifest.json"
-MOST = 8 << 20  # bytes of a manifest
-_SHOWN = 8
+#: Kinds of materials that a plan knows before the host is reached, and the source is packed.
+_PLANNED: tuple[Kind, ...] = ("tool", "variable", "python", "fixed place")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,240}\.whl")
-Short = Annotated[str, StringConstraints(max_length=500)]
-Long = Annotated[str, StringConstraints(max_length=20_000)]
-
-
-class _Inputs(BaseModel):
-    """What it was made of; whatever else a manifest says is somebody else's to read."""
-
-    recipe: Short = ""
-    version: Short = ""
-    python: Short = ""
-    torch: Short = ""
-    cuda: Short = ""
-    archs: Short = ""
-    reproducible: bool = False
-    materials: Annotated[dict[Short, Long], Field(max_length=5000)] = {}
-
-
-class _File(BaseModel):
-    path: Short
-    sha256: Sha256
-
-
-class _Manifest(BaseModel):
-    schema_: Annotated[Literal[1], Field(alias="schema")]
-    run: Short
-    made_by: Short = ""
-    inputs: _Inputs
-    files: Annotated[tuple[_File, ...], Field(max_length=1000)]
 
 
 @dataclass(frozen=True)
@@ -66,7 +35,7 @@ class Published:
     """The wheel itself, where it is here: then it has that hash."""
     axes: dict[str, str]
     """What to ask for to have it built again, the host left open."""
-    materials: dict[str, str]
+    materials: Materials
     made_by: str
 
     def with_wheel(self, wheel: Path | None) -> Published:
@@ -124,14 +93,14 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
             f"{said}: {line(name, 200)} is no wheel's name",
             advice="Take the manifest from whoever published the wheel.",
         )
-    asked_for = {axis: getattr(told.inputs, axis, "") for axis in AXES if axis != "host"}
+    asked_for = {axis: getattr(told.inputs, axis) for axis in AXES if axis != "host"}
     return Published(
         said,
         name,
         rows[0].sha256,
         None,
         {axis: text for axis, text in asked_for.items() if text},
-        dict(told.inputs.materials),
+        told.inputs.materials,
         told.made_by,
     )
 
@@ -161,53 +130,35 @@ def hashes_of(manifest: Path, ending: str = ".whl") -> dict[str, str]:
     return {row.path.rpartition("/")[2]: row.sha256 for row in rows}
 
 
-def _read(manifest: Path, said: str) -> _Manifest:
+def _read(manifest: Path, said: str) -> Manifest:
     try:
-        with manifest.open("rb") as stream:
-            data = stream.read(MOST + 1)
-        if len(data) > MOST:
-            raise ValueError(f"more than {MOST >> 20} MiB")  # noqa: TRY301
-        return _Manifest.model_validate(json.loads(data))
-    except ValidationError as error:
-        why = first_problem(error)
-    except (OSError, ValueError, RecursionError) as error:
-        why = str(error)
-    raise ConfigError(
-        f"{said} is no manifest that can be read: {line(why, 300)}",
-        advice=f"Name the {MANIFEST} of a run, or the wheel beside it.",
-    )
+        return read_manifest(read_bytes(manifest))
+    except ValueError as error:
+        raise ConfigError(
+            f"{said} is no manifest that can be read: {line(error, 300)}",
+            advice=f"Name the {MANIFEST} of a run, or the wheel beside it.",
+        ) from None
 
 
-def require_same(published: Published, today: dict[str, str], *, reached: bool = True) -> list[str]:
+def require_same(published: Published, today: Materials, *, reached: bool = True) -> list[str]:
     """Refuse to build of other materials; what is only elsewhere, a line each.
 
     Without the host being ``reached``, only what the plan knows is compared. Raises
     :class:`LockError` that names what is not as it was.
     """
-    then = published.materials
+    unlike = published.materials.differences(today)
     if not reached:
-        then, today = ({n: t for n, t in one.items() if _planned(n)} for one in (then, today))
-    unlike = [name for name in {**then, **today} if then.get(name) != today.get(name)]
-    places = [name for name in unlike if name.startswith(PLACE)]
-    other = [name for name in unlike if name not in places]
-    if other := [name for name in other if name != BILL] or other:  # it follows from the rest
-        rows = [f"{safe(n, 100)}: {_said(then, n)}, today {_said(today, n)}" for n in other]
-        more = f"\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        unlike = [
+            one
+            for one in unlike
+            if one.kind in _PLANNED or (one.kind, one.name) == ("toolset", "label")
+        ]
+    other = [one for one in unlike if one.kind != "place"]
+    if other:
         raise LockError(
-            f"{published.file} was made of other things than are here "
-            f"({', '.join(safe(n, 60) for n in other[:3])}{', ...' if other[3:] else ''}):\n"
-            + "\n".join(rows[:_SHOWN])
-            + more,
+            f"{published.file} was made of other things than are here ({named(other)}):\n"
+            f"{listed(other)}",
             advice=f"Take the release that made it ({line(published.made_by, 80)}), with its lock, "
             "its recipe and its source.",
         )
-    return [f"{safe(n, 100)}: {_said(then, n)}, here {_said(today, n)}" for n in places]
-
-
-def _planned(name: str) -> bool:
-    """Whether a plan knows it: neither the source, which is packed later, nor what is found."""
-    return name.startswith(("tool ", "variable ")) or name in ("Python", "tool set", FIXED)
-
-
-def _said(told: dict[str, str], name: str) -> str:
-    return line(told[name], 200) or "empty" if name in told else "not there"
+    return [str(one) for one in unlike]

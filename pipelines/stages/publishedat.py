@@ -11,7 +11,8 @@ from pipelines.errors import AuditError, ConfigError, LockError, PipelineError
 from pipelines.hosttext import line, secret, shown_url
 from pipelines.prebuilt.fetching import fetch_url
 from pipelines.prebuilt.given import read_given
-from pipelines.stages.published import MANIFEST, MOST, Published, told_by
+from pipelines.provenance.jsonfile import MOST
+from pipelines.stages.published import MANIFEST, Published, told_by
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Source, download
 

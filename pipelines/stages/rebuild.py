@@ -16,6 +16,7 @@ from pipelines.console import console, fold, say
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
+from pipelines.materials import Materials
 from pipelines.record import (
     AuditResult,
     CollectResult,
@@ -81,7 +82,7 @@ def _look_into(wheel: Path) -> None:
         say(f"mind: the RECORD in {wheel.name} is not true of its files", style="yellow")
 
 
-def _accept(published: Published, today: dict[str, str]) -> None:
+def _accept(published: Published, today: Materials) -> None:
     """Say what is elsewhere; :class:`LockError` where it would not be built of the same."""
     for elsewhere in require_same(published, today):
         say(f"mind: elsewhere than it was: {elsewhere}", style="yellow")

@@ -11,6 +11,7 @@ from pipelines.evidence import Evidence
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
 from pipelines.index.catalogue import Kind, Rebuilt, timestamp
+from pipelines.provenance.jsonfile import MOST
 from pipelines.provenance.statement import SIGNED
 from pipelines.provenance.verifying import verify
 from pipelines.record import AuditedFile, RebuildResult, SmokeResult
@@ -18,7 +19,7 @@ from pipelines.reports import junit
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import read_smoke
 from pipelines.run import Run
-from pipelines.stages.published import MANIFEST, MOST, hashes_of
+from pipelines.stages.published import MANIFEST, hashes_of
 from pipelines.toolchain.lock import load_lock
 
 _REPORT = "smoke.xml"

@@ -14,6 +14,7 @@ from pipelines.architectures.archs import parse
 from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.diagnosis import diagnose_file
 from pipelines.evidence import Evidence
+from pipelines.manifest import SCHEMA
 from pipelines.record import (
     AuditedFile,
     AuditResult,
@@ -249,7 +250,7 @@ def file_row(run: Run, path: Path) -> FileResult:
 
 def manifest(run: Run) -> None:
     rows = [file_row(run, path).model_dump() for path in sorted(run.path.glob("wheels/*.whl"))]
-    told = {"schema": 1, "written": "2035-01-01T00:00:00+00:00", "files": rows}
+    told = {"schema": SCHEMA, "written": "2035-01-01T00:00:00+00:00", "files": rows}
     (run.path / "manifest.json").write_text(json.dumps(told))
 
 

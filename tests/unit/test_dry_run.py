@@ -75,7 +75,16 @@ def test_a_plan_lists_its_source_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert asked == ["ls-files", "ls-files", "rev-parse", "status"]
 
 
-def test_what_is_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("toolset", [None, "14.44"])
+def test_what_is_there_is_said(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    toolset: str | None,
+) -> None:
+    for stage in ("build", "dryrun"):
+        monkeypatch.setattr(f"pipelines.stages.{stage}.toolset_for", lambda *_: toolset)
+
     def job(spec: dict[str, Any]) -> Iterator[Any]:
         yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}
 

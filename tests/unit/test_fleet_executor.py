@@ -21,6 +21,7 @@ from pipelines.fleet.executor import FleetPlan, HostExecutor
 from pipelines.fleet.model import Task
 from pipelines.fleet.workers import HostWorker, Result
 from pipelines.fleetsettings import FleetSettings
+from pipelines.materials import Materials
 from pipelines.remote import identity
 from pipelines.remote import provision as remote_provision
 from pipelines.remote.jobs import follow as remote_follow
@@ -135,12 +136,12 @@ def test_another_tool_chain_is_refused_before_anything_is_sent(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        build_stage, "materials", lambda *_: {"tool set": "MSVC 14.51", "source": "s"}
+        build_stage, "materials", lambda *_: Materials({"toolset": {"label": "MSVC 14.51"}})
     )
     plan = fleet.line.plan
     group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))
     HostChecks(FleetSettings(), fleet.folder, ["desk", "lab"]).agree(
-        "lab", group, {"tool set": "MSVC 14.44"}
+        "lab", group, Materials({"toolset": {"label": "MSVC 14.44"}})
     )
     worker = HostWorker("desk", fleet.executor, fleet.folder)
     assert worker.reach().why == ""

@@ -23,6 +23,7 @@ from pipelines.fleet.checks import HostChecks, survey
 from pipelines.fleet.model import Machine
 from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
 from pipelines.fleetsettings import FleetSettings
+from pipelines.materials import Material, Materials
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
 from pipelines.remote import identity
@@ -99,39 +100,41 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, told: dict[str, Any]) ->
         looked(HostChecks(ROOMY, tmp_path, NAMES), "a", **told)
 
 
-CHAIN = {
-    "source": "s",
-    "tool set": "MSVC 14.44",
-    "found visual-studio": '{"version": "17.14"}',
-    "variable TEMP": "{temp}",
-}
+def chain(*, without: str = "", **changes: str) -> Materials:
+    """What a build is made of, with some values changed."""
+    rows: list[Material] = [
+        Material("source", "archive", changes.get("source", "s")),
+        Material("toolset", "label", changes.get("toolset", "MSVC 14.44")),
+        Material("found", "visual-studio", '{"version": "17.14"}'),
+        Material("variable", "TEMP", changes.get("temp", "{temp}")),
+    ]
+    return Materials.of(row for row in rows if row.kind != without)
 
 
 def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
     hosts = HostChecks(ROOMY, tmp_path, NAMES)
-    hosts.agree("a", "3.11", CHAIN)
-    hosts.agree("b", "3.11", CHAIN | {"source": "of another cell", "variable TEMP": "D:/t"})
-    hosts.agree("c", "3.12", CHAIN | {"tool set": "MSVC 14.51"})  # of another Python
-    with pytest.raises(UnfitHostError, match=r"than a: tool set is MSVC 14\.51, there MSVC 14\.44"):
-        hosts.agree("c", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+    hosts.agree("a", "3.11", chain())
+    hosts.agree("b", "3.11", chain(source="of another cell", temp="D:/t"))
+    hosts.agree("c", "3.12", chain(toolset="MSVC 14.51"))  # of another Python
+    with pytest.raises(UnfitHostError, match=r"toolset label is MSVC 14\.51, there MSVC 14\.44"):
+        hosts.agree("c", "3.11", chain(toolset="MSVC 14.51"))
     with pytest.raises(UnfitHostError, match="than when this fleet began") as caught:
-        HostChecks(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+        HostChecks(ROOMY, tmp_path, NAMES).agree("a", "3.11", chain(toolset="MSVC 14.51"))
     assert "hosts.json" in caught.value.advice
-    without = {k: v for k, v in CHAIN.items() if not k.startswith("found")}
     with pytest.raises(UnfitHostError, match="is absent, there"):
-        HostChecks(ROOMY, tmp_path, NAMES).agree("d", "3.11", without)
+        HostChecks(ROOMY, tmp_path, NAMES).agree("d", "3.11", chain(without="found"))
 
 
 def test_what_was_known_of_hosts_and_is_damaged_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "hosts.json").write_text('{"chains": {"3.11": {"host": 7}}}')
     with pytest.raises(StorageError, match=r"hosts\.json cannot be read"):
-        HostChecks(ROOMY, tmp_path, NAMES).agree("a", "3.11", CHAIN)
+        HostChecks(ROOMY, tmp_path, NAMES).agree("a", "3.11", chain())
 
 
 def test_threads_that_agree_at_once_lose_nothing(tmp_path: Path) -> None:
     hosts = HostChecks(ROOMY, tmp_path, NAMES)
     threads = [
-        threading.Thread(target=hosts.agree, args=("a", f"group {n}", CHAIN)) for n in range(8)
+        threading.Thread(target=hosts.agree, args=("a", f"group {n}", chain())) for n in range(8)
     ]
     for one in threads:
         one.start()

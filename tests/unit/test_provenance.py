@@ -144,15 +144,12 @@ def test_every_run_that_builds_a_wheel_leaves_a_statement(built: Path) -> None:
     assert inner["stages"] == dict.fromkeys(("provision", "build", "collect", "audit"), "passed")
     rows = said["predicate"]["buildDefinition"]["resolvedDependencies"]
     materials = manifest["inputs"]["materials"]
-    assert {one["name"]: one["digest"]["sha256"] for one in rows} == {
-        name.removeprefix("tool "): text
-        for name, text in materials.items()
-        if name == "source" or name.removeprefix("tool ") in manifest["tools"]
+    source, tools = materials.pop("source"), materials.pop("tool", {})
+    assert {one["name"]: one["digest"]["sha256"] for one in rows} == tools | {
+        "source": source["archive"]
     }
-    assert inner["materials"] == {
-        name: text for name, text in materials.items() if name not in ("source", *manifest["tools"])
-    }
-    assert "tool set" in inner["materials"], "that is no file of the lock"
+    assert inner["materials"] == materials
+    assert "label" in materials["toolset"], "that is no file of the lock"
     run = said["predicate"]["runDetails"]
     assert run["metadata"]["invocationId"] == built.name
     assert run["metadata"]["startedOn"] <= run["metadata"]["finishedOn"]
@@ -388,7 +385,11 @@ def test_other_subjects(desk: Desk, subject: Any, words: str) -> None:
     [
         (("buildDefinition", "externalParameters", "archs"), "120", "the manifest says 90a"),
         (("buildDefinition", "internalParameters", "evidence", "level"), "R", "says F"),
-        (("buildDefinition", "internalParameters", "materials", "Python"), "3.1", "Python: 3.1"),
+        (
+            ("buildDefinition", "internalParameters", "materials", "python", "version"),
+            "3.1",
+            "version: 3.1",
+        ),
         (("runDetails", "metadata", "invocationId"), "other", "invocationId: other"),
         (("runDetails", "builder", "id"), "https://builder.invalid", "builder.id"),
     ],
@@ -488,7 +489,7 @@ def test_the_manifest_of_another_wheel(desk: Desk) -> None:
 def test_a_manifest_of_other_materials(desk: Desk) -> None:
     path = desk.run / "manifest.json"
     told = json.loads(path.read_text())
-    told["inputs"]["materials"]["source"] = "0" * 64
+    told["inputs"]["materials"]["source"]["archive"] = "0" * 64
     path.write_text(json.dumps(told))
     refused(desk.look(), "manifest", "resolvedDependencies[source].digest.sha256")
     path.write_text("{}")
@@ -862,11 +863,10 @@ def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
     with pytest.raises(ValueError, match="its stage audit has not passed"):
         statement(json.dumps(data).encode(), desk.wheel)
     data["stages"]["audit"] = "passed"
-    data["inputs"]["materials"]["tool setuptools"] = "msvc"
+    data["inputs"]["materials"]["tool"] = {"setuptools": "msvc"}
     with pytest.raises(ValueError, match="tool setuptools is msvc, and no sha256"):
         statement(json.dumps(data).encode(), desk.wheel)
-    data["inputs"]["materials"]["tool setuptools"] = "56" * 32
-    data["inputs"]["materials"]["tool uv"] = "12" * 32
+    data["inputs"]["materials"]["tool"] = {"setuptools": "56" * 32, "uv": "12" * 32}
     data["tools"]["uv"] = {"version": "1.0", "sha256": "34" * 32}
     with pytest.raises(ValueError, match=r"tool uv was hashed as 3434.*, and its pin is 1212"):
         statement(json.dumps(data).encode(), desk.wheel)

@@ -139,7 +139,7 @@ def test_a_damaged_file_of_the_cache_is_not_believed(served: Path, cache: Cache)
     [
         (f"{AT}/other.json", LockError, "no manifest is to be had: https://example.org/other.json"),
         (f"{AT}/no/where/p-1.0-py3-none-any.whl", LockError, "no manifest is to be had"),
-        (f"{AT}/large.json", LockError, "more than the pinned 8388608 bytes came"),
+        (f"{AT}/large.json", LockError, "more than the pinned 1048576 bytes came"),
         (f"{AT}/page.html", ConfigError, "page.html is no manifest that can be read"),
         (f"{AT}/p-1.0-py3-none-any.whl", ConfigError, "tells of 0 wheels called p-1.0"),
         ("http://example.org/manifest.json", ConfigError, "expected the https address"),

@@ -199,7 +199,7 @@ def test_what_is_not_reproducible_is_found_out(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match=r"pkg/when\.py: line 1"):
         run_rebuild(party(tmp_path, "we", source), read_published(str(run / "manifest.json")))
     mine = json.loads((run / "manifest.json").read_text())["inputs"]["materials"]
-    assert mine["source's place"] == str(tmp_path / "fixed")
+    assert mine["fixed place"] == {"source": str(tmp_path / "fixed")}
 
 
 def test_diffoscope_is_asked_where_there_is_one(
@@ -251,22 +251,22 @@ def test_another_source_is_refused(tmp_path: Path, published: Path) -> None:
         we(tmp_path),
         manifest,
         LockError,
-        r"(?s)made of other things than are here .source.:.*source: [0-9a-f]{64}",
+        r"(?s)made of other things than are here .source archive.:.*archive: there [0-9a-f]{64}",
     )
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update({"tool ninja": "0" * 64}), "tool ninja: 0{64}, today not there"),
-        (lambda m: m.pop("Python"), "Python: not there, today 3"),
-        (lambda m: m.update({"tool set": "gcc"}), "tool set: gcc, today "),
-        (lambda m: m.update({"variable CL": "/Od"}), "variable CL: /Od, today "),
-        (lambda m: m.update({"source's place": "/x"}), "source's place: /x, today "),
+        (lambda m: m.update(tool={"ninja": "0" * 64}), "tool ninja: there 0{64}, here nothing"),
+        (lambda m: m.pop("python"), "python version: there nothing, here 3"),
+        (lambda m: m["toolset"].update(label="gcc"), "toolset label: there gcc, here "),
+        (lambda m: m["variable"].update(CL="/Od"), "variable CL: there /Od, here "),
+        (lambda m: m["fixed place"].update(source="/x"), "fixed place source: there /x, "),
     ],
 )
 def test_another_lock_compiler_or_flag_is_refused(
-    tmp_path: Path, published: Path, change: Callable[[dict[str, str]], object], said: str
+    tmp_path: Path, published: Path, change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
     manifest = rewritten(published, lambda data: change(data["inputs"]["materials"]))
     line = we(tmp_path)
@@ -282,12 +282,12 @@ def test_what_was_found_on_the_host_is_compared_there(
         pytest.skip(f"needs {name}")
 
     def change(data: dict[str, Any]) -> None:
-        assert data["inputs"]["materials"][f"found {name}"]
-        data["inputs"]["materials"][f"found {name}"] = "another"
+        assert data["inputs"]["materials"]["found"][name]
+        data["inputs"]["materials"]["found"][name] = "another"
 
     line = we(tmp_path)
     manifest = read_published(str(rewritten(published, change)))
-    refused(line, manifest, LockError, rf"found {re.escape(name)}: another, today ")
+    refused(line, manifest, LockError, rf"found {re.escape(name)}: there another, here ")
     assert line.run.stages()["build"].state == "failed"
 
 
@@ -295,11 +295,11 @@ def test_another_place_of_the_tools_is_only_told(
     tmp_path: Path, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def elsewhere(data: dict[str, Any]) -> None:
-        data["inputs"]["materials"]["place of toolkit"] = "/opt/cuda\x1b[31m"
+        data["inputs"]["materials"]["place"]["toolkit"] = "/opt/cuda\x1b[31m"
 
     run_rebuild(we(tmp_path), read_published(str(rewritten(published, elsewhere))))
     said = capsys.readouterr().out
-    assert "elsewhere than it was: place of toolkit: /opt/cuda, here" in said.replace("\n", " ")
+    assert "elsewhere than it was: place toolkit: there /opt/cuda, here" in said.replace("\n", " ")
 
 
 def test_a_recipe_that_promises_it_no_more_is_refused(tmp_path: Path, published: Path) -> None:
@@ -333,14 +333,14 @@ def test_a_hostile_wheel_is_refused_before_it_is_built(tmp_path: Path, published
     [
         (lambda data: data["inputs"].update(reproducible=False), "reproducible: true"),
         (lambda data: data["inputs"].update(materials={}), "reproducible: true"),
-        (lambda data: data.update(schema=2), "no manifest that can be read"),
+        (lambda data: data.update(schema=1), "no manifest that can be read"),
         (lambda data: data.update(inputs="x"), "no manifest that can be read"),
         (lambda data: data["files"].clear(), "tells of 0 wheels"),
         (lambda data: data["files"].append(data["files"][0]), "tells of 2 wheels"),
         (lambda data: data["files"][0].update(sha256="x"), "no manifest that can be read"),
         (lambda data: data["files"][0].update(path="wheels/..\\x.whl"), "is no wheel's name"),
         (
-            lambda data: data["inputs"]["materials"].update({"x" * 501: ""}),
+            lambda data: data["inputs"]["materials"]["found"].update({"x" * 501: ""}),
             "no manifest that can be read",
         ),
     ],

@@ -146,12 +146,12 @@ def test_a_local_version_that_is_put_in_is_a_material(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, recipe="gsplat", python="3.12")
     vars(plan)["wanted"] = ()  # of tools, some of which are not pinned
     made = materials(plan, "0" * 64, None)
-    assert made["local version"] == plan.local_version
+    assert made.root["wheel"] == {"local version": plan.local_version}
     assert plan.local_version.startswith("cu130torch2.11")
     assert build_spec(plan, "d", "a", "0" * 64, 2)["local"] == plan.local_version
     other = plan_for(tmp_path, recipe="causal-conv1d", python="3.12")
     vars(other)["wanted"] = ()
-    assert "local version" not in materials(other, "0" * 64, None)
+    assert "wheel" not in materials(other, "0" * 64, None).root
     assert "local" not in build_spec(other, "d", "a", "0" * 64, 2)
 
 

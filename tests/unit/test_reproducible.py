@@ -76,8 +76,8 @@ def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:
     more = plan.environment(2).keys() - other.environment(2).keys()
     assert more == {"CL", "LINK", "LC_ALL", "NVCC_APPEND_FLAGS", "PYTHONHASHSEED", "TZ"}
     mine, theirs = (materials(one, "source", None) for one in (plan, other))
-    assert mine["source's place"] == r"C:\b\f"
-    assert "source's place" not in theirs
+    assert mine.root["fixed place"] == {"source": r"C:\b\f"}
+    assert "fixed place" not in theirs.root
 
 
 def test_materials_name_places_apart(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_materials_name_places_apart(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         line, _ = at_desk(tmp_path / name, reproducible=True)
         seen.append(materials(line.plan, "source", None))
-    places = {name for name in seen[0] if seen[0][name] != seen[1][name]}
-    assert places == {"place of temp", "place of toolkit", "source's place"}
-    assert all(str(tmp_path) not in text for n, text in seen[0].items() if n.startswith("var"))
+    places = {one.label for one in seen[0].differences(seen[1])}
+    assert places == {"place temp", "place toolkit", "fixed place source"}
+    assert str(tmp_path) not in str(seen[0].root["variable"])
 
 
 def test_the_compile_cache_is_used_where_it_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -127,9 +127,10 @@ def test_homes_stand_as_a_tilde_in_materials(
     monkeypatch.setenv("CFLAGS", "-I/home/me/x -DP='/home/me' -I/mnt/home/me -L/home/menu /home/me")
     line, _ = at_desk(tmp_path, reproducible=True)
     seen = materials(line.plan, "source", None)
-    assert seen["user's CFLAGS"] == "-I~/x -DP='~' -I/mnt/home/me -L/home/menu ~"
+    assert seen.root["user variable"]["CFLAGS"] == "-I~/x -DP='~' -I/mnt/home/me -L/home/menu ~"
     monkeypatch.setattr(Path, "home", lambda: Path("/"))
-    assert materials(line.plan, "source", None)["user's CFLAGS"].startswith("-I/home/me/x")
+    seen = materials(line.plan, "source", None)
+    assert seen.root["user variable"]["CFLAGS"].startswith("-I/home/me/x")
 
 
 def test_what_compiles_is_a_material_each(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_what_compiles_is_a_material_each(tmp_path: Path) -> None:
     )
     line, _ = at_desk(tmp_path, reproducible=True)
     seen = materials(line.plan, "source", ProvisionResult(resources=(row,)))
-    assert (seen["found g++"], seen["found ld"]) == ("g++ 12.2.0", "GNU ld 2.40")
+    assert seen.root["found"] == {"g++": "g++ 12.2.0", "ld": "GNU ld 2.40"}
 
 
 def test_compilers_are_asked_by_the_names_that_builds_use(

@@ -263,7 +263,7 @@ def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.Monke
     (resolved,) = lies["resolves"]
     assert (resolved["description"], resolved["references"]) == (patch.why, [patch.source])
     assert not problem_of(json.dumps(told).encode(), "1.6", strict=True)
-    assert materials(plan, "0" * 64, None)[f"patch {patch.file}"] == patch.sha256
+    assert materials(plan, "0" * 64, None).root["patch"] == {patch.file: patch.sha256}
     rows = sbom(json.dumps(told).encode()).components
     assert [row.told["patched by"] for row in rows if "patched by" in row.told] == [patch.file]
 
@@ -312,10 +312,10 @@ def test_a_rebuild_has_the_same_and_another_one_is_refused(tmp_path: Path) -> No
     assert dict(ours.sboms) == dict(inspect(wheel_of(run_)).sboms)
 
     def other(data: dict[str, Any]) -> None:
-        data["inputs"]["materials"]["bill of materials"] = "0" * 64
+        data["inputs"]["materials"]["wheel"]["sbom"] = "0" * 64
 
     rewritten(run_, other)
-    with pytest.raises(LockError, match="bill of materials: 000"):
+    with pytest.raises(LockError, match="wheel sbom: there 000"):
         run_rebuild(party(tmp_path, "others", tree(tmp_path)), read_published(str(wheel_of(run_))))
     assert name.endswith(sboms.FILE)
 

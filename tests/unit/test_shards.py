@@ -403,7 +403,10 @@ LIES: dict[str, tuple[Lie, str]] = {
     "gone": (_gone, "there is no objects/"),
     "swapped": (_swapped, "has 8 bytes with sha256"),
     "exchanged in the list": (_edited("objects", _exchanged), "other objects than its record"),
-    "materials in the list": (_edited("materials", {"source": "0" * 64}), "source: there 0000"),
+    "materials in the list": (
+        _edited("materials", {"source": {"archive": "0" * 64}}),
+        "source archive: there 0000",
+    ),
     "compilers in the list": (_edited("compilers", {"cl.exe": "d" * 64}), "cl.exe: there dddd"),
     "a unit less": (_edited("units", lambda rows: rows[1:]), "cannot be read|other units"),
     "another share": (_edited("share", lambda _: "1/3"), "other share than its record"),
@@ -507,28 +510,28 @@ def test_another_tool_chain(
     line, _ = desk(tmp_path, host)
     run = compiled(line, "1/2")
     monkeypatch.setitem(PROGRAMS, "cl.exe", "e" * 64)
-    with pytest.raises(LockError, match=r"host's cl.exe: there cccc\w+, here eeee"):
+    with pytest.raises(LockError, match=r"compiler cl.exe: there cccc\w+, here eeee"):
         linked(line, run)
     monkeypatch.undo()
     monkeypatch.setitem(PROGRAMS, "CL", "/O1")
-    with pytest.raises(LockError, match=r"host's CL: there nothing, here /O1"):
+    with pytest.raises(LockError, match=r"compiler CL: there nothing, here /O1"):
         linked(line, run)
     monkeypatch.undo()
     for name in ("CFLAGS", "CPATH"):
         monkeypatch.setenv(name, "-O1")
-        with pytest.raises(LockError, match=rf"user's {name}: there nothing, here -O1"):
+        with pytest.raises(LockError, match=rf"user variable {name}: there nothing, here -O1"):
             linked(line, run)
         monkeypatch.undo()
     monkeypatch.setenv("CFLAGS", "-O1")
-    with pytest.raises(LockError, match=r"user's CFLAGS: there nothing, here -O1"):
+    with pytest.raises(LockError, match=r"user variable CFLAGS: there nothing, here -O1"):
         linked(line, run)
     monkeypatch.undo()
     monkeypatch.setattr(type(line.plan.host), "made_of", "image sha256:2")
-    with pytest.raises(LockError, match=r"host made of: there empty, here image sha256:2"):
+    with pytest.raises(LockError, match=r"host image: there empty, here image sha256:2"):
         linked(line, run)
     monkeypatch.undo()
     (tmp_path / "tree/more.cu").write_text("int x;")
-    with pytest.raises(LockError, match=r"\(source\).*\n  source: there \w{64}, here \w{64}"):
+    with pytest.raises(LockError, match=r"\(source archive\).*\n.*: there \w{64}, here \w{64}"):
         linked(line, run)
 
 

@@ -133,9 +133,16 @@ def test_a_rebuild_is_reproducible_whatever_the_recipe_says(
 ) -> None:
     """As the build was, which was divided, of a recipe that does not say so."""
     manifest = {
-        "schema": 1,
+        "schema": 2,
+        "made_by": "m",
         "run": "r",
-        "inputs": {"recipe": "flash-attn", "reproducible": True, "materials": {"source": "0"}},
+        **dict.fromkeys(("started", "finished", "publishable", "evidence")),
+        **{key: {} for key in ("stages", "toolset", "host", "tools")},
+        "inputs": {
+            "recipe": "flash-attn",
+            "reproducible": True,
+            "materials": {"source": {"archive": "0"}},
+        },
         "files": [{"path": "wheels/a-1-cp311-cp311-win_amd64.whl", "sha256": "0" * 64}],
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
