@@ -24,7 +24,7 @@ from pipelines.paths import PACKAGE
 from pipelines.remote import rpc
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transfers import lanes
-from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream, connect
 
 pytestmark = pytest.mark.bench
@@ -62,7 +62,7 @@ class Secret:
     def get_secret_value(self): return "Passw0rd!"
 def peak(): # not getrusage, which counts what was there before exec
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-endpoint = Endpoint(sys.argv[1], "builder", Secret())
+endpoint = Endpoint(sys.argv[1], "builder", Secret("Passw0rd!"))
 def stream(): return WinRSStream(endpoint, bootstrap_command(sys.executable))
 with open_session(stream(), name="host", reconnect=stream) as session:
     session.call("rpc.ping")
@@ -72,11 +72,6 @@ with open_session(stream(), name="host", reconnect=stream) as session:
     session.get(sys.argv[3], Path(sys.argv[4]))
     print(peak())
 """
-
-
-class Secret:
-    def get_secret_value(self) -> str:
-        return "Passw0rd!"
 
 
 def show(figure: str, value: str, goal: str = "-") -> None:
@@ -95,7 +90,7 @@ class Place:
     def endpoint(self, url: str = "") -> Endpoint:
         url = url or self.http
         ca = self.base / "cert.pem" if url.startswith("https") else None
-        return Endpoint(url, "builder", Secret(), ca=ca)
+        return Endpoint(url, "builder", Secret("Passw0rd!"), ca=ca)
 
     def session(self, url: str = "") -> ChannelSession:
         def stream() -> WinRSStream:

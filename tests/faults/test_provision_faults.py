@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from plans import installer_spec, line_for, plan_for, wanting
+from winrm_programs import PASSWORD, USER, launch
 
 from pipelines.errors import HostError, LockError, ProvisionError, StorageError
 from pipelines.evidence import Evidence
@@ -22,31 +22,13 @@ from pipelines.remote.files import sha256
 from pipelines.run import StageNotes
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import provision as stage
 from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 pytestmark = pytest.mark.faults
-
-
-class Secret:
-    def get_secret_value(self) -> str:
-        return "Passw0rd!"
-
-
-def launch(
-    command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["sh", "-c", f"exec {command_line}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-        start_new_session=True,
-    )
 
 
 class SimulatedHost(Host):
@@ -61,7 +43,7 @@ class SimulatedHost(Host):
         self.server = server
 
     def connect(self) -> Session:
-        endpoint = Endpoint(self.server.http_url, "builder", Secret())
+        endpoint = Endpoint(self.server.http_url, USER, Secret(PASSWORD))
         return open_session(WinRSStream(endpoint, bootstrap_command(sys.executable)), name="host")
 
     def restart(self, session: Session) -> Session:
@@ -76,9 +58,7 @@ class SimulatedHost(Host):
 
 @pytest.fixture
 def line(tmp_path: Path) -> Iterator[Line]:
-    with WsmanServer(
-        launch, write_credentials(tmp_path / "users", "builder", "Passw0rd!")
-    ) as server:
+    with WsmanServer(launch, write_credentials(tmp_path / "users", USER, PASSWORD)) as server:
         temp = str(tmp_path / "t")
         names = ("build_root", "temp", "wheels", "cuda", "compile_cache")
         places = dict.fromkeys(names, temp) | {"sccache": "", "ninja": "", "uv": "uv"}

@@ -9,10 +9,11 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from winrm_programs import PASSWORD, USER, launch
 
 from pipelines.errors import HostError, StorageError, TransferError
 from pipelines.hosts.sandbox.wsman import (
@@ -22,7 +23,7 @@ from pipelines.hosts.sandbox.wsman import (
 )
 from pipelines.remote import rpc
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
-from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import WinRSStream
 
 pytestmark = pytest.mark.faults
@@ -30,25 +31,6 @@ pytestmark = pytest.mark.faults
 CHUNK = 64 * 1024
 BLOCK = 8 * CHUNK
 SIZE = 20 * BLOCK + 777
-
-
-class Secret:
-    def get_secret_value(self) -> str:
-        return "Passw0rd!"
-
-
-def launch(
-    command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["sh", "-c", f"exec {command_line}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **env},
-        cwd=cwd,
-        start_new_session=True,
-    )
 
 
 class Network:
@@ -96,14 +78,14 @@ def network() -> Network:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterator[WsmanServer]:
-    users = write_credentials(tmp_path_factory.mktemp("s") / "users", "builder", "Passw0rd!")
+    users = write_credentials(tmp_path_factory.mktemp("s") / "users", USER, PASSWORD)
     with WsmanServer(launch, users, hooks=network) as running:
         yield running
 
 
 def connect(server: WsmanServer) -> ChannelSession:
     def stream() -> WinRSStream:
-        endpoint = Endpoint(server.http_url, "builder", Secret())
+        endpoint = Endpoint(server.http_url, USER, Secret(PASSWORD))
         return WinRSStream(endpoint, bootstrap_command(sys.executable))
 
     session = open_session(stream(), name="host", reconnect=stream, pauses=(0.0, 0.1, 0.5))

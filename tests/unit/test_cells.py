@@ -174,6 +174,10 @@ def test_the_minutes_are_for_all_cells_together(tmp_path: Path) -> None:
     over.each(step)
     assert given == []
     assert all(isinstance(cell.error, TimeUpError) for cell in over.cells)
+    begun = matrix(tmp_path, bad, minutes=1e-9)
+    begun.cells[0].line.begin_run()
+    begun.each(step)
+    assert given == [1 / 60], "a cell that has begun goes on to its end"
 
 
 class Gone(Lab):

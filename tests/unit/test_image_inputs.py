@@ -617,18 +617,29 @@ def test_what_an_image_is_read_by_is_swept_up_if_nobody_removes_it() -> None:
     )
 
 
-@pytest.mark.parametrize("key", [names.KEY, names.MADE_OF])
-@pytest.mark.parametrize(("python", "taken"), [("3.11", True), ("3.12", False)])
+OTHER = BASE.model_copy(update={"digest": f"sha256:{'b' * 64}"})
+BY_HAND = BASE.model_copy(update={"given": True})
+
+
+@pytest.mark.parametrize(
+    ("key", "base", "python", "taken"),
+    [
+        (names.KEY, BASE, "3.11", True),
+        (names.KEY, BASE, "3.12", False),
+        (names.MADE_OF, BY_HAND, "3.11", True),
+        (names.MADE_OF, BY_HAND, "3.12", False),
+        (names.MADE_OF, OTHER, "3.11", False),  # the label alone says that it was given by hand
+    ],
+)
 def test_an_image_with_the_label_of_another_is_not_taken(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch, key: str, python: str, taken: bool
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, key: str, base: Base, python: str, *, taken: bool
 ) -> None:
     """``FROM`` it and ``LABEL``: no layer, no other start, a record that is whole."""
-    given = BASE.model_copy(update={"given": key == names.MADE_OF})
     layers = tuple(f"sha256:{n * 64}" for n in "12")
     found = Found(
         packages={}, wheels={}, trees={}, survey="0" * 64, layers=layers, start=names.start_of({})
     )
-    inputs = plan(cache, given).inputs.model_copy(update={"python": python})
+    inputs = plan(cache, base).inputs.model_copy(update={"python": python})
     record = Record.of(inputs, found)
     finding._keep(cache, record.bytes, record.sha256)
     today = plan(cache)

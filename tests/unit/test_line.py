@@ -44,6 +44,7 @@ from pipelines.record import (
     ProvisionResult,
     SmokeResult,
     StageRecord,
+    StageResult,
     UsedTool,
 )
 from pipelines.remote import builder
@@ -338,6 +339,41 @@ def test_a_host_that_is_gone_is_made_anew_and_made_ready(
     assert Run(line.run.path).stages()["build"].state == "passed"
     host: Any = line.plan.host
     assert host.closed == times
+
+
+@pytest.mark.parametrize(
+    ("lost", "again"), [("collect", ["provision", "build"]), ("audit", ["provision"])]
+)
+def test_a_host_that_is_gone_with_its_wheel_builds_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, again: list[str]
+) -> None:
+    """Until the wheel was downloaded it was on that host alone."""
+    line, _ = at_desk(tmp_path)
+    done: list[str] = []
+    results = {
+        "provision": ProvisionResult(),
+        "build": BuildResult(job="j", directory="d", jobs=1),
+        "collect": CollectResult(),
+        "audit": AuditResult(),
+    }
+
+    def stage(name: str) -> Stage:
+        def run(*_: object) -> StageResult:
+            done.append(name)
+            if name == lost and done.count(name) == 1:
+                raise GoneHostError("the container has ended")
+            return results[name]
+
+        return Stage(name, run)
+
+    stages = tuple(map(stage, results))
+    for name, one in zip(results, stages, strict=True):
+        monkeypatch.setattr(f"pipelines.stages.line.{name.upper()}", one)
+    monkeypatch.setattr("pipelines.stages.line.LINE", (*stages, LINE[-1]))
+    run_build(line)
+    names = [*results]
+    at = names.index(lost) + 1
+    assert done == [*names[:at], *again, *names[at - 1 :]]
 
 
 def test_a_host_that_is_gone_again_and_again_is_an_error(

@@ -43,8 +43,8 @@ def test_nothing_is_said_of_what_nobody_knows(clock: Clock) -> None:
     assert str(pace) == ""
     after(pace, clock, 1, 10, 30)
     assert pace.left() is None, "one of two at a time says nothing yet"
-    after(pace, clock, 3, 10, 30)
-    assert pace.left() == pytest.approx(6 * 30)
+    after(pace, clock, 1, 10, 30)
+    assert pace.left() == pytest.approx(8 * 30)
 
 
 def test_a_slower_machine_than_planned_is_noticed(clock: Clock) -> None:

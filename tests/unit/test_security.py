@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import io
 import os
-import subprocess
 import sys
 import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plans import installer_spec, line_for, plan_for, wanting
+from winrm_programs import launch
 
 from pipelines import console, github, hosttext
 from pipelines.errors import ProvisionError
@@ -289,20 +289,6 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(10)
-
-
-def launch(
-    command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["sh", "-c", f"exec {command_line}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **env},
-        cwd=cwd,
-        start_new_session=True,
-    )
 
 
 @pytest.fixture

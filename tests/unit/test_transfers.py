@@ -14,6 +14,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -220,6 +221,20 @@ def test_a_flipped_byte_costs_one_block(tmp_path: Path, direction: str, times: i
             assert "again" in caught.value.advice
             assert going.target.read_text() == "old"
         assert len(going.streams) == 1
+
+
+def test_a_block_that_keeps_arriving_damaged_is_sent_three_times() -> None:
+    sent: list[object] = []
+
+    def damaged(*block: object) -> bool:
+        sent.append(block)
+        return False
+
+    link: Any = None
+    blocks_left = lanes.Blocks(10, 10, [0], "a file")
+    with pytest.raises(TransferError, match="arrives damaged: 3 times the 10 bytes"):
+        lanes.carry(lanes.Connection("host", lambda: link), blocks_left, damaged, None)
+    assert len(sent) == 3
 
 
 def test_a_small_file_that_arrives_damaged_leaves_nothing(tmp_path: Path) -> None:

@@ -448,6 +448,13 @@ def test_a_disk_is_sealed_with_what_it_is(volume: Local) -> None:
     found = disks.look(volume)
     assert found.record == record
     assert disks.check(volume, found) == disks.check(volume, found, thorough=True) == record
+    disk = volume.folder / "data.qcow2"
+    times = disk.stat().st_atime_ns, disk.stat().st_mtime_ns
+    disk.write_text(disk.read_text().upper())
+    os.utime(disk, ns=times)
+    assert disks.check(volume, disks.look(volume)) == record, "times and sizes are the same"
+    with pytest.raises(disks.DamagedDiskError, match=r"data\.qcow2: the sha256 is another one"):
+        disks.check(volume, disks.look(volume), thorough=True)
 
 
 def test_what_windows_has_not_left_in_good_order_is_not_sealed(volume: Local) -> None:

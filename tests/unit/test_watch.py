@@ -441,7 +441,8 @@ def test_upstreams(world: World, capsys: Said) -> None:
     new = first | {"filename": "flash_attn-2.8.4.tar.gz", "hashes": {"sha256": "a" * 64}}
     same = first | {"filename": "flash_attn-2.8.3.POST2.tar.gz"}
     world.says("flash-attn", page | {"files": [*page["files"], new, same]})
-    world.tags({"v2.9.0": "b" * 40, "v2.9.0^{}": "c" * 40, "fa4-v4.0.0": "d" * 40}, head="e" * 40)
+    tags = {"v2.9.0": "b", "v2.9.0^{}": "c", "v3.0.0rc1": "f", "fa4-v4.0.0": "d"}
+    world.tags({name: commit * 40 for name, commit in tags.items()}, head="e" * 40)
     said = notes(answered(world, capsys))
     assert "flash-attn 2.8.4 is out; the recipe ends with 2.8.3.post2" in said
     assert f"with sha256 {'a' * 64}" in said
@@ -450,6 +451,9 @@ def test_upstreams(world: World, capsys: Said) -> None:
     assert f"flash-attn main: the main branch is at {'e' * 12}, the recipe at " in said
     assert said.count("is out; the recipe") == 1
     assert "4.0.0" not in said
+    assert "flash-attn 3.0.0rc1 (and 1 before it) is tagged" in notes(
+        answered(world, capsys, "--pre")
+    )
     world.tags({"fa4-v4.0.0": "d" * 40, "fa2-v3.0.0": "d" * 40})
     wrong(world, capsys, "none of its 2 tags names a release, such as fa2-v3.0.0")
     world.tags({"v2.9.0": "b" * 40})

@@ -25,18 +25,9 @@ from winrm.exceptions import (
 
 from pipelines.errors import AuthError, ConfigError, HostError
 from pipelines.session.transports import signins, winrs, winrs_http
-from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream
 from pipelines.session.transports.winrs_errors import explain
-
-
-class Secret:
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def get_secret_value(self) -> str:
-        return self._value
-
 
 ENDPOINT = Endpoint("http://host:5985/wsman", "user", Secret("hunter2"))
 

@@ -8,11 +8,10 @@ import datetime
 import http.server
 import os
 import ssl
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from timing import until
+from winrm_programs import launch
 
 from pipelines.errors import AuthError, HostError
 from pipelines.hosts.sandbox.wsman import (
@@ -37,35 +37,13 @@ from pipelines.remote import facts, files, rpc
 from pipelines.session import link
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports import signins, winrs, winrs_http
-from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import WinRSStream
 
 COMMAND = bootstrap_command(sys.executable)
 
 
-class Secret:
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def get_secret_value(self) -> str:
-        return self._value
-
-
 PASSWORD = Secret("Passw0rd!")
-
-
-def launch(
-    command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["sh", "-c", f"exec {command_line}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **env},
-        cwd=cwd,
-        start_new_session=True,
-    )
 
 
 class Faults:
