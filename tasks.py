@@ -1,4 +1,4 @@
-"""``invoke provision build test`` is ``./wcw provision build test``; see pipelines/commands."""
+"""The tasks of ``invoke provision build test``; ``wcw`` is the same program."""
 
 from __future__ import annotations
 
@@ -10,5 +10,9 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # as invoke found
 
 from pipelines.__main__ import main  # noqa: E402 - see above
 
-if program.argv:  # invoke has a command line and looks for tasks: ours is the program for it
+if program.argv:  # of invoke, whose program would give each flag to one task alone
     main(program.argv[1:])
+
+from pipelines.commands.program import namespace  # noqa: E402 - not before main, which says what lacks
+
+ns = namespace()

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 from pipelines.errors import ConfigError
 
 
-class AttestOptions(Options):
-    """Flags of ``attest``."""
-
-    subject: Annotated[str, Flag("a run, as for report, or a wheel with its manifest.json")]
-    key: Annotated[
-        str | None, Flag("file of a private key (default: provenance.key of pipeline.yaml)")
-    ] = None
-    as_json: Json = False
-
-
-def attest(options: AttestOptions) -> None:
+@command(
+    help={
+        "subject": "a run, as for report, or a wheel with its manifest.json",
+        "key": "file of a private key (default: provenance.key of pipeline.yaml)",
+    }
+)
+def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False) -> None:
     """Sign what a run's wheels were made of: in-toto, SLSA provenance, DSSE."""
     from pipelines.config import load_config
     from pipelines.console import answer, say
@@ -29,24 +24,24 @@ def attest(options: AttestOptions) -> None:
     from pipelines.provenance.signing import load_private
 
     settings = load_config().provenance
-    named = options.key or settings.key
+    named = key or settings.key
     if not named:
         raise ConfigError(
             "there is no key to sign with",
             advice="Name one with --key, or as provenance.key in pipeline.yaml. Make one: "
             "openssl genpkey -algorithm ed25519 -out key.pem",
         )
-    key = Path(named).expanduser()
-    key = key if options.key else home() / key
-    wheels = _wheels(options.subject)
-    signer = load_private(key, attesting.passphrase(key, settings.passphrase_env))
+    path = Path(named).expanduser()
+    path = path if key else home() / path
+    wheels = _wheels(subject)
+    signer = load_private(path, attesting.passphrase(path, settings.passphrase_env))
     keyid = signer.public_key.keyid
     made = [(wheel, attesting.attest(wheel, signer)) for wheel in wheels]
-    if options.as_json:
+    if json:
         rows = [{"wheel": str(wheel), "envelope": str(path)} for wheel, path in made]
         answer({"schema": 1, "keyid": keyid, "signed": rows})
         return
-    for _, path in made:
+    for _wheel, path in made:
         say(f"{path}  signed by {keyid[:16]} ({signer.public_key.scheme})", style="green")
 
 
@@ -65,6 +60,3 @@ def _wheels(subject: str) -> list[Path]:
     if not found:
         raise ConfigError(f"{subject} has no wheel", advice="Name a run that has built one.")
     return found
-
-
-COMMAND = Command(attest, AttestOptions)

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator
-
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options, amount, target, whole
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags, amount, target, whole
 from pipelines.errors import AuditError, ConfigError
-
-
-def _card(text: Any) -> Any:
-    """``--gpu`` of other commands takes no value, and may stand before this one."""
-    if text is True:
-        raise ConfigError(
-            "--gpu: a value is missing", advice="Such as audit FILE --gpu 'RTX 4090'."
-        )
-    return text
 
 
 def _words(flag: str, text: str | None) -> list[str]:
@@ -28,45 +15,36 @@ def _words(flag: str, text: str | None) -> list[str]:
     return words
 
 
-class AuditOptions(Options):
-    """Flags of ``audit``."""
-
-    axes = ("python",)
-    shared = ("offline",)
-    wheel: Annotated[
-        str,
-        Flag("a wheel, a directory, an address of a wheel or of an index's page, or NAME==VERSION"),
-    ]
-    also: Annotated[
-        tuple[str, ...], Flag("one more; every further word is one as well", words=True)
-    ] = ()
-    gpu: Annotated[
-        str | None,
-        Flag("leave with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0"),
-        BeforeValidator(_card),
-    ] = None
-    torch: Annotated[
-        str | None,
-        Flag("will it load beside these: releases, wheels, directories of torch, by commas"),
-    ] = None
-    most: Annotated[
-        int | None,
-        Flag("wheels of an index's page, the newest releases first (default: 50)"),
-        BeforeValidator(whole("most")),
-    ] = None
-    seconds: Annotated[
-        float | None,
-        Flag("give up a wheel after so long: it is not checked, the others go on (default: 600)"),
-        BeforeValidator(amount("seconds", "60")),
-    ] = None
-    as_json: Json = False
-    junit: Annotated[str | None, Flag("write a JUnit report to this file")] = None
-    html: Annotated[str | None, Flag("write one page to this file, to be sorted and filtered")] = (
-        None
-    )
-
-
-def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
+@command(
+    shared=("python", "offline"),
+    help={
+        "wheel": "a wheel, a directory, an address of a wheel or of an index's page, "
+        "or NAME==VERSION",
+        "also": "one more; every further word is one as well",
+        "gpu": "leave with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0",
+        "torch": "will it load beside these: releases, wheels, directories of torch, by commas",
+        "most": "wheels of an index's page, the newest releases first (default: 50)",
+        "seconds": "give up a wheel after so long: it is not checked, the others go on "
+        "(default: 600)",
+        "junit": "write a JUnit report to this file",
+        "html": "write one page to this file, to be sorted and filtered",
+    },
+    further="also",
+    alone=True,
+)
+def audit(
+    flags: Flags,
+    wheel: str,
+    *,
+    also: list[str] | None = None,
+    gpu: str | None = None,
+    torch: str | None = None,
+    most: str | None = None,
+    seconds: str | None = None,
+    json: bool = False,
+    junit: str | None = None,
+    html: str | None = None,
+) -> int | None:
     """Look into any wheels, ours or not: which GPUs, which CUDA, what is needed, what is wrong.
 
     Leaves with 9 where something is wrong with one of them, or what was asked has no answer.
@@ -81,39 +59,37 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     from pipelines.examine.taking import take
     from pipelines.toolchain.lock import Cache, load_lock
 
-    cards = tuple(map(named, _words("gpu", options.gpu)))
-    torches = _words("torch", options.torch)
-    report, html = target("junit", options.junit), target("html", options.html)
-    offline = bool(given.get("offline")) or load_config().offline
+    cards = tuple(map(named, _words("gpu", gpu)))
+    count, limit = whole("most", most), amount("seconds", "60", seconds)
+    torches = _words("torch", torch)
+    report, page = target("junit", junit), target("html", html)
+    offline = bool(flags.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
-    if options.most is not None and options.most < 1:
-        raise ConfigError(f"--most {options.most}: nothing would be looked at", advice="Name 1.")
+    if count is not None and count < 1:
+        raise ConfigError(f"--most {most}: nothing would be looked at", advice="Name 1.")
     listings: list[Listing] = []
 
     def told(listing: Listing) -> None:
         """At once: what is fetched may be gigabytes."""
         listings.append(listing)
-        if not options.as_json:
+        if not json:
             show.listed(listing)
 
-    python = given.get("python") or ""
-    named_all = [options.wheel, *options.also]
-    taken = take(named_all, cache, python=python, most=options.most, told=told)
+    python = flags.get("python") or ""
+    named_all = [wheel, *(also or ())]
+    taken = take(named_all, cache, python=python, most=count, told=told)
     held = beside(torches, [one.file for one in taken], cache) if torches else None
     asked = Asked(cards, held)
     with show.progress(len(taken)) as step:
-        examined = examine_all(taken, asked, step, seconds=options.seconds)
-    if options.as_json:
+        examined = examine_all(taken, asked, step, seconds=limit)
+    if json:
         answer(show.told(examined, listings))
     else:
         show.show(examined)
     if report:
         show.junit(report, examined)
-    if html:
+    if page:
         from pipelines.examine.page import write
 
-        say(f"{html}  {write(html, examined, listings):,} bytes", style="bold")
+        say(f"{page}  {write(page, examined, listings):,} bytes", style="bold")
     return AuditError.exit_code if any(one.failed for one in examined) else None
-
-
-COMMAND = Command(audit, AuditOptions, alone=True)

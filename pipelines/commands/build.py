@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import ALL, DIVIDED, FETCH, FLEET, Flag, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import ALL, DIVIDED, FETCH, FLEET
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
 
 
-class BuildOptions(Options):
-    """Flags of ``build``."""
-
-    axes = ALL
-    shared = ("for_", "jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", *FLEET, "verbose")
-    dry_run: Annotated[
-        bool, Flag("only say what would be done: nothing is started, fetched or recorded")
-    ] = False
-
-
-def build(line: Line, options: BuildOptions) -> None:
+@command(
+    shared=(*ALL, "for_", "jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", *FLEET),
+    help={"dry_run": "only say what would be done: nothing is started, fetched or recorded"},
+    on_line=True,
+)
+def build(line: Line, *, dry_run: bool = False) -> None:
     """Build the wheel on the host, bring it and its log home, look inside it.
 
     Or, with --shard, its part of the objects.
     """
-    if options.dry_run:
+    if dry_run:
         from pipelines.stages.dryrun import show_build
 
         show_build(line)
@@ -38,6 +33,3 @@ def build(line: Line, options: BuildOptions) -> None:
         from pipelines.stages.line import run_build
 
         run_build(line)
-
-
-COMMAND = Command(build, BuildOptions, on_line=True)

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Days, Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import amount
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
 
-
-class CacheOptions(Options):
-    """Flags of ``cache``."""
-
-    axes = ("host", "python")
-    shared = ("gpu", "verbose")
-    prune: Annotated[bool, Flag("remove what no command would use, and old builds on the host")] = (
-        False
-    )
-    days: Annotated[Days, Flag("builds not heard of for so many days are old (default 14)")] = 14.0
-    as_json: Json = False
+_DAYS = 14.0
 
 
-def cache(line: Line, options: CacheOptions) -> None:
+@command(
+    shared=("host", "python", "gpu"),
+    help={
+        "prune": "remove what no command would use, and old builds on the host",
+        "days": "builds not heard of for so many days are old (default 14)",
+    },
+    on_line=True,
+)
+def cache(line: Line, *, prune: bool = False, days: str | None = None, json: bool = False) -> None:
     """Show what is kept to make the next command fast; --prune gives room back."""
     from pipelines.console import answer
     from pipelines.errors import ConfigError
     from pipelines.stages import kept
 
-    if options.as_json and options.prune:
+    old = amount("days", "14", days) or _DAYS
+    if json and prune:
         raise ConfigError("--json shows what is kept", advice="Leave out --prune, or --json.")
-    if options.as_json:
+    if json:
         answer(kept.told(line))
-    elif options.prune:
-        kept.prune(line, options.days)
+    elif prune:
+        kept.prune(line, old)
     else:
         kept.show(line)
-
-
-COMMAND = Command(cache, CacheOptions, on_line=True)

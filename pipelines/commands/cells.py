@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.commands.lines import Tell, held, hold, request_of, settings_of
+from pipelines.commands.options import Flags
 from pipelines.commands.plan import planned, told_of
 from pipelines.errors import ConfigError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pipelines.stages.matrix import Matrix
 
 
-def open_matrix(given: dict[str, Any]) -> Matrix:
+def open_matrix(flags: Flags) -> Matrix:
     """The matrix of these flags: the one that is open if there is one.
 
     Its cells are those of ``invoke plan`` with the same flags. What the plan rejects, or the host
@@ -31,7 +32,7 @@ def open_matrix(given: dict[str, Any]) -> Matrix:
 
     if (opened := held()) is not None:
         return opened
-    request, shared = request_of(given)
+    request, shared = request_of(flags)
     if request.share or request.objects:
         raise ConfigError(
             "--shard and --objects are for one wheel, and --select is for several",

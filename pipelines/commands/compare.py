@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 
 _NAMED = 3  # of several runs, in an error
 
@@ -39,17 +37,7 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
     return seen.exit_code
 
 
-class CompareOptions(Options):
-    """Flags of ``compare``."""
-
-    before: Annotated[str, Flag("a run")]
-    after: Annotated[str, Flag("the run to compare with it")]
-    as_json: Json = False
-
-
-def compare(options: CompareOptions) -> int:
+@command(help={"before": "a run", "after": "the run to compare with it"})
+def compare(_: Flags, before: str, after: str, *, json: bool = False) -> int:
     """Show what differs; leaves with 15 when something is missing or fails that did not before."""
-    return run_compare(options.before, options.after, as_json=options.as_json)
-
-
-COMMAND = Command(compare, CompareOptions)
+    return run_compare(before, after, as_json=json)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, get_args
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,24 +31,21 @@ _PATIENCE = 5.0
 _MOST = 1_000_000
 
 
-class FleetOptions(Options):
-    """Flags of ``fleet``."""
-
-    order: Annotated[
-        tuple[str, ...],
-        Flag(
-            "pause, resume, drain HOST, undrain HOST, cancel TASK, retry TASK, priority TASK N: "
-            "docs/fleet.md",
-            words=True,
-        ),
-    ] = ()
-    name: Annotated[
-        str | None, Flag("of the fleet, a directory below out/ (default: the latest)")
-    ] = None
-    as_json: Json = False
-
-
-def fleet(options: FleetOptions) -> None:
+@command(
+    help={
+        "order": "pause, resume, drain HOST, undrain HOST, cancel TASK, retry TASK, "
+        "priority TASK N: docs/fleet.md",
+        "name": "of the fleet, a directory below out/ (default: the latest)",
+    },
+    further="order",
+)
+def fleet(
+    _: Flags,
+    *,
+    order: list[str] | None = None,
+    name: str | None = None,
+    json: bool = False,
+) -> None:
     """Show the latest fleet; have it pause, drain a host, cancel a task."""
     from contextlib import closing
 
@@ -57,14 +54,14 @@ def fleet(options: FleetOptions) -> None:
     from pipelines.paths import home
 
     settings = load_config()
-    if options.as_json and options.order:
+    if json and order:
         raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
-    order = _read(options.order) if options.order else None
-    with closing(Ledger(_folder(home() / settings.out, options.name))) as ledger:
-        if order is not None:
-            _give(ledger, *order)
+    read = _read(order) if order else None
+    with closing(Ledger(_folder(home() / settings.out, name))) as ledger:
+        if read is not None:
+            _give(ledger, *read)
         else:
-            _show(ledger, settings.fleet.currency, as_json=options.as_json)
+            _show(ledger, settings.fleet.currency, as_json=json)
 
 
 def _folder(out: Path, name: str | None) -> Path:
@@ -83,7 +80,7 @@ def _folder(out: Path, name: str | None) -> Path:
     )
 
 
-def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
+def _read(words: list[str]) -> tuple[Verb, str, int]:
     """What an order says; :class:`ConfigError` for what is none."""
     from pipelines.fleet.model import Verb
 
@@ -147,6 +144,3 @@ def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
         console.print(render(now, console.width))
         if (page := ledger.path / REPORT).is_file():
             say(str(page), style="bold")
-
-
-COMMAND = Command(fleet, FleetOptions)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.commands.lines import request_of, settings_of
+from pipelines.commands.options import Flags
+from pipelines.commands.order import Call
 from pipelines.commands.plan import planned
 from pipelines.errors import ConfigError
 
@@ -22,7 +24,7 @@ _NOT_WITH = {
     "repair": "invoke provision --host NAME --repair does that, host by host.",
     "run": "It names one run; invoke test --run tests that one.",
     "wheel": "It names one wheel; invoke test --wheel tests that one.",
-    "with": "It goes with --wheel.",
+    "with_": "It goes with --wheel.",
     "script": "It goes with --wheel.",
     "shard": "--shards N divides each wheel among the hosts.",
     "objects": "--shards N divides each wheel among the hosts, and links it.",
@@ -32,41 +34,42 @@ _NOT_WITH = {
 }
 
 
-def refuse_beside_fleet(calls: Sequence[Any]) -> None:
+def refuse_beside_fleet(calls: Sequence[Call]) -> None:
     """Refuse what does not go with ``--fleet``, before anything is begun."""
-    for call in calls:
-        if call.called_as not in _STEPS:
+    for name, flags in calls:
+        if name not in _STEPS:
             raise ConfigError(
-                f"--fleet is for {', '.join(_STEPS)}, and here is {call.called_as}",
+                f"--fleet is for {', '.join(_STEPS)}, and here is {name}",
                 advice="Type it as a line of its own.",
             )
         for flag, advice in _NOT_WITH.items():
-            if call.kwargs.get(flag):
+            if flags.get(flag):
                 raise ConfigError(
-                    f"--{flag.replace('_', '-')} does not go with --fleet", advice=advice
+                    f"--{flag.rstrip('_').replace('_', '-')} does not go with --fleet",
+                    advice=advice,
                 )
-    if all(call.called_as != "build" for call in calls):
+    if all(name != "build" for name, _ in calls):
         raise ConfigError(
-            f"--fleet builds, and here is only {', '.join(call.called_as for call in calls)}",
+            f"--fleet builds, and here is only {', '.join(name for name, _ in calls)}",
             advice="Type: invoke build --fleet, or invoke build test --fleet",
         )
 
 
-def refuse_without_fleet(calls: Sequence[Any]) -> None:
+def refuse_without_fleet(calls: Sequence[Call]) -> None:
     """Refuse hosts of a fleet where there is none: it would be done on another host than said."""
-    for call in calls:
-        if value := call.kwargs.get("hosts"):
+    for _, flags in calls:
+        if value := flags.get("hosts"):
             raise ConfigError(
                 f"--hosts {value}: there is no --fleet beside it",
                 advice="Add --fleet; one host alone is --host NAME.",
             )
 
 
-def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
+def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.run.run_fleet`."""
     from pipelines.fleet.run import FleetRequest, run_fleet
 
-    request, shared = request_of(given)
+    request, shared = request_of(flags)
     settings = settings_of(shared)
     asked = request.axes.get("archs") or settings.default.archs or ""
     if re.search(r"\bnative\b", asked, re.IGNORECASE):

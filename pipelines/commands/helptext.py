@@ -5,25 +5,25 @@ from __future__ import annotations
 import inspect
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from invoke.collection import Collection
-from invoke.parser.context import ParserContext
+from invoke.parser.argument import Argument
 from invoke.util import helpline
 
 from pipelines.called import as_typed
-from pipelines.commands.words import anywhere
+from pipelines.commands.command import Command
+from pipelines.commands.options import EVERYWHERE, program_arguments
 
 _WIDEST = 100  # characters
 _SOME = 20  # what a description is given, however narrow the terminal
 #: What the program's own page shows of the flags that may stand anywhere.
 OF_PROGRAM = ("help", "version", "quiet", "verbose", "print-completion-script")
-EVERYWHERE = ("help", "quiet", "verbose")
+Rows = list[tuple[str, str]]
 
 
-def of_program(commands: Collection, names: Iterable[str]) -> str:
+def of_program(commands: Mapping[str, Command]) -> str:
     """How to call the program, its commands and its flags."""
-    summaries = [(name, helpline(commands[name]) or "") for name in names]
+    summaries = [(name, helpline(one.task) or "") for name, one in commands.items()]
     return "\n".join(
         (
             "Usage: wcw COMMAND [FLAGS] [COMMAND [FLAGS]] ...",
@@ -31,58 +31,54 @@ def of_program(commands: Collection, names: Iterable[str]) -> str:
             "Windows CUDA wheels, built and proven from any machine.",
             "",
             *_columns("Commands:", summaries),
-            *_columns("Flags:", flags_of(anywhere(), OF_PROGRAM)),
+            *_columns("Flags:", flags_of_program(OF_PROGRAM)),
             "wcw COMMAND --help tells the flags of a command. On a line of several commands,",
             "such as wcw provision build test --python 3.12, they hold for all of them.",
         )
     )
 
 
-def of_command(commands: Collection, context: ParserContext, further: str = "") -> str:
-    """What a command does, and its flags; ``further``: as for :func:`words_of`."""
-    name = str(context.name)
-    words = words_of(context, further)
+def of_command(name: str, command: Command) -> str:
+    """What a command does, and its flags."""
+    words = words_of(command)
     return "\n".join(
         (
             f"Usage: {' '.join(['wcw', name, *(word for word, _ in words), '[FLAGS]'])}",
             "",
-            inspect.getdoc(commands[name]) or "",
+            inspect.getdoc(command.run) or "",
             "",
             *_columns("Words:", words),
-            *_columns("Flags:", own_flags(context)),
-            *_columns("Of every command:", flags_of(anywhere(), EVERYWHERE)),
+            *_columns("Flags:", flags_of(command.arguments)),
+            *_columns("Of every command:", flags_of_program(EVERYWHERE)),
         )
     ).rstrip("\n")
 
 
-def words_of(context: ParserContext, further: str = "") -> list[tuple[str, str]]:
-    """The words that a command takes by their place, and what each means.
-
-    ``further`` is the flag whose values all its further words are, if it takes such.
-    """
-    placed = [(str(one.name).upper(), one.help or "") for one in context.positional_args]
-    more = [(f"[{further.upper()} ...]", context.args[further].help or "")] if further else []
-    return placed + more
+def words_of(command: Command) -> Rows:
+    """The words that a command takes by their place, and what each means."""
+    words = [(str(one.name).upper(), one.help or "") for one in command.arguments if one.positional]
+    further = [one for one in command.arguments if one.name == command.further]
+    return words + [(f"[{str(one.name).upper()} ...]", one.help or "") for one in further]
 
 
-def own_flags(context: ParserContext) -> list[tuple[str, str]]:
-    """The flags of a command but for those of every command, and what each means."""
-    own = (key for key, one in context.args.items() if key not in EVERYWHERE and not one.positional)
-    return flags_of(context, own)
+def flags_of_program(names: Iterable[str]) -> Rows:
+    """The flags of the program that are called so, in that order."""
+    known = {one.name: one for one in program_arguments()}
+    return flags_of(known[name] for name in names)
 
 
-def flags_of(context: ParserContext, names: Iterable[str]) -> list[tuple[str, str]]:
-    """Each flag as it is typed, and what it means."""
+def flags_of(arguments: Iterable[Argument]) -> Rows:
+    """Each flag as it is typed, and what it means; words are none."""
     rows = []
-    for name in names:
-        argument = context.args[name]
-        letters = [f"-{one}, " for one in argument.names if len(one) == 1]
-        value = " VALUE" if argument.takes_value else ""
-        rows.append((f"{letters[0] if letters else ''}--{name}{value}", argument.help or ""))
+    for argument in arguments:
+        if not argument.positional:
+            letters = "".join(f"-{one}, " for one in argument.nicknames)
+            value = " VALUE" if argument.takes_value and not argument.optional else ""
+            rows.append((f"{letters}--{argument.names[0]}{value}", argument.help or ""))
     return rows
 
 
-def _columns(title: str, rows: list[tuple[str, str]]) -> list[str]:
+def _columns(title: str, rows: Rows) -> list[str]:
     """Rows of two columns under a title, with an empty line below; nothing without rows.
 
     Flags without a letter stand where those with one do; commands are shown as they can be typed.

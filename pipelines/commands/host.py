@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Options
+from pipelines.commands.command import command
 
 if TYPE_CHECKING:
     from pipelines.hosts.base import Lifecycle
     from pipelines.stages.line import Line
 
 
-class HostOptions(Options):
-    """Flags of the ``host`` commands."""
-
-    axes = ("host", "python")
-    shared = ("gpu", "verbose")
+_SHARED = ("host", "python", "gpu")
+_FORCE = {"force": "also while builds run in it: they end"}
 
 
-class StopOptions(HostOptions):
-    """Flags of what ends the builds on a host."""
-
-    force: Annotated[bool, Flag("also while builds run in it: they end")] = False
-
-
-def start(line: Line, _: HostOptions) -> None:
+@command(shared=_SHARED, on_line=True)
+def start(line: Line) -> None:
     """Start a host that is ours and leave it running: later commands need no start-up."""
     from pipelines.console import say
 
@@ -33,39 +24,50 @@ def start(line: Line, _: HostOptions) -> None:
     say(f"running, {_lifecycle(line).address()}", style="green")
 
 
-def stop(line: Line, options: StopOptions) -> None:
+@command(
+    shared=_SHARED,
+    help=_FORCE,
+    on_line=True,
+)
+def stop(line: Line, *, force: bool = False) -> None:
     """Stop a host that is ours and what runs in it; --force while builds run there."""
     from pipelines.console import say
 
-    _refuse_with_jobs(line, options, "stop")
+    _refuse_with_jobs(line, "stop", force=force)
     say("stopped" if _lifecycle(line).stop() else "it was not running", style="green")
 
 
-def status(line: Line, _: HostOptions) -> None:
+@command(shared=_SHARED, on_line=True)
+def status(line: Line) -> None:
     """Say whether a host that is ours is there, and whether it runs."""
     from pipelines.console import say
 
     say(_lifecycle(line).describe())
 
 
-def remove(line: Line, options: StopOptions) -> None:
+@command(
+    shared=_SHARED,
+    help=_FORCE,
+    on_line=True,
+)
+def remove(line: Line, *, force: bool = False) -> None:
     """Stop a host that is ours and remove it; downloads and images stay."""
     from pipelines.console import say
 
-    _refuse_with_jobs(line, options, "remove")
+    _refuse_with_jobs(line, "remove", force=force)
     _lifecycle(line).teardown()
     say("removed", style="green")
 
 
-def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
+def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
     """:class:`ConfigError` with the jobs that would end, unless that is what was asked for."""
     from pipelines.errors import ConfigError, HostError, PipelineError
     from pipelines.stages.jobs import running
 
-    if options.force or not _lifecycle(line).address():
+    if force or not _lifecycle(line).address():
         return
     gpu = " --gpu" if line.plan.host.gpu_way.bridged else ""
-    forced = f"invoke host {command} --host {line.plan.host.name}{gpu} --force"
+    forced = f"invoke host {verb} --host {line.plan.host.name}{gpu} --force"
     try:
         jobs = running(line)
     except PipelineError as error:  # also of one that was made from other keys
@@ -95,9 +97,4 @@ def _lifecycle(line: Line) -> Lifecycle:
     return found
 
 
-COMMANDS = (
-    Command(start, HostOptions, on_line=True),
-    Command(stop, StopOptions, on_line=True),
-    Command(status, HostOptions, on_line=True),
-    Command(remove, StopOptions, on_line=True),
-)
+COMMANDS = (start, stop, status, remove)

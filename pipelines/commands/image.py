@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pipelines.commands.command import Command
+from pipelines.commands.command import command
 from pipelines.commands.lines import Tell, request_of, settings_of
-from pipelines.commands.options import FETCH, Flag, Json, Options
+from pipelines.commands.options import FETCH, Flags
 from pipelines.errors import ConfigError, HostError, ProvisionError
 
 if TYPE_CHECKING:
@@ -16,56 +16,21 @@ if TYPE_CHECKING:
     from pipelines.toolchain.lock import Cache
 
 
-class ImageOptions(Options):
-    """Which image, on which engine."""
-
-    axes = ("host", "python")
-    shared = FETCH
-    image: Annotated[
-        str | None, Flag("sandbox or windows (default: the host's, else by the engine's system)")
-    ] = None
-    engine: Annotated[
-        str | None, Flag("context or URL of the engine (default: the host's, else Docker's own)")
-    ] = None
-
-
-class BuildOptions(ImageOptions):
-    """Flags of ``image.build``."""
-
-    base: Annotated[
-        str | None, Flag("what it stands on, instead of the lock's: NAME@sha256:...")
-    ] = None
-    tree: Annotated[
-        str | None, Flag("what it stands on where no registry is: a tar file or directory")
-    ] = None
-
-
-class CheckOptions(ImageOptions):
-    """Flags of ``image.check``."""
-
-    as_json: Json = False
-
-
-class PushOptions(ImageOptions):
-    """Flags of ``image.push``."""
-
-    to: Annotated[str, Flag("where: NAME:TAG, with the registry in the name")]
-
-
-class ListOptions(ImageOptions):
-    """Flags of ``image.list``."""
-
-    as_json: Json = False
+_SHARED = ("host", "python", *FETCH)
+_ENGINE = {
+    "image": "sandbox or windows (default: the host's, else by the engine's system)",
+    "engine": "context or URL of the engine (default: the host's, else Docker's own)",
+}
 
 
 class _Asked:
     """What the flags mean, with ``pipeline.yaml``."""
 
-    def __init__(self, options: ImageOptions, given: dict[str, Any]) -> None:
+    def __init__(self, flags: Flags, named: str | None, engine: str | None) -> None:
         from pipelines.hosts.engine.engine import Engine
         from pipelines.toolchain.lock import Cache, load_lock
 
-        request, shared = request_of(given)
+        request, shared = request_of(flags)
         self.settings = settings_of(shared)
         self.host = request.axes.get("host")
         self.python = request.axes.get("python") or self.settings.default.python
@@ -75,15 +40,15 @@ class _Asked:
             raise ConfigError(
                 f"host '{self.host}' is not made from an image", advice="Name one that is."
             )
-        if self.host and options.image:
+        if self.host and named:
             raise ConfigError("--host and --image: one of them", advice="Leave one of them out.")
         tls = getattr(keys, "engine_tls", None)
         self.engine: Engine = Engine(
-            options.engine or str(getattr(keys, "engine", "")),
+            engine or str(getattr(keys, "engine", "")),
             tls=Path(tls).expanduser() if tls else None,
         )
         of_engine = "windows" if self.engine.system == "windows" else "sandbox"
-        self.image: str = options.image or image or of_engine
+        self.image: str = named or image or of_engine
         house = Path(self.settings.wheelhouse) if self.settings.wheelhouse else None
         self.cache: Cache = Cache(load_lock(), wheelhouse=house, offline=self.settings.offline)
 
@@ -104,35 +69,56 @@ class _Asked:
         return found
 
 
-def build(options: BuildOptions, given: dict[str, Any]) -> None:
+@command(
+    shared=_SHARED,
+    help={
+        **_ENGINE,
+        "base": "what it stands on, instead of the lock's: NAME@sha256:...",
+        "tree": "what it stands on where no registry is: a tar file or directory",
+    },
+)
+def build(
+    flags: Flags,
+    *,
+    image: str | None = None,
+    engine: str | None = None,
+    base: str | None = None,
+    tree: str | None = None,
+) -> None:
     """Build an image from the lock, unless it is there; or fetch the one that a host names."""
     from pipelines.console import say
     from pipelines.hosts import images
 
-    asked = _Asked(options, given)
+    asked = _Asked(flags, image, engine)
     made = images.ensure(
         asked.engine,
         asked.image,
         asked.python,
         asked.cache,
         Tell(asked.host or "engine"),
-        base=options.base or "",
-        tree=Path(options.tree).expanduser() if options.tree else None,
+        base=base or "",
+        tree=Path(tree).expanduser() if tree else None,
     )
     say(f"{made.tag} is there: {made.id}", style="green")
     if made.record:
-        base = made.record["inputs"]["base"]
-        whence = "as given" if base["given"] else "the lock's"
-        say(f"key {made.record['key'][:12]}, on {base['name']} {base['digest']} ({whence})")
+        used = made.record["inputs"]["base"]
+        whence = "as given" if used["given"] else "the lock's"
+        say(f"key {made.record['key'][:12]}, on {used['name']} {used['digest']} ({whence})")
 
 
-def check(options: CheckOptions, given: dict[str, Any]) -> int:
+@command(
+    shared=_SHARED,
+    help=_ENGINE,
+)
+def check(
+    flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
+) -> int:
     """Compare the running containers of a host with the record of their image, file by file."""
     from pipelines.console import answer
     from pipelines.hosts.engine.boxes import Boxes
     from pipelines.hosts.images import check as checking
 
-    asked = _Asked(options, given)
+    asked = _Asked(flags, image, engine)
     if not asked.host:
         raise ConfigError("which host?", advice="Name one with --host, which is a container.")
     running = [box for box in Boxes(asked.engine).all(asked.host) if box.status == "running"]
@@ -142,7 +128,7 @@ def check(options: CheckOptions, given: dict[str, Any]) -> int:
             advice="Give it 'keep: true' and start it, or do this while a build runs.",
         )
     found = [checking.check(asked.engine, box, asked.cache) for box in running]
-    if options.as_json:
+    if json:
         checked = [checking.as_json(one) for one in found]
         answer({"schema": 1, "host": asked.host, "checked": checked})
     else:
@@ -173,32 +159,39 @@ def _show_checked(found: Checked) -> None:
         say(f"container '{found.container}' is not as its image was made", style="red")
 
 
-def push(options: PushOptions, given: dict[str, Any]) -> None:
+@command(
+    shared=_SHARED,
+    help={**_ENGINE, "to": "where: NAME:TAG, with the registry in the name"},
+)
+def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None = None) -> None:
     """Push an image of ours to a registry; prints the name by which hosts ask for it."""
     from pipelines.console import bars, say
     from pipelines.hosts import images
     from pipelines.hosts.images import publish
 
-    asked = _Asked(options, given)
-    image = images.find(asked.engine, asked.image, asked.python, asked.cache)
-    if image is None:
+    asked = _Asked(flags, image, engine)
+    found = images.find(asked.engine, asked.image, asked.python, asked.cache)
+    if found is None:
         raise ConfigError(
             f"the engine has no image '{asked.image}' that is today's",
             advice="Type: invoke image build",
         )
-    say(publish.LICENCE[image.system], style="yellow")
+    say(publish.LICENCE[found.system], style="yellow")
     with bars() as show:
-        reference = publish.push(asked.engine, image, options.to, show)
+        reference = publish.push(asked.engine, found, to, show)
     say(f"image: {reference}", style="green")
 
 
-def list_(options: ListOptions, given: dict[str, Any]) -> None:
+@command(shared=_SHARED, help=_ENGINE, name="list")
+def list_(
+    flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
+) -> None:
     """List the images of ours that an engine has, and which hosts would use them."""
     from pipelines.console import answer
 
-    asked = _Asked(options, given)
+    asked = _Asked(flags, image, engine)
     rows = _rows(asked)
-    if options.as_json:
+    if json:
         answer({"schema": 1, "engine": asked.engine.title, "images": rows})
         return
     _show_rows(asked, rows)
@@ -258,9 +251,4 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
         say("old ones of this checkout are removed by: invoke hosts --clean", style="dim")
 
 
-COMMANDS = (
-    Command(build, BuildOptions),
-    Command(check, CheckOptions),
-    Command(push, PushOptions),
-    Command(list_, ListOptions, name="list"),
-)
+COMMANDS = (build, check, push, list_)

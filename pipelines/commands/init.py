@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,30 +18,40 @@ if TYPE_CHECKING:
     from pipelines.scaffold.writing import Comparison
 
 
-class InitOptions(Options):
-    """Flags of ``init``; each answers one question."""
-
-    directory: Annotated[str, Flag("the repository (default: this directory)")] = "."
-    yes: Annotated[bool, Flag("ask nothing: take the defaults, and say which")] = False
-    force: Annotated[bool, Flag("replace files that are there and differ")] = False
-    name: Annotated[str | None, Flag("name of the recipe")] = None
-    python: Annotated[str | None, Flag("Python to build for when none is named")] = None
-    cuda: Annotated[str | None, Flag("release of CUDA, such as 13.0")] = None
-    torch: Annotated[str | None, Flag("release of torch, for a package that is built with it")] = (
-        None
-    )
-    archs: Annotated[str | None, Flag("GPUs, such as '75;86;120+PTX' or 'RTX 40xx'")] = None
-    no_workflow: Annotated[bool, Flag("no workflow for GitHub")] = False
-    tasks: Annotated[bool, Flag("a tasks.py too, so that `invoke build` works here")] = False
-    exclude: Annotated[
-        tuple[str, ...], Flag("leave out what is called so, such as docs/*; may be repeated")
-    ] = ()
-    without_submodules: Annotated[
-        bool, Flag("submodules that are not checked out are not needed: leave them out")
-    ] = False
-
-
-def init(options: InitOptions) -> int:
+@command(
+    help={
+        "directory": "the repository (default: this directory)",
+        "yes": "ask nothing: take the defaults, and say which",
+        "force": "replace files that are there and differ",
+        "name": "name of the recipe",
+        "python": "Python to build for when none is named",
+        "cuda": "release of CUDA, such as 13.0",
+        "torch": "release of torch, for a package that is built with it",
+        "archs": "GPUs, such as '75;86;120+PTX' or 'RTX 40xx'",
+        "no_workflow": "no workflow for GitHub",
+        "tasks": "a tasks.py too, so that `invoke build` works here",
+        "exclude": "leave out what is called so, such as docs/*; may be repeated",
+        "without_submodules": "submodules that are not checked out are not needed: leave them out",
+    },
+    many=("exclude",),
+    alone=True,
+)
+def init(
+    _: Flags,
+    *,
+    directory: str = ".",
+    yes: bool = False,
+    force: bool = False,
+    name: str | None = None,
+    python: str | None = None,
+    cuda: str | None = None,
+    torch: str | None = None,
+    archs: str | None = None,
+    no_workflow: bool = False,
+    tasks: bool = False,
+    exclude: list[str] | None = None,
+    without_submodules: bool = False,
+) -> int:
     """Make a repository buildable: find out how, ask little, write recipe, tests and workflow.
 
     Nothing of the repository is run. Leaves with 2 when files that are there would be replaced.
@@ -54,27 +64,29 @@ def init(options: InitOptions) -> int:
     from pipelines.scaffold.writing import compare, refuse_leftovers, write
     from pipelines.toolchain.lock import load_lock
 
-    root = Path(options.directory).expanduser().absolute()
+    root = Path(directory).expanduser().absolute()
     refuse_leftovers(root)
-    project = detect(root, options.exclude)
+    left_out = tuple(exclude or ())
+    project = detect(root, left_out)
     _show(project)
-    _refuse(project, options)
+    _refuse(project, without_submodules=without_submodules)
     lock = load_lock()
-    answers, taken = _answered(questions(project, lock), options)
+    given = {"name": name, "python": python, "cuda": cuda, "torch": torch, "archs": archs}
+    answers, taken = _answered(questions(project, lock), given, yes=yes)
     choices = decide(
         project,
         lock,
         answers,
-        workflow=not options.no_workflow,
-        tasks=options.tasks,
-        exclude=options.exclude,
+        workflow=not no_workflow,
+        tasks=tasks,
+        exclude=left_out,
         taken=taken,
     )
     for doubt in choices.doubts:
         say(f"mind: {line(doubt, 600)}", style="yellow")
     files = made(project, choices)
     found = compare(root, files)
-    if found.other and not options.force:
+    if found.other and not force:
         _tell_others(found)
         raise ConfigError(
             f"{len(found.other)} of {len(files)} files are there and say something else; nothing "
@@ -86,7 +98,7 @@ def init(options: InitOptions) -> int:
     return 0
 
 
-def _refuse(project: Project, options: InitOptions) -> None:
+def _refuse(project: Project, *, without_submodules: bool) -> None:
     """What cannot become a CUDA wheel, or not yet."""
     if not project.units and not project.told.cuda:
         raise ConfigError(
@@ -94,7 +106,7 @@ def _refuse(project: Project, options: InitOptions) -> None:
             advice="A package without CUDA needs none of this: build it with cibuildwheel. "
             "Nothing was written.",
         )
-    if project.submodules and not options.without_submodules:
+    if project.submodules and not without_submodules:
         raise ConfigError(
             f"submodules are not checked out: {', '.join(project.submodules[:10])}",
             advice="Type: git submodule update --init --recursive. If the build does not need "
@@ -135,31 +147,31 @@ def _show(project: Project) -> None:
 
 
 def _answered(
-    questions: list[Question], options: InitOptions
+    questions: list[Question], given: Mapping[str, str | None], *, yes: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Key -> value of each question; and of those that nobody answered."""
     from pipelines.console import console, say
 
-    asks = not options.yes and sys.stdin.isatty() and console.is_terminal
+    asks = not yes and sys.stdin.isatty() and console.is_terminal
     keys = {question.key for question in questions}
-    if options.torch is not None and "torch" not in keys:
+    if given["torch"] is not None and "torch" not in keys:
         raise ConfigError(
-            f"--torch {options.torch}: this package is built without torch", advice="Leave it out."
+            f"--torch {given['torch']}: this package is built without torch", advice="Leave it out."
         )
     answers: dict[str, str] = {}
     taken: dict[str, str] = {}
     for one in questions:
-        given = getattr(options, one.key)
-        if given is None and asks:
-            given = _asked(one)
-        elif given is None:
-            given = taken[one.key] = one.default
-            if not given:
+        answer = given[one.key]
+        if answer is None and asks:
+            answer = _asked(one)
+        elif answer is None:
+            answer = taken[one.key] = one.default
+            if not answer:
                 raise ConfigError(f"--{one.key}: {one.asks} is not known", advice="Give the flag.")
-        answers[one.key] = one.check(given.strip())
+        answers[one.key] = one.check(answer.strip())
     if taken:
         said = ", ".join(f"--{key} '{value}'" for key, value in taken.items())
-        why = "--yes" if options.yes else "no terminal to ask at"
+        why = "--yes" if yes else "no terminal to ask at"
         say(f"taken without asking ({why}): {said}")
     return answers, taken
 
@@ -211,6 +223,3 @@ def _tell(found: Comparison, choices: Choices) -> None:
         "invoke plan\ninvoke provision build test",
         style="green",
     )
-
-
-COMMAND = Command(init, InitOptions, alone=True)

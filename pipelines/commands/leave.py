@@ -25,7 +25,9 @@ def attempt(function: Callable[[], object]) -> int:
     try:
         function()
     except Exit as left:
-        return int(left.code)
+        return left.code
+    except SystemExit as left:  # of invoke's program, which has said what there was to say
+        return int(left.code or 0)
     except PipelineError as error:
         return _tell(error)
     except KeyboardInterrupt:

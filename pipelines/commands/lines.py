@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pipelines.commands.options import Shared, axis_flag
+from pipelines.commands.options import AXIS_FLAGS, Flags, Shared
 from pipelines.errors import ConfigError
-from pipelines.target import AXES
 
 if TYPE_CHECKING:
     from pipelines.buildplan import Request
     from pipelines.config import Config
-    from pipelines.hosts.live import LiveSession
     from pipelines.session.base import Bars
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
@@ -48,13 +46,13 @@ class Tell:
         return bars()
 
 
-def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
+def request_of(flags: Flags) -> tuple[Request, Shared]:
     """What was asked for by the flags of a line."""
     from pipelines.buildplan import Request
 
-    known = {name: given[name] for name in Shared.model_fields if given.get(name)}
+    known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
     shared = Shared.model_validate(known)
-    axes = {axis: given[flag] for axis in AXES if given.get(flag := axis_flag(axis))}
+    axes = {axis: flags[flag] for axis, flag in AXIS_FLAGS.items() if flags.get(flag)}
     if shared.for_:
         axes = _with_preset(shared.for_, axes)
     request = Request(
@@ -105,9 +103,11 @@ def settings_of(shared: Shared, host: str | None = None) -> Config:
     return settings.with_gpu(host or settings.default.host) if shared.gpu else settings
 
 
-def open_line(given: dict[str, Any]) -> Line:
+def open_line(flags: Flags) -> Line:
     """The line of these flags: the one that is open, unless they ask for another cell or host."""
-    request, shared = request_of(given)
+    from pipelines.hosts.live import gpus_of
+
+    request, shared = request_of(flags)
     settings = settings_of(shared, request.axes.get("host"))
     asked = request.axes.get("archs") or settings.default.archs or ""
     native = None
@@ -115,7 +115,7 @@ def open_line(given: dict[str, Any]) -> Line:
         default = settings.default.model_copy(update={"archs": None})
         axes = {name: value for name, value in request.axes.items() if name != "archs"}
         first = _at(replace(request, axes=axes), settings.model_copy(update={"default": default}))
-        native = ask_gpus(first.session)
+        native = gpus_of(first.session)
     return _at(request, settings, native)
 
 
@@ -150,13 +150,6 @@ def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
         yield line
     finally:
         line.close()
-
-
-def ask_gpus(session: LiveSession) -> tuple[str, ...]:
-    """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
-    from pipelines.fleet.executor import gpus_of
-
-    return gpus_of(session)
 
 
 def run_folder() -> Path | None:

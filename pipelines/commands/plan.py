@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from json import dumps
+from typing import TYPE_CHECKING, Literal, get_args
 
-from pipelines.commands.command import Command
-from pipelines.commands.lines import aside, ask_gpus, request_of, settings_of
-from pipelines.commands.options import ALL, Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.lines import aside, request_of, settings_of
+from pipelines.commands.options import ALL, Flags
 from pipelines.divided import shards_of
 from pipelines.errors import ConfigError
 
@@ -107,45 +107,40 @@ def _print(made: Plan, format: str) -> None:
     if format == "json":
         answer(as_json(made))
     elif format == "gha":
-        answer(json.dumps(as_gha(made), separators=(",", ":")))
+        answer(dumps(as_gha(made), separators=(",", ":")))
     else:
         print_table(made)
 
 
-class PlanOptions(Options):
-    """Flags of ``plan``: an axis may have several values here, see :func:`run_plan`."""
-
-    select: Annotated[
-        str | None, Flag("only the cells whose name fits, such as 'cp312-torch2.8-*'")
-    ] = None
-    format: Annotated[str, Flag("table, json, or gha (a matrix of GitHub Actions)")] = "table"
-    ask: Annotated[
-        bool, Flag("ask the host for its memory, cores and GPUs, instead of taking this machine's")
-    ] = False
-    as_json: Json = False
-    axes = ALL
-    several = True
-    shared = ("for_", "jobs", "shards", "gpu", "verbose")
-
-    @property
-    def for_programs(self) -> bool:
-        """Not the table, which is for people."""
-        return self.as_json or self.format != "table"
-
-
-def plan(options: PlanOptions, given: dict[str, Any]) -> int:
+@command(
+    shared=(*ALL, "for_", "jobs", "shards", "gpu"),
+    help={
+        "select": "only the cells whose name fits, such as 'cp312-torch2.8-*'",
+        "format": "table, json, or gha (a matrix of GitHub Actions)",
+        "ask": "ask the host for its memory, cores and GPUs, instead of taking this machine's",
+    },
+    several=True,
+)
+def plan(
+    flags: Flags,
+    *,
+    select: str | None = None,
+    format: str = "table",
+    ask: bool = False,
+    json: bool = False,
+) -> int:
     """Show what can be built, what not and why, how long it takes and whether it fits."""
-    if options.as_json and options.format == "gha":
+    if json and format == "gha":
         raise ConfigError(
             "--json and --format gha are two answers", advice="Leave one of them out."
         )
-    request, shared = request_of(given)
+    request, shared = request_of(flags)
     return run_plan(
         settings_of(shared, request.axes.get("host")),
         request,
-        select=options.select,
-        format="json" if options.as_json else options.format,
-        facts=_ask(request.axes.get("host"), gpu=shared.gpu) if options.ask else None,
+        select=select,
+        format="json" if json else format,
+        facts=_ask(request.axes.get("host"), gpu=shared.gpu) if ask else None,
     )
 
 
@@ -156,15 +151,13 @@ def told_of(host: str | None, archs: str | None, *, gpu: bool = False) -> HostFa
 
 def _ask(host: str | None, *, gpu: bool) -> HostFacts:
     """What the host says of itself; with a GPU, if it is to have one."""
+    from pipelines.hosts.live import gpus_of
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.stages.toolset import default_toolset
 
     with aside(host, gpu=gpu) as line:
-        native = ask_gpus(line.session)
+        native = gpus_of(line.session)
         msvc = default_toolset(line.session, line.plan.host)
         return HostFacts.told(
             line.session.facts, name=line.plan.host.name, native=native, msvc=msvc
         )
-
-
-COMMAND = Command(plan, PlanOptions)

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import CELL, FETCH, FLEET, Flag, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import CELL, FETCH, FLEET
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
 
 
-class ProvisionOptions(Options):
-    """Flags of ``provision``."""
-
-    axes = CELL
-    shared = ("for_", *FETCH, "gpu", "select", *FLEET, "verbose")
-    dry_run: Annotated[bool, Flag("only show what would change")] = False
-    repair: Annotated[bool, Flag("look at every byte of the tools, put back what differs")] = False
-
-
-def provision(line: Line, options: ProvisionOptions) -> None:
+@command(
+    shared=(*CELL, "for_", *FETCH, "gpu", "select", *FLEET),
+    help={
+        "dry_run": "only show what would change",
+        "repair": "look at every byte of the tools, put back what differs",
+    },
+    on_line=True,
+)
+def provision(line: Line, *, dry_run: bool = False, repair: bool = False) -> None:
     """Make a host ready: long paths, short TEMP, CUDA compiler, build tools."""
     from pipelines.stages.line import run_provision
 
-    run_provision(line, dry_run=options.dry_run, repair=options.repair)
-
-
-COMMAND = Command(provision, ProvisionOptions, on_line=True)
+    run_provision(line, dry_run=dry_run, repair=repair)

@@ -3,53 +3,50 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.index.catalogue import Wheel
     from pipelines.index.publishing import Done
-    from pipelines.index.releases import Release
-    from pipelines.index.store import Store
-
-_GITHUB = "github:"
 
 
-class PublishOptions(Options):
-    """Flags of ``publish``."""
-
-    runs: Annotated[
-        tuple[str, ...],
-        Flag("runs below out/, their directories, or a directory of runs", words=True),
-    ] = ()
-    to: Annotated[
-        str | None, Flag("a directory, s3://BUCKET/PATH, or github:OWNER/REPO@TAG for the wheels")
-    ] = None
-    pages: Annotated[
-        str | None, Flag("with github: where the pages go, such as a checkout of gh-pages")
-    ] = None
-    untested: Annotated[
-        bool, Flag("also wheels that no GPU has run; pages and catalogue say it of them")
-    ] = False
-    no_variants: Annotated[bool, Flag("plain wheels alone")] = False
-    yank: Annotated[str | None, Flag("take this file back: installers pass it over")] = None
-    because: Annotated[str | None, Flag("with --yank: why, in a line")] = None
-    tracks: Annotated[
-        str | None,
-        Flag("address of the index of which the projects here are the same (PEP 708)"),
-    ] = None
-    unlock: Annotated[bool, Flag("take away the lock of a publish that has died")] = False
-    check: Annotated[
-        str | None, Flag("fetch all of the index at this address as its users do, and compare it")
-    ] = None
-    as_json: Json = False
-    dry_run: Annotated[bool, Flag("only say what would be published, or why not")] = False
-
-
-def publish(options: PublishOptions) -> None:
+@command(
+    help={
+        "runs": "runs below out/, their directories, or a directory of runs",
+        "to": "a directory, s3://BUCKET/PATH, or github:OWNER/REPO@TAG for the wheels",
+        "pages": "with github: where the pages go, such as a checkout of gh-pages",
+        "untested": "also wheels that no GPU has run; pages and catalogue say it of them",
+        "no_variants": "plain wheels alone",
+        "yank": "take this file back: installers pass it over",
+        "because": "with --yank: why, in a line",
+        "tracks": "address of the index of which the projects here are the same (PEP 708)",
+        "unlock": "take away the lock of a publish that has died",
+        "check": "fetch all of the index at this address as its users do, and compare it",
+        "dry_run": "only say what would be published, or why not",
+    },
+    further="runs",
+    alone=True,
+)
+def publish(
+    _: Flags,
+    *,
+    runs: list[str] | None = None,
+    to: str | None = None,
+    pages: str | None = None,
+    untested: bool = False,
+    no_variants: bool = False,
+    yank: str | None = None,
+    because: str | None = None,
+    tracks: str | None = None,
+    unlock: bool = False,
+    check: str | None = None,
+    json: bool = False,
+    dry_run: bool = False,
+) -> None:
     """Publish the wheels of runs: add them to an index, which is whole at every moment.
 
     Leaves with 9 for a wheel that must not be published, with 11 where the index cannot be written
@@ -62,77 +59,90 @@ def publish(options: PublishOptions) -> None:
     from pipelines.index.outside import look
     from pipelines.index.publishing import Order, planned
     from pipelines.index.publishing import publish as do
+    from pipelines.index.releases import Release
+    from pipelines.index.store import Store
     from pipelines.stages.publish import offers_of
     from pipelines.stages.shown import rebuilt_of
 
-    if options.check and not (options.to or options.runs):
-        seen = look(options.check)
-        if options.as_json:
+    if check and not (to or runs):
+        seen = look(check)
+        if json:
             problems = [problem._asdict() for problem in seen.problems]
             counts = {"listed": dict(seen.listed), "fetched": dict(seen.fetched)}
-            answer({"schema": 1, "check": options.check, **counts, "problems": problems})
+            answer({"schema": 1, "check": check, **counts, "problems": problems})
         seen.require()
         for agent, many in seen.fetched.items():
             say(f"{agent}: {many} pages and files, all as the catalogue has them", "green")
         return
-    _require_sense(options)
-    runs = [run for name in options.runs for run in find(name)]
-    offers = offers_of(runs, untested=options.untested)
-    store, release = _places(options)
-    order = Order(
-        offers=offers,
-        rebuilt=[rebuilt_of(run) for run in runs if run.facts().rebuilds],
-        variants=not options.no_variants,
-        yank=options.yank or "",
-        because=line(options.because or "", 300),
-        tracks=options.tracks,
-        unlock=options.unlock,
-    )
-    if options.dry_run:
-        done = planned(store, order, release=release)
-    else:
-        done = do(store, order, release=release, say=_tell_wheel)
-    _tell(done, options)
-
-
-def _require_sense(options: PublishOptions) -> None:
-    from pipelines.hosttext import line
-    from pipelines.index.catalogue import ADDRESS
-
-    if not options.to or options.check:
+    if not to or check:
         raise ConfigError(
             "publish: one of --to and --check is expected: an index to publish to, or to look at",
             advice="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
         )
-    if bool(options.yank) != bool(options.because):
+    if not runs and not yank and tracks is None:
+        raise ConfigError(
+            "publish: no run is named", advice="Such as: wcw publish latest --to DIRECTORY"
+        )
+    _require_reason(yank, because)
+    _require_address(tracks)
+    _require_pages(to, pages)
+    found = [run for name in runs or () for run in find(name)]
+    offers = offers_of(found, untested=untested)
+    order = Order(
+        offers=offers,
+        rebuilt=[rebuilt_of(run) for run in found if run.facts().rebuilds],
+        variants=not no_variants,
+        yank=yank or "",
+        because=line(because or "", 300),
+        tracks=tracks,
+        unlock=unlock,
+    )
+    store, release = Store(pages or to), Release(to) if pages else None
+    if dry_run:
+        done = planned(store, order, release=release)
+    else:
+        done = do(store, order, release=release, say=_tell_wheel)
+    if json:
+        answer(
+            {
+                "schema": 1,
+                "to": to,
+                "dry_run": dry_run,
+                "generation": done.catalogue.generation,
+                "published": [one.model_dump(mode="json") for one in done.fresh],
+                "wheels": len(done.catalogue.wheels),
+                "pages": list(done.pages),
+            }
+        )
+    else:
+        _tell(done, dry_run=dry_run)
+
+
+def _require_reason(yank: str | None, because: str | None) -> None:
+    if bool(yank) != bool(because):
         raise ConfigError(
             "--yank and --because go together: who has the file installed reads why",
             advice="Such as --yank FILE --because 'crashes on sm_89'.",
         )
-    if not options.runs and not options.yank and options.tracks is None:
+
+
+def _require_address(tracks: str | None) -> None:
+    from pipelines.hosttext import line
+    from pipelines.index.catalogue import ADDRESS
+
+    if tracks and not re.fullmatch(ADDRESS, tracks):
         raise ConfigError(
-            "publish: no run is named", advice="Such as: wcw publish latest --to DIRECTORY"
-        )
-    if options.tracks and not re.fullmatch(ADDRESS, options.tracks):
-        raise ConfigError(
-            f"--tracks {line(options.tracks, 200)}: no address of an index",
+            f"--tracks {line(tracks, 200)}: no address of an index",
             advice="Such as https://example.org/simple/, with / at its end.",
         )
-    if options.to.startswith(_GITHUB) != bool(options.pages):
+
+
+def _require_pages(to: str, pages: str | None) -> None:
+    if to.startswith("github:") != bool(pages):
         raise ConfigError(
             "--pages goes with --to github:...: a release holds files, and shows no pages",
             advice="Name a directory that GitHub Pages or another server shows.",
         )
-
-
-def _places(options: PublishOptions) -> tuple[Store, Release | None]:
-    from pipelines.index.releases import Release
-    from pipelines.index.store import Store
-
-    to = options.to or ""
-    if options.pages:
-        return Store(options.pages), Release(to)
-    return Store(to), None
 
 
 def _tell_wheel(wheel: Wheel) -> None:
@@ -146,26 +156,13 @@ def _tell_wheel(wheel: Wheel) -> None:
     say(f"  {units.size(wheel.size)}, {safe(smoke_words(wheel))}", style)
 
 
-def _tell(done: Done, options: PublishOptions) -> None:
+def _tell(done: Done, *, dry_run: bool) -> None:
     from pipelines import units
-    from pipelines.console import answer, say
+    from pipelines.console import say
     from pipelines.index.pages import views
 
-    if options.as_json:
-        answer(
-            {
-                "schema": 1,
-                "to": options.to,
-                "dry_run": options.dry_run,
-                "generation": done.catalogue.generation,
-                "published": [one.model_dump(mode="json") for one in done.fresh],
-                "wheels": len(done.catalogue.wheels),
-                "pages": list(done.pages),
-            }
-        )
-        return
-    would = "would be " if options.dry_run else ""
-    if options.dry_run:
+    would = "would be " if dry_run else ""
+    if dry_run:
         for one in done.fresh:
             _tell_wheel(one)
     say(
@@ -175,6 +172,3 @@ def _tell(done: Done, options: PublishOptions) -> None:
         "green",
     )
     say(f"Indexes in it: {', '.join(f'{place}/' for place in sorted(views(done.catalogue)))}")
-
-
-COMMAND = Command(publish, PublishOptions, alone=True)

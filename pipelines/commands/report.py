@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 
 
 def run_report(names: Sequence[str]) -> Path:
@@ -54,19 +53,14 @@ def report_fleet(folder: Path) -> Path:
     return page
 
 
-class ReportOptions(Options):
-    """Flags of ``report``."""
-
-    run: Annotated[
-        str,
-        Flag("a name below out/, latest, a run's directory, or a directory of runs, or of a fleet"),
-    ]
-    also: Annotated[tuple[str, ...], Flag("one more for the same page; may be repeated")] = ()
-
-
-def report(options: ReportOptions) -> None:
+@command(
+    help={
+        "run": "a name below out/, latest, a run's directory, or a directory of runs, "
+        "or of a fleet",
+        "also": "one more for the same page; may be repeated",
+    },
+    many=("also",),
+)
+def report(_: Flags, run: str, *, also: list[str] | None = None) -> None:
     """Make the reports of runs again: one HTML page, summaries for GitHub and terminal."""
-    run_report([options.run, *options.also])
-
-
-COMMAND = Command(report, ReportOptions)
+    run_report([run, *(also or ())])

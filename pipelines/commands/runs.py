@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Count, Days, Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags, amount, whole
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,47 +16,50 @@ if TYPE_CHECKING:
 _DAYS = 14.0
 
 
-class RunsOptions(Options):
-    """Flags of ``runs``."""
-
-    prune: Annotated[
-        bool, Flag("remove old runs; never the latest, nor one that a command is at")
-    ] = False
-    days: Annotated[
-        Days | None,
-        Flag("those that began so many days ago are old (default 14, unless --keep is given)"),
-    ] = None
-    keep: Annotated[Count | None, Flag("keep so many of the last ones, however old")] = None
-    as_json: Json = False
-    dry_run: Annotated[bool, Flag("with --prune: only list what would be removed")] = False
-
-
-def runs(options: RunsOptions) -> None:
+@command(
+    help={
+        "prune": "remove old runs; never the latest, nor one that a command is at",
+        "days": "those that began so many days ago are old (default 14, unless --keep is given)",
+        "keep": "keep so many of the last ones, however old",
+        "dry_run": "with --prune: only list what would be removed",
+    }
+)
+def runs(
+    _: Flags,
+    *,
+    prune: bool = False,
+    days: str | None = None,
+    keep: str | None = None,
+    json: bool = False,
+    dry_run: bool = False,
+) -> None:
     """List the runs below out/, the latest first, with what became of them; remove old ones."""
     from pipelines.config import load_config
     from pipelines.paths import home
     from pipelines.reports.runs import remove, runs_in, to_remove
 
-    if options.keep is not None and options.keep < 0:
-        raise ConfigError(f"--keep {options.keep}: expected 0 or more", advice="Such as --keep 20.")
-    if not options.prune and (options.days is not None or options.keep is not None):
+    many, age = whole("keep", keep), amount("days", "14", days)
+    if many is not None and many < 0:
+        raise ConfigError(f"--keep {keep}: expected 0 or more", advice="Such as --keep 20.")
+    if not prune and (age is not None or many is not None):
         raise ConfigError("--days and --keep say what --prune removes", advice="Add --prune.")
     found = runs_in(home() / load_config().out)
-    if not options.prune:
-        _tell(found, options)
+    if not prune:
+        _show(found, json=json)
         return
-    days = options.days if options.days is not None or options.keep is not None else _DAYS
-    old = to_remove(found, days=days, keep=options.keep)
-    gone = old if options.dry_run else remove(old)
-    _tell(gone, options, "would be removed" if options.dry_run else "removed")
+    old = to_remove(found, days=age if days or keep else _DAYS, keep=many)
+    if dry_run:
+        _show(old, json=json, what="would be removed", freed="to be freed")
+    else:
+        _show(remove(old), json=json, what="removed", freed="freed")
 
 
-def _tell(runs: Sequence[PastRun], options: RunsOptions, what: str = "") -> None:
+def _show(runs: Sequence[PastRun], *, json: bool, what: str = "", freed: str = "") -> None:
     from pipelines import units
     from pipelines.console import answer, say
     from pipelines.reports.runs import show, told
 
-    if options.as_json:
+    if json:
         answer(told(runs))
         return
     without = show(runs) if runs else []
@@ -65,9 +68,6 @@ def _tell(runs: Sequence[PastRun], options: RunsOptions, what: str = "") -> None
     many = units.counted(len(runs), "run")
     size = units.size(sum(run.size for run in runs))
     if what:
-        say(f"{many} {what}, {size} {'to be freed' if options.dry_run else 'freed'}", "green")
+        say(f"{many} {what}, {size} {freed}", "green")
     else:
         say(f"{many}, {size}; invoke runs --prune removes those of {_DAYS:g} days and more", "dim")
-
-
-COMMAND = Command(runs, RunsOptions)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 from pipelines.errors import AuditError, ConfigError
 
 
-class SbomOptions(Options):
-    """Flags of ``sbom``."""
-
-    shared = ("offline",)
-    wheel: Annotated[str, Flag("a wheel, or the https address of one")]
-    as_json: Json = False
-
-
-def sbom(options: SbomOptions, given: dict[str, Any]) -> int | None:
+@command(shared=("offline",), help={"wheel": "a wheel, or the https address of one"}, alone=True)
+def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     """Print the bills of materials in a wheel: of what it was made, and whether they are valid.
 
     Leaves with 9 for a wheel without one, or with one that is not valid.
@@ -30,12 +21,10 @@ def sbom(options: SbomOptions, given: dict[str, Any]) -> int | None:
     from pipelines.toolchain.lock import Cache, load_lock
     from pipelines.wheels.metadata import inspect
 
-    offline = bool(given.get("offline")) or load_config().offline
-    taken = take([options.wheel], Cache(load_lock(), offline=offline))
+    offline = bool(flags.get("offline")) or load_config().offline
+    taken = take([wheel], Cache(load_lock(), offline=offline))
     if len(taken) != 1:
-        raise ConfigError(
-            f"{options.wheel}: that names {len(taken)} wheels", advice="Name one of them."
-        )
+        raise ConfigError(f"{wheel}: that names {len(taken)} wheels", advice="Name one of them.")
     (one,) = taken
     if one.path is None:
         raise AuditError(f"{one.file}: {one.problem}")
@@ -43,7 +32,7 @@ def sbom(options: SbomOptions, given: dict[str, Any]) -> int | None:
     if one.sha256 and facts.sha256 != one.sha256:
         raise AuditError(f"{one.file} has sha256 {facts.sha256}, and {one.sha256} is stated")
     found = all_of(facts)
-    if options.as_json:
+    if json:
         answer(show.told(facts, found))
     else:
         show.show(facts, found)
@@ -53,6 +42,3 @@ def sbom(options: SbomOptions, given: dict[str, Any]) -> int | None:
         and all(each.state == "valid" and not each.of_another for each in found)
     )
     return None if good else AuditError.exit_code
-
-
-COMMAND = Command(sbom, SbomOptions, alone=True)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BeforeValidator
-
-from pipelines.commands.command import Command
-from pipelines.commands.options import FETCH, Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import AXIS_FLAGS, FETCH, Flags
 from pipelines.errors import ConfigError, PipelineError
 
 if TYPE_CHECKING:
     from pipelines.provenance.verifying import Check, Verified
 
 
-def _enough(text: Any) -> Any:
+def _enough(text: str | None) -> tuple[str, ...]:
     """The words between the commas, each of which is known."""
     from pipelines.provenance.verifying import ACCEPTED
 
-    words = [word.strip() for word in (text or "").split(",")] if text is not None else []
+    words = [] if text is None else [word.strip() for word in text.split(",")]
     for word in words:
         if word not in ACCEPTED:
             raise ConfigError(
@@ -27,27 +25,6 @@ def _enough(text: Any) -> Any:
                 advice="Such as --accept unsigned.",
             )
     return tuple(words)
-
-
-class VerifyOptions(Options):
-    """Flags of ``verify``."""
-
-    axes = ("host",)
-    shared = ("jobs", "minutes", *FETCH)
-    wheel: Annotated[str, Flag("the wheel")]
-    provenance: Annotated[
-        str | None, Flag("its provenance (default: WHEEL.intoto.jsonl with it)")
-    ] = None
-    key: Annotated[
-        tuple[str, ...], Flag("a public key that must have signed it; may be repeated")
-    ] = ()
-    accept: Annotated[
-        tuple[str, ...] | str | None,
-        Flag("what is enough: 'unsigned', and 'lock' for another lock than today's; by commas"),
-        BeforeValidator(_enough),
-    ] = None
-    rebuild: Annotated[bool, Flag("build it again as well, and compare the bytes")] = False
-    as_json: Json = False
 
 
 _MARKS = {
@@ -60,7 +37,27 @@ _MARKS = {
 _SHOWN = 20
 
 
-def verify(options: VerifyOptions, given: dict[str, Any]) -> int | None:
+@command(
+    shared=("host", "jobs", "minutes", *FETCH),
+    help={
+        "wheel": "the wheel",
+        "provenance": "its provenance (default: WHEEL.intoto.jsonl with it)",
+        "key": "a public key that must have signed it; may be repeated",
+        "accept": "what is enough: 'unsigned', and 'lock' for another lock than today's; by commas",
+        "rebuild": "build it again as well, and compare the bytes",
+    },
+    many=("key",),
+)
+def verify(
+    flags: Flags,
+    wheel: str,
+    *,
+    provenance: str | None = None,
+    key: list[str] | None = None,
+    accept: str | None = None,
+    rebuild: bool = False,
+    json: bool = False,
+) -> int | None:
     """Check who vouches for a wheel, and what it was made of: hash, signature, manifest, lock.
 
     Leaves with 9 where something is wrong or nobody's signature was checked, with 3 where the lock
@@ -72,41 +69,41 @@ def verify(options: VerifyOptions, given: dict[str, Any]) -> int | None:
     from pipelines.provenance.verifying import verify as look
     from pipelines.toolchain.lock import load_lock
 
-    wheel = Path(options.wheel).expanduser()
-    beside = find(wheel) if options.provenance is None else Path(options.provenance).expanduser()
-    if not wheel.is_file() or not beside.is_file():
-        missing = beside if wheel.is_file() else wheel
+    enough = _enough(accept)
+    file = Path(wheel).expanduser()
+    beside = find(file) if provenance is None else Path(provenance).expanduser()
+    if not file.is_file() or not beside.is_file():
+        missing = beside if file.is_file() else file
         raise ConfigError(f"{missing}: there is no such file", advice="Name one that is here.")
-    paths = [Path(name).expanduser() for name in options.key]
+    paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]
-    found = look(wheel, beside, keys, load_lock()).accepting(tuple(options.accept or ()))
+    found = look(file, beside, keys, load_lock()).accepting(enough)
     told: dict[str, Any] = {"schema": 1, **found.model_dump(mode="json"), "exit": found.code}
-    if not options.as_json:
+    if not json:
         _show(found)
     try:
-        if options.rebuild and not found.code:
+        if rebuild and not found.code:
             told |= {"exit": None, "rebuild": None}
-            _rebuild(wheel, given, told)
+            _rebuild(file, flags, told)
             told["exit"] = 0
     except PipelineError as error:
         told["exit"] = error.exit_code
         raise
     finally:
-        if options.as_json:
+        if json:
             answer(told)
     return found.code
 
 
-def _rebuild(wheel: Path, given: dict[str, Any], told: dict[str, Any]) -> None:
+def _rebuild(wheel: Path, flags: Flags, told: dict[str, Any]) -> None:
     """Build it again and note the verdict in ``told``; errors are those of ``rebuild``."""
     from pipelines.commands.lines import open_line
-    from pipelines.commands.options import axis_flag
     from pipelines.stages import rebuild
     from pipelines.stages.published import read_published
 
     published = read_published(str(wheel))
-    axes = {axis_flag(axis): text for axis, text in published.axes.items()}
-    line = open_line({**given, **axes})
+    axes = {AXIS_FLAGS[axis]: text for axis, text in published.axes.items()}
+    line = open_line({**flags, **axes})
     try:
         rebuild.run_rebuild(line, published)
     finally:
@@ -146,6 +143,3 @@ def _details(one: Check) -> list[str]:
     rows = [f"[dim]{escape(safe(text, 400))}[/dim]" for text in one.detail[:_SHOWN]]
     more = len(one.detail) - _SHOWN
     return rows + ([f"[dim]and {more} more, see --json[/dim]"] if more > 0 else [])
-
-
-COMMAND = Command(verify, VerifyOptions)

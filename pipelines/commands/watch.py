@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from json import dumps
+from typing import TYPE_CHECKING
 
-from pydantic import BeforeValidator
-
-from pipelines.commands.command import Command
+from pipelines.commands.command import command
 from pipelines.commands.lines import request_of, settings_of
-from pipelines.commands.options import Flag, Json, Options, target, whole
+from pipelines.commands.options import Flags, target, whole
 from pipelines.commands.plan import FORMATS, planned
 from pipelines.errors import ConfigError
 
@@ -25,44 +23,33 @@ if TYPE_CHECKING:
     from pipelines.watch.look import Out
 
 
-class WatchOptions(Options):
-    """Flags of ``watch``."""
-
-    axes = ("host", "python", "torch", "cuda")
-    several = True
-    index: Annotated[str, Flag("the index: a directory, s3://BUCKET/PATH, or its https address")]
-    recipe: Annotated[
-        str | None,
-        Flag("recipes, separated by commas (default: those that the index has wheels of)"),
-    ] = None
-    archs: Annotated[
-        str | None, Flag("GPU architectures, such as '75;86;90+PTX' (default: the recipe's)")
-    ] = None
-    most: Annotated[
-        int | None,
-        Flag("cells at once; the others wait for the next time (default: 24)"),
-        BeforeValidator(whole("most")),
-    ] = None
-    turn: Annotated[
-        int | None,
-        Flag("how often it was asked before: half of --most are others each time (default: 0)"),
-        BeforeValidator(whole("turn")),
-    ] = None
-    pre: Annotated[bool, Flag("pre-releases too")] = False
-    pins: Annotated[
-        str | None,
-        Flag("write what the lock needs for new wheels of torch to this file: docs/watch.md"),
-    ] = None
-    format: Annotated[str, Flag("table, json, or gha (inputs of wheels.yml as a matrix)")] = "table"
-    as_json: Json = False
-
-    @property
-    def for_programs(self) -> bool:
-        """Not the table, which is for people."""
-        return self.as_json or self.format != "table"
-
-
-def watch(options: WatchOptions, given: dict[str, Any]) -> None:
+@command(
+    shared=("host", "python", "torch", "cuda"),
+    help={
+        "index": "the index: a directory, s3://BUCKET/PATH, or its https address",
+        "recipe": "recipes, separated by commas (default: those that the index has wheels of)",
+        "archs": "GPU architectures, such as '75;86;90+PTX' (default: the recipe's)",
+        "most": "cells at once; the others wait for the next time (default: 24)",
+        "turn": "how often it was asked before: half of --most are others each time (default: 0)",
+        "pre": "pre-releases too",
+        "pins": "write what the lock needs for new wheels of torch to this file: docs/watch.md",
+        "format": "table, json, or gha (inputs of wheels.yml as a matrix)",
+    },
+    several=True,
+)
+def watch(
+    flags: Flags,
+    index: str,
+    *,
+    recipe: str | None = None,
+    archs: str | None = None,
+    most: str | None = None,
+    turn: str | None = None,
+    pre: bool = False,
+    pins: str | None = None,
+    format: str = "table",
+    json: bool = False,
+) -> None:
     """Compare what torch, CUDA, Python and upstreams have released with what an index holds.
 
     Prints the cells to build, each with the reason, and what no cell comes of. Leaves with 3 where
@@ -75,60 +62,59 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
     from pipelines.watch.cells import ahead, strangers
     from pipelines.watch.look import look
     from pipelines.watch.orders import as_gha, bounded, order_of, pinned
-    from pipelines.watch.pins import pins
+    from pipelines.watch.pins import pins as pins_of
     from pipelines.watch.released import load_asked
 
-    most, file = _most(options), target("pins", options.pins)
-    request, shared = request_of(given)
-    if archs := options.archs or "":
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+    if json and format == "gha":
+        raise ConfigError(
+            "--json and --format gha are two answers", advice="Leave one of them out."
+        )
+    bound, asked_before = _most(whole("most", most)), whole("turn", turn) or 0
+    if asked_before < 0:
+        raise ConfigError(
+            f"--turn {turn}: expected 0 or more", advice="Such as the number of a run."
+        )
+    file = target("pins", pins)
+    request, shared = request_of(flags)
+    if archs:
         request = replace(request, axes={**request.axes, "archs": archs})
     settings = settings_of(shared, request.axes.get("host"))
-    catalogue = held.catalogue_of(options.index)
-    names = _recipes(_words(options.recipe), catalogue)
+    catalogue = held.catalogue_of(index)
+    names = _recipes(_words(recipe), catalogue)
     recipes = [load_recipe(name) for name in names]
     lock = load_lock()
-    out = look({name: load_versions(name) for name in names}, lock, pre=options.pre)
-    found = [_compared(recipe, out, catalogue, request, settings) for recipe in recipes]
+    out = look({name: load_versions(name) for name in names}, lock, pre=pre)
+    found = [_compared(each, out, catalogue, request, settings) for each in recipes]
     orders = [order_of(one, _plan(one, request, settings)) for one in found]
     notes = [*out.notes, *ahead(catalogue, out.torches), *strangers(catalogue, _all_recipes())]
     notes += [note for one in found for note in one.notes]
     if file is not None:
         lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
         home = load_asked().torch_builds
-        made = pins(lock, out.torches, [one.target for one in lacking], home=home)
+        made = pins_of(lock, out.torches, [one.target for one in lacking], home=home)
         made.write(file)
         orders = pinned(orders, made.ids)
         notes += made.notes
-    orders = bounded(orders, most, options.turn or 0)
-    if options.as_json or options.format == "json":
-        told = show.as_json(options.index, catalogue.generation, out.torches, orders, notes)
-        answer(told | {"matrix": as_gha(orders, archs)})
+    orders = bounded(orders, bound, asked_before)
+    if json or format == "json":
+        told = show.as_json(index, catalogue.generation, out.torches, orders, notes)
+        answer(told | {"matrix": as_gha(orders, archs or "")})
         return
-    if options.format == "gha":
-        answer(json.dumps(as_gha(orders, archs), separators=(",", ":")))
+    if format == "gha":
+        answer(dumps(as_gha(orders, archs or ""), separators=(",", ":")))
     show.show(orders, notes)
 
 
-def _most(options: WatchOptions) -> int:
+def _most(asked: int | None) -> int:
     from pipelines.matrix.export import GHA_MOST
     from pipelines.watch.released import load_asked
 
-    if options.format not in FORMATS:
-        raise ConfigError(
-            f"--format {options.format}: unknown", advice=f"There are: {', '.join(FORMATS)}."
-        )
-    if options.as_json and options.format == "gha":
-        raise ConfigError(
-            "--json and --format gha are two answers", advice="Leave one of them out."
-        )
-    most = load_asked().most if options.most is None else options.most
+    most = load_asked().most if asked is None else asked
     if not 1 <= most <= GHA_MOST:
         raise ConfigError(
             f"--most {most}: a matrix has 1 to {GHA_MOST} cells", advice="Such as --most 24."
-        )
-    if options.turn is not None and options.turn < 0:
-        raise ConfigError(
-            f"--turn {options.turn}: expected 0 or more", advice="Such as the number of a run."
         )
     return most
 
@@ -200,6 +186,3 @@ def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
             axes[axis] = ",".join(values)
     select = ",".join(one.name for one in watched.wanted)
     return planned(settings, replace(request, axes=axes), select=select)
-
-
-COMMAND = Command(watch, WatchOptions)

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 import tempfile
 from collections.abc import Sequence
+from json import loads
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
 from pipelines.errors import ConfigError
 
 _SECONDS = 900.0  # imports of three packages, each in its own time
 _MOST = 8 << 20  # bytes of its answer
 
 
-class WhichOptions(Options):
-    """Flags of ``which``."""
-
-    python: Annotated[
-        str | None, Flag("the Python to look at, such as python_embeded/python.exe (default: ours)")
-    ] = None
-    index: Annotated[str | None, Flag("a directory or an https address of an index")] = None
-    package: Annotated[str | None, Flag("this package alone")] = None
-    for_: Annotated[
-        str | None,
-        Flag("say where it differs from the Python that this program brings, such as comfyui"),
-    ] = None
-    share: Annotated[
-        bool, Flag("print one line about the machine, for the index's page; no names, no paths")
-    ] = False
-    no_load: Annotated[bool, Flag("import nothing, not even in another process")] = False
-    as_json: Json = False
-
-
-def which(options: WhichOptions) -> int:
+@command(
+    help={
+        "python": "the Python to look at, such as python_embeded/python.exe (default: ours)",
+        "index": "a directory or an https address of an index",
+        "package": "this package alone",
+        "for": "say where it differs from the Python that this program brings, such as comfyui",
+        "share": "print one line about the machine, for the index's page; no names, no paths",
+        "no_load": "import nothing, not even in another process",
+    },
+    alone=True,
+)
+def which(
+    _: Flags,
+    *,
+    python: str | None = None,
+    index: str | None = None,
+    package: str | None = None,
+    for_: str | None = None,
+    share: bool = False,
+    no_load: bool = False,
+    json: bool = False,
+) -> int:
     """Say which wheel of an index fits a Python, or why what is installed there does not load.
 
     It runs the very file that the index serves. Leaves with 9 where nothing fits and nothing loads.
@@ -47,12 +49,11 @@ def which(options: WhichOptions) -> int:
     from pipelines.which.children import run_child
     from pipelines.which.joining import WHICH, joined
 
-    python = str(Path(options.python).expanduser()) if options.python else sys.executable
-    said = {"index": options.index, "package": options.package, "for": options.for_}
-    flags = [word for name, text in said.items() if text for word in (f"--{name}", text)]
-    for name in ("share", "no_load", "as_json"):
-        if getattr(options, name):
-            flags.append(f"--{name.removeprefix('as_').replace('_', '-')}")
+    python = str(Path(python).expanduser()) if python else sys.executable
+    said = {"--index": index, "--package": package, "--for": for_}
+    flags = [word for flag, text in said.items() if text for word in (flag, text)]
+    alone = {"--share": share, "--no-load": no_load, "--json": json}
+    flags += [flag for flag, given in alone.items() if given]
     mark = secrets.token_hex(16)
     with tempfile.TemporaryDirectory() as room:
         file = Path(room) / WHICH
@@ -69,7 +70,7 @@ def which(options: WhichOptions) -> int:
             + line(ended.why or f"it has ended with {ended.code}", 300),
             advice="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
-    if options.as_json:
+    if json:
         answer(_read(rows, python))
     else:
         for row in rows:
@@ -81,12 +82,9 @@ def _read(rows: Sequence[str], python: str) -> Any:
     from pipelines.hosttext import line
 
     try:
-        return json.loads("\n".join(rows))
+        return loads("\n".join(rows))
     except (ValueError, RecursionError):
         raise ConfigError(
             f"{line(python, 300)} has given an answer that is no JSON",
             advice="Something of that Python prints as well: type the same without --json.",
         ) from None
-
-
-COMMAND = Command(which, WhichOptions, alone=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +14,10 @@ from pipelines.fleet.checks import HostChecks
 from pipelines.fleet.model import Details, Task
 from pipelines.fleet.sessions import Notices, Sessions, SharedSession, axes_of
 from pipelines.fleet.workers import Result, log_of
-from pipelines.hosts.live import LiveSession
+from pipelines.hosts.live import LiveSession, gpus_of
 from pipelines.paths import home
 from pipelines.record import BuildResult, CollectResult, SmokeResult, StageResult
 from pipelines.remote.facts import Facts
-from pipelines.remote.inspection import tools
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run, StageLog
 from pipelines.session.base import UnfitHostError
@@ -204,14 +202,6 @@ def run_of(pointer: Path, out: Path) -> Run | None:
         return None
     known = name == Path(name).name and (out / name / "record.sqlite").is_file()
     return Run(out / name) if known else None
-
-
-def gpus_of(session: LiveSession) -> tuple[str, ...]:
-    """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver says."""
-    found, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
-    chosen = [gpu for number, gpu in enumerate(found) if not visible or number in visible]
-    texts = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]
-    return tuple(text for text in texts if re.fullmatch(r"\d{1,2}\.\d", text))
 
 
 def _details(run: Run, *, test: bool) -> Details:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pipelines.hosts.bounds import Bounds
 from pipelines.remote import facts as remote_facts
+from pipelines.remote.inspection import tools
 from pipelines.session.base import Given, Item, Progress, Result, Session
 
 if TYPE_CHECKING:
@@ -93,6 +95,14 @@ class LiveSession:
                 session.close()
         finally:
             self.host.close()
+
+
+def gpus_of(session: LiveSession) -> tuple[str, ...]:
+    """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
+    found, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
+    chosen = [gpu for number, gpu in enumerate(found) if not visible or number in visible]
+    told = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]
+    return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
 
 
 def part_of(told: remote_facts.Facts, slots: int) -> remote_facts.Facts:

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from invoke.collection import Collection
-from invoke.parser.context import ParserContext
 from invoke.util import helpline
 
-from pipelines.commands.helptext import EVERYWHERE, OF_PROGRAM, flags_of, own_flags, words_of
-from pipelines.commands.program import FURTHER, namespace
-from pipelines.commands.words import anywhere
+from pipelines.commands.helptext import OF_PROGRAM, flags_of, flags_of_program, words_of
+from pipelines.commands.options import EVERYWHERE
+from pipelines.commands.program import COMMANDS
 from pipelines.reference.markdown import block, cell, code, page, table, text
 
 _UP = "../../"
@@ -24,26 +22,20 @@ def pages(docs: Path) -> dict[str, str]:
 
     Commands of two words that begin alike, such as ``host start``, stand on one page.
     """
-    commands = namespace()
-    contexts = {str(one.name): one for one in commands.to_contexts()}
-    grouped = [(key, [*names]) for key, names in groupby(contexts, lambda one: one.split(".")[0])]
-    made = {"README.md": _index(commands, grouped)}
+    grouped = [(key, [*names]) for key, names in groupby(COMMANDS, lambda one: one.split(".")[0])]
+    made = {"README.md": _index(grouped)}
     for key, names in grouped:
         parts = [_guide(key, docs)]
         for name in names:
             if len(names) > 1:
                 parts.append(f"## {name.replace('.', ' ')}")
-            parts += _command(commands, contexts[name])
+            parts += _command(name)
         parts.append(
             f"Of every command, as [the others](README.md#flags-of-every-command): "
-            f"{', '.join(code(left.split(', ')[-1]) for left, _ in _everywhere())}."
+            f"{', '.join(code(f'--{name}') for name in EVERYWHERE)}."
         )
         made[f"{key}.md"] = page(f"wcw {key}", *parts)
     return made
-
-
-def _everywhere() -> list[tuple[str, str]]:
-    return flags_of(anywhere(), EVERYWHERE)
 
 
 def _guide(key: str, docs: Path) -> str:
@@ -52,16 +44,16 @@ def _guide(key: str, docs: Path) -> str:
     return f"How it is used: [{key}.md]({_UP}{key}.md)." if there else ""
 
 
-def _command(commands: Collection, context: ParserContext) -> Iterator[str]:
-    name = str(context.name)
-    words = words_of(context, FURTHER.get(name, ""))
+def _command(name: str) -> Iterator[str]:
+    command = COMMANDS[name]
+    words = words_of(command)
     typed = name.replace(".", " ")
     yield block([" ".join(["Usage: wcw", typed, *(word for word, _ in words), "[FLAGS]"])])
-    for paragraph in (inspect.getdoc(commands[name]) or "").split("\n\n"):
+    for paragraph in (inspect.getdoc(command.run) or "").split("\n\n"):
         yield text(paragraph, up=_UP)
     if words:
         yield _table("word", words)
-    if flags := own_flags(context):
+    if flags := flags_of(command.arguments):
         yield _table("flag", flags)
 
 
@@ -69,11 +61,11 @@ def _table(what: str, rows: Iterable[tuple[str, str]]) -> str:
     return table([what, "what it means"], ((code(left), cell(says, up=_UP)) for left, says in rows))
 
 
-def _index(commands: Collection, grouped: Iterable[tuple[str, list[str]]]) -> str:
+def _index(grouped: Iterable[tuple[str, list[str]]]) -> str:
     rows = [
         (
             f"[{name.replace('.', ' ')}]({key}.md{_anchor(name)})",
-            cell(helpline(commands[name]) or ""),
+            cell(helpline(COMMANDS[name].task) or ""),
         )
         for key, names in grouped
         for name in names
@@ -86,7 +78,7 @@ def _index(commands: Collection, grouped: Iterable[tuple[str, list[str]]]) -> st
         "of them, wherever it stands.",
         table(["command", "what it does"], rows),
         "## Flags of every command",
-        _table("flag", flags_of(anywhere(), OF_PROGRAM)),
+        _table("flag", flags_of_program(OF_PROGRAM)),
         "What a command leaves with: [exit codes](../exit-codes.md).",
     )
 

@@ -17,8 +17,9 @@ from sessions import Here
 from typed import flags
 
 from pipelines.commands import lines, program
-from pipelines.commands.command import Command, as_task
-from pipelines.commands.program import COMMANDS, OneOrder
+from pipelines.commands.command import command
+from pipelines.commands.options import Flags
+from pipelines.commands.program import COMMANDS
 from pipelines.errors import BuildError
 from pipelines.hosts.base import Host, HostConfig, Opening
 from pipelines.hosts.kinds import KINDS
@@ -54,7 +55,6 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     OPENED.clear()
     yield path
     lines.close_line()
-    OneOrder.line.clear()
 
 
 class Typed:
@@ -150,34 +150,30 @@ def test_words_without_a_flag_are_in_the_order_of_the_fields() -> None:
     assert flags("compare old new") == [{"before": "old", "after": "new"}]
 
 
-def test_a_field_may_be_typed_by_another_name() -> None:
-    assert flags("doctor --json") == [{"json": True}]
+def test_a_parameter_may_be_a_word_of_python() -> None:
+    assert flags("test --for comfyui --with a==1") == [{"for_": "comfyui", "with_": ["a==1"]}]
 
+
+def test_a_task_is_called_with_its_own_flags_and_those_of_the_line() -> None:
     seen: list[Any] = []
-    doctor = next(one for one in COMMANDS if one.called == "doctor")
-    command = Command(lambda line, options: seen.append(options), doctor.options, "d", on_line=True)
-    as_task(command, lambda given, step: step(given))(Context(), json=True, host="one")
-    assert seen[0].as_json is True
 
+    @command(shared=("host", "jobs"), help={"name": "what it is called"}, many=("also",))
+    def show(shared: Flags, name: str, *, also: list[str] | None = None, json: bool = False) -> int:
+        """Show what it is given."""
+        seen.append((shared, name, also, json))
+        return 7
 
-def test_a_command_without_a_line_is_told_the_shared_flags() -> None:
-    seen: list[Any] = []
-    plan = next(one for one in COMMANDS if one.called == "plan")
-    own = {"select": None, "format": "table", "ask": False, "json": False}
-    as_task(Command(lambda *told: seen.append(told), plan.options, "p"), lambda given, step: None)(
-        Context(), **own, host="two", jobs="3"
-    )
-    ((options, given),) = seen
-    assert options.format == "table"
-    assert given == {"host": "two", "jobs": "3"}
+    assert [flag.name for flag in show.arguments] == ["host", "jobs", "name", "also", "json"]
+    with pytest.raises(Exit) as left:
+        show.task(Context(), name="a", also=["b"], json=True, flags={"host": "two"})
+    assert left.value.code == 7
+    assert seen == [({"host": "two"}, "a", ["b"], True)]
 
 
 def test_each_command_says_what_it_does() -> None:
-    commands = program.namespace()
-    for name in commands.task_names:
-        task = commands[name]
-        assert task.__doc__, name
-        assert all(task.help[flag] for flag in task.help), name
+    for name, one in COMMANDS.items():
+        assert one.task.__doc__, name
+        assert all(flag.help for flag in one.arguments), name
 
 
 @pytest.mark.parametrize(("words", "verbosity"), [("", []), ("-v", [1]), ("-v -v", [2])])

@@ -14,7 +14,7 @@ from documents import BASH, Block, blocks, mistakes, unread
 from test_architecture import FLOORS
 from typed import calls
 
-from pipelines.commands.program import namespace
+from pipelines.commands.program import COMMANDS
 from pipelines.config import load_config
 from pipelines.recipe.model import Recipe, Vendored
 from pipelines.toolchain.intent import load_intent
@@ -62,9 +62,6 @@ def test_no_merge_was_left_half_done(path: Path) -> None:
 
 #: A command as a document prints it, in a block or within a line.
 TYPED = re.compile(r"(?:^(?:\$ | {4})?|`)(?:\./wcw|wcw|invoke) ([a-z][^`#\n]*)", re.MULTILINE)
-
-
-COMMANDS = {*namespace().task_names}
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -12,7 +12,7 @@ import pytest
 from plans import Lab, at_desk, audited, changed, line_for, plan_for, recipe_of
 from projects import project
 from sessions import Here
-from typed import calls
+from typed import flags
 from wheels import packed_here, wheel_here
 
 from pipelines.errors import BuildError, ConfigError
@@ -190,5 +190,4 @@ def test_whose_wheel_would_be_tested_is_said(
 
 
 def test_it_holds_for_the_whole_order() -> None:
-    made = calls("provision build --dry-run test")
-    assert [call.kwargs["dry_run"] for call in made] == [True] * 3
+    assert flags("provision build --dry-run test") == [{"dry_run": True}] * 3

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_caller_s_attestation_is_verified() -> None:
         {"subject": f"sha256:{'0' * 64}"},
     ],
 )
-def test_another_is_refused(other: dict[str, str]) -> None:
+def test_another_is_refused(other: dict[str, Any]) -> None:
     assert verify(**other).returncode != 0
 
 

@@ -19,7 +19,7 @@ from plans import LAB, PYTHON, Desk, Lab, line_for, wanting
 from pydantic import ValidationError
 from sessions import Here
 from test_suite_stage import FAILED, PASSED, Suite
-from typed import calls
+from typed import calls, flags
 from wheels import FILES, NAME, fatbin, pe, wheel
 
 from pipelines import hosttext
@@ -212,9 +212,9 @@ def test_other_wheels_do_not_go_with_it(more: str) -> None:
 
 
 def test_the_flags_reach_the_command() -> None:
-    (call,) = calls("test --wheel x==1 --with a==1 --with b==2 --script s.py")
-    assert call.kwargs["with_"] == ["a==1", "b==2"]
-    assert (call.kwargs["wheel"], call.kwargs["script"]) == ("x==1", "s.py")
+    assert flags("test --wheel x==1 --with a==1 --with b==2 --script s.py") == [
+        {"wheel": "x==1", "with_": ["a==1", "b==2"], "script": "s.py"}
+    ]
 
 
 def test_it_is_not_built(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pipelines.doctor.run import examine
 from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.base import GpuWay, Opening, Supply
 from pipelines.hosts.gpus import bridged_numbers, by_bridge
-from pipelines.hosts.live import LiveSession
+from pipelines.hosts.live import LiveSession, gpus_of
 from pipelines.hosts.sandbox import health, image, powershell, wine
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox.bridge import attached, building, driver
@@ -595,7 +595,7 @@ def test_which_architectures_are_native(tmp_path: Path, machine: Callable[[Drive
         def call(self, _: object) -> list[dict[str, str]]:
             return [{"capability": "8.9"}, {"capability": "9.0"}]
 
-    assert lines.ask_gpus(Session()) == ("9.0",)  # type: ignore[arg-type]
+    assert gpus_of(Session()) == ("9.0",)  # type: ignore[arg-type]
 
 
 def test_a_test_without_a_run_says_so(tmp_path: Path, machine: Callable[[Driver], None]) -> None:

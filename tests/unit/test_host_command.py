@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pipelines.commands import host
-from pipelines.commands.host import StopOptions
 from pipelines.errors import ConfigError, HostError
 from pipelines.hosts.base import GpuWay
 
@@ -20,7 +19,6 @@ JOB: dict[str, Any] = {
     "attempt": 1,
 }
 ENDED = JOB | {"id": "79ff", "state": "lost"}
-OPTIONS = {False: StopOptions(), True: StopOptions(force=True)}
 
 
 class Host:
@@ -73,7 +71,7 @@ def test_builds_are_named_and_go_on(name: str) -> None:
     with pytest.raises(
         ConfigError, match=r"2 jobs run on s, and.*79a4b4bca157 .*; 80 other"
     ) as caught:
-        getattr(host, name)(given, OPTIONS[False])
+        getattr(host, name).run(given)
     assert caught.value.exit_code == 2
     assert "invoke jobs --follow 79a4b4bca157" in caught.value.advice
     assert f"invoke host {name} --host s --force" in caught.value.advice
@@ -82,7 +80,7 @@ def test_builds_are_named_and_go_on(name: str) -> None:
     assert given.session.closed == 1, "else the connection is lost with the sandbox"
     given.plan.host.gpu_way = GpuWay(bridged=True)  # which has a Windows of its own
     with pytest.raises(ConfigError) as caught:
-        getattr(host, name)(given, OPTIONS[False])
+        getattr(host, name).run(given)
     assert f"invoke host {name} --host s --gpu --force" in caught.value.advice
 
 
@@ -95,7 +93,7 @@ def test_what_ends_no_build_or_is_forced_to(
     name: str, listed: list[Any], force: bool, address: str
 ) -> None:
     given = line(listed, address)
-    getattr(host, name)(given, OPTIONS[force])
+    getattr(host, name).run(given, force=force)
     assert given.plan.host.did == [{"remove": "teardown"}.get(name, name)]
 
 
@@ -103,6 +101,6 @@ def test_what_ends_no_build_or_is_forced_to(
 def test_a_sandbox_that_cannot_be_asked(told: Any) -> None:
     given = line(told)
     with pytest.raises(HostError, match="cannot be told") as caught:
-        host.stop(given, OPTIONS[False])
+        host.stop.run(given)
     assert "--force" in caught.value.advice
     assert given.plan.host.did == []

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from pipelines.commands import lines
-from pipelines.commands.wheelhouse import WheelhouseOptions
 from pipelines.commands.wheelhouse import wheelhouse as gather
 from pipelines.doctor import Verdict
 from pipelines.doctor import run as doctor
 from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.hosts.base import Existing, supply_of
 from pipelines.hosts.gpus import own
+from pipelines.hosts.live import gpus_of
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
 from pipelines.provisioning.resources import (
@@ -508,14 +508,14 @@ def test_native_is_of_the_gpus_that_are_asked_for(
     driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1", "NVIDIA L4, 8.9, 580, N/A, 1")
     with lines.aside(None) as other:
         monkeypatch.setattr(other.plan.host, "gpu_way", own(1))
-        assert lines.ask_gpus(other.session) == ("8.9",)
+        assert gpus_of(other.session) == ("8.9",)
 
 
 def test_a_host_is_asked_beside_the_open_line(typed: Path) -> None:
     driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1")
     line = lines.open_line({"archs": "80"})
     with lines.aside(None) as other:
-        assert lines.ask_gpus(other.session) == ("9.0",)
+        assert gpus_of(other.session) == ("9.0",)
         assert other.session is not line.session
     assert lines.open_line({"archs": "90"}) is line
 
@@ -535,8 +535,7 @@ def wheelhouse(
     """What ``invoke wheelhouse`` leaves; the pipeline's own packages are left out here."""
     monkeypatch.setattr("pipelines.toolchain.wheelhouse.gather_controller", lambda *_: 0)
     folder = typed.parent.parent / "house"
-    options = WheelhouseOptions(folder=str(folder))
-    gather(line or lines.open_line(dict(asked)), options)
+    gather.run(line or lines.open_line(asked), str(folder))
     return folder
 
 

@@ -17,7 +17,6 @@ from typed import calls, flags
 import pipelines
 from pipelines.commands import leave
 from pipelines.commands.program import run
-from pipelines.commands.words import joined
 from pipelines.console import console
 from pipelines.errors import ConfigError, UnexpectedError
 from pipelines.hosttext import secret
@@ -120,7 +119,7 @@ WRONG = {
     "test --jobs 2": ("--jobs: test takes no such flag", "Leave it out"),
     "provision --archs 80": ("--archs: provision takes no such flag", "Leave it out"),
     "--jobs 2 build --jobs 4": ("--jobs 2: another value stands at the command", ""),
-    "--print-completion-script cmd": ('shell "cmd" not supported', "Say bash, zsh or fish."),
+    "--print-completion-script cmd": ('shell "cmd" not supported', "bash, fish, zsh"),
     "plan --json --format gha": (
         "--json and --format gha are two answers",
         "Leave one of them out.",
@@ -460,15 +459,13 @@ def test_the_script_of_a_checkout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("image build --python 3.11", "image.build --python 3.11"),
-        ("-v host stop --force", "-v host.stop --force"),
-        ("host.stop", "host.stop"),
-        ("provision --host image build", "provision --host image build"),
-        ("provision --host=image build", "provision --host=image build"),
-        ("provision build test", "provision build test"),
-        ("image", "image"),
+        ("image build --python 3.11", ["image.build"]),
+        ("-v host stop --force", ["host.stop"]),
+        ("host.stop", ["host.stop"]),
+        ("provision --host image build", ["provision", "build"]),
+        ("provision --host=image build", ["provision", "build"]),
+        ("diagnose build", ["diagnose"]),
     ],
 )
-def test_two_words_may_be_one_command(typed: str, meant: str) -> None:
-    known = ["provision", "build", "test", "image.build", "host.stop"]
-    assert joined(typed.split(), known) == meant.split()
+def test_two_words_may_be_one_command(typed: str, meant: list[str]) -> None:
+    assert [name for name, _ in calls(typed)] == meant

@@ -17,7 +17,6 @@ from pypi_simple import ACCEPT_JSON_PREFERRED, PyPISimple
 from test_between_stages import good
 
 from pipelines.commands import program
-from pipelines.commands.publish import COMMAND
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError
 from pipelines.evidence import Bridge, Evidence, GpuResult
@@ -352,7 +351,6 @@ def test_every_further_word_is_a_run(tmp_path: Path) -> None:
     runs = [finished(tmp_path / "out", cuda=cuda) for cuda in ("12.6", "12.8", "13.0")]
     assert published(tmp_path, *[str(run.path) for run in runs]) == 0
     assert len(catalogue(tmp_path)["wheels"]) == 6
-    assert COMMAND.further == "runs"
 
 
 def test_gpus_of_the_family_count(tmp_path: Path) -> None:

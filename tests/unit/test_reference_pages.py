@@ -9,7 +9,7 @@ import pytest
 
 from pipelines import errors
 from pipelines.architectures.gpus import load_gpus
-from pipelines.commands.program import namespace
+from pipelines.commands.program import COMMANDS
 from pipelines.diagnosis.model import load_catalogue
 from pipelines.evidence import Evidence
 from pipelines.matrix.compat import load_compat
@@ -18,7 +18,7 @@ from pipelines.reference import commands, markdown, pages
 from pipelines.reference.pages import DOCS, FOLDER, files, stale
 
 MADE = {path.relative_to(FOLDER).as_posix(): text for path, text in files().items()}
-CONTEXTS = {str(one.name): one for one in namespace().to_contexts()}
+CONTEXTS = {name: one.context(name) for name, one in COMMANDS.items()}
 
 
 def test_what_is_kept_is_of_today() -> None:
@@ -50,7 +50,7 @@ def test_a_command_has_every_flag_and_word(name: str) -> None:
     assert f"Usage: wcw {name.replace('.', ' ')}" in part
     words = {str(one.name) for one in CONTEXTS[name].positional_args}
     flags = {flag for flag in CONTEXTS[name].flags if flag.startswith("--")}
-    flags -= {"--help", "--verbose", "--quiet", *(f"--{word}" for word in words)}
+    flags -= {f"--{word}" for word in words}
     for typed in {word.upper() for word in words} | flags:
         assert re.search(rf"^\| `(-\w, )?{typed}( VALUE)?` \| \S", part, re.MULTILINE), typed
     assert f"]({file}{commands._anchor(name)}) |" in MADE["commands/README.md"]

@@ -16,7 +16,7 @@ from pipelines.architectures import gpus
 from pipelines.buildplan import Request, settle
 from pipelines.commands.lines import request_of
 from pipelines.commands.plan import run_plan
-from pipelines.commands.rebuild import RebuildOptions, rebuild
+from pipelines.commands.rebuild import rebuild
 from pipelines.config import load_config
 from pipelines.errors import ConfigError
 from pipelines.files import sha256_of
@@ -154,7 +154,7 @@ def test_a_rebuild_is_reproducible_whatever_the_recipe_says(
 
     monkeypatch.setattr("pipelines.commands.lines.open_line", note)
     with pytest.raises(KeyboardInterrupt):
-        rebuild(RebuildOptions(subject=str(tmp_path / "manifest.json")), {"reproducible": False})
+        rebuild.run({"reproducible": False}, str(tmp_path / "manifest.json"))
     assert request_of(opened[0])[0].reproducible
 
 

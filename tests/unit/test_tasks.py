@@ -11,10 +11,8 @@ import pytest
 from typed import flags
 
 from pipelines import errors as pipeline_errors
-from pipelines.commands import build, plan
-from pipelines.commands.command import as_task
-from pipelines.commands.program import namespace, run
-from pipelines.commands.words import anywhere
+from pipelines.commands.options import program_arguments
+from pipelines.commands.program import COMMANDS, run
 from pipelines.errors import TimeUpError
 
 ROOT = Path(__file__).parents[2]
@@ -85,20 +83,18 @@ LETTERS = {
 
 
 def test_a_letter_means_the_same_with_every_command() -> None:
-    contexts = [anywhere(), *namespace().to_contexts()]
-    taken = {
-        (letter, flag.name)
-        for context in contexts
-        for flag in context.args.values()
-        for letter in flag.names
-        if len(letter) == 1
-    }
+    arguments = [
+        *program_arguments(),
+        *(flag for one in COMMANDS.values() for flag in one.arguments),
+    ]
+    taken = {(letter, flag.name) for flag in arguments for letter in flag.nicknames}
     assert sorted(taken) == sorted(LETTERS.items())
 
 
 def test_the_help_of_plan_says_that_there_may_be_several_values() -> None:
     said, one = (
-        as_task(made, lambda given, step: None).help for made in (plan.COMMAND, build.COMMAND)
+        {flag.name: flag.help or "" for flag in COMMANDS[name].arguments}
+        for name in ("plan", "build")
     )
     assert all("separated by commas" in said[axis] for axis in ("python", "torch", "cuda"))
     assert "|" in said["archs"]

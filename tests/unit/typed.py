@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from invoke.config import Config
-from invoke.parser.parser import ParseResult
-
-from pipelines.commands.program import FURTHER, OneOrder, namespace
-from pipelines.commands.words import joined, parse, spread
+from pipelines.commands.order import Call
+from pipelines.commands.program import Wcw
 
 
-def calls(text: str | list[str]) -> list[Any]:
-    """The calls that a line comes to."""
-    words = text.split() if isinstance(text, str) else text
-    commands = namespace()
-    contexts = {str(one.name): one for one in commands.to_contexts()}
-    typed = parse(spread(joined(words, contexts), contexts, FURTHER), [*contexts.values()])
-    order = OneOrder(commands, Config(lazy=True), ParseResult(typed[:1]))
-    try:
-        return order.normalize(tuple(typed[1:]))
-    finally:
-        OneOrder.line.clear()
+def calls(text: str | list[str]) -> list[Call]:
+    """The commands of a line, each with the flags that hold for it."""
+    program = Wcw()
+    program.create_config()
+    program.parse_core(["wcw", *(text.split() if isinstance(text, str) else text)])
+    program.parse_collection()
+    program.parse_tasks()
+    return program.order()[0]
 
 
 def flags(text: str) -> list[dict[str, Any]]:
     """What each command of the line is called with."""
-    return [{key: value for key, value in call.kwargs.items() if value} for call in calls(text)]
+    return [{flag: value for flag, value in given.items() if value} for _, given in calls(text)]
