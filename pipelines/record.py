@@ -16,6 +16,7 @@ from pipelines.compared import Comparison
 from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.divided import Divided
 from pipelines.evidence import Bridge, Evidence, GpuResult, Origin
+from pipelines.finding import Finding
 from pipelines.hosttext import line
 from pipelines.materials import Materials
 from pipelines.model import Model
@@ -191,20 +192,6 @@ class CollectResult(StageResult):
     files: tuple[FileResult, ...] = ()
 
 
-class CheckResult(Model):
-    """One check of a file."""
-
-    name: str
-    ok: bool
-    found: str
-    wanted: str = ""
-    detail: str = ""
-    values: tuple[str, ...] = ()
-    """What was found, for programs: architectures, tags."""
-    judged: bool = True
-    """Whether anybody said what it should be; else it is only told."""
-
-
 class AuditedFile(Model):
     """A file that was looked into."""
 
@@ -215,7 +202,7 @@ class AuditedFile(Model):
     """The release that its device code tells, where nobody asked for one."""
     archs: Archs | None = None
     """Those that it was judged by; ``None``: nobody said which it should have."""
-    checks: tuple[CheckResult, ...] = ()
+    checks: tuple[Finding, ...] = ()
 
 
 class AuditResult(StageResult):

@@ -17,9 +17,9 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     from pipelines.console import answer
     from pipelines.examine.taking import take
     from pipelines.provenance import show
-    from pipelines.provenance.reading import all_of
     from pipelines.toolchain.lock import Cache, load_lock
     from pipelines.wheels.metadata import inspect
+    from pipelines.wheels.sboms import all_of
 
     offline = bool(flags.get("offline")) or load_config().offline
     taken = take([wheel], Cache(load_lock(), offline=offline))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -22,9 +22,12 @@ from pipelines.architectures.gpus import load_gpus, read
 from pipelines.architectures.serving import number, serves
 from pipelines.errors import ConfigError
 from pipelines.examine.findings import Card, Coverage, Gpus, Runs
+from pipelines.finding import Finding, Level
+from pipelines.hosttext import line
 from pipelines.matrix.compat import load_compat
+from pipelines.units import few
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.fatbin import Container, arch_key
+from pipelines.wheels.fatbin import Container, arch_key, compact
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.toolkit import known, newest
 
@@ -33,6 +36,14 @@ _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
 #: A release of CUDA in the name of a file.
 _NAMED = re.compile(r"cu(?:da)?[_-]?(\d{2,3})(?!\d)")
 _SHOWN = 3
+_LEVELS: dict[str, Level] = {"native": "ok", "jit": "warning", "partly": "error", "no": "error"}
+_RUNS = {
+    "native": "runs as it is",
+    "jit": "runs after the driver has compiled PTX",
+    "partly": "some of it runs, some fails",
+    "no": "does not run",
+    "unknown": "not checked",
+}
 
 
 def named(text: str) -> tuple[str, str]:
@@ -254,3 +265,68 @@ def _counted(archs: Iterable[Iterable[str]]) -> dict[str, int]:
 
 def _sorted(archs: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({*archs}, key=arch_key))
+
+
+def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], asked: int) -> Iterator[Finding]:
+    """Whether code for a GPU is in every unit, and for each card that was asked for what it does.
+
+    Those are the first ``asked`` of ``gpus.cards``. Nobody knows who loads the files ``elsewhere``.
+    """
+    if elsewhere:
+        yield Finding(
+            id="device-code-elsewhere",
+            title="device code elsewhere",
+            level="unknown",
+            requested=asked > 0,
+            actual=f"not counted: {line(few(elsewhere), 300)}",
+            hint="files with device code that are no .dll, .pyd or .so by their names",
+        )
+    if gpus.binaries:
+        yield _uneven(gpus)
+    for card in gpus.cards[:asked]:
+        yield Finding(
+            id="gpu",
+            title="GPU",
+            source=line(card.names[0], 60),
+            level=_LEVELS.get(card.runs, "unknown"),
+            requested=True,
+            actual=f"{card.capability}: {_RUNS[card.runs]}" + _counts(card),
+            hint=_about(card),
+        )
+
+
+def _counts(card: Card) -> str:
+    if not card.units or card.runs == "unknown":
+        return ""
+    return f" ({card.native} native, {card.jit} by JIT, of {card.units})"
+
+
+def _about(card: Card) -> str:
+    driver = f"driver {card.driver} or newer" if card.driver else ""
+    return "; ".join(filter(None, (driver, card.why)))
+
+
+def _uneven(gpus: Gpus) -> Finding:
+    """An architecture that some units of a binary lack: a crash when one of these is called."""
+    uneven = []
+    for one in gpus.binaries:
+        lack = [f"{a} in {n}" for a, n in one.sass.items() if n < one.units]
+        if lack:
+            uneven.append(f"{one.binary}: of {one.units} units {', '.join(lack)}")
+    lost = [card for card in gpus.cards if card.runs == "partly"]
+    found = f"SASS {compact(gpus.sass)}, PTX {compact(gpus.ptx)}"
+    if lost:
+        uneven.insert(0, "runs only in part on " + ", ".join(_of(card) for card in lost))
+    values = tuple(f"sm_{a}" for a in gpus.sass) + tuple(f"compute_{a}" for a in gpus.ptx)
+    return Finding(
+        id="coverage",
+        title="coverage",
+        level="warning" if lost else "ok",
+        actual=found,
+        hint=line(few(dict.fromkeys(uneven)), 900),
+        values=values,
+    )
+
+
+def _of(card: Card) -> str:
+    return f"{card.capability} ({card.names[0]})"

@@ -7,33 +7,26 @@ from __future__ import annotations
 
 import gc
 import logging
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from packaging.tags import parse_tag
-
-from pipelines import units
-from pipelines.architectures.archs import ArchList
 from pipelines.errors import PipelineError, StorageError
-from pipelines.examine.binaries import binary_findings, gpu_findings
-from pipelines.examine.cards import gpus_of
-from pipelines.examine.findings import Examined, Finding
-from pipelines.examine.loading import Beside, load_findings, loads_of, stable_findings
-from pipelines.examine.packaging import limits, packaging_findings
-from pipelines.examine.stable import stable_of
+from pipelines.examine.cards import gpu_findings, gpus_of
+from pipelines.examine.findings import Examined
+from pipelines.examine.loading import Beside, load_findings, loads_of
 from pipelines.examine.taking import Taken
 from pipelines.examine.workers import DiedError, TookLongerError, each_apart
+from pipelines.finding import Finding
 from pipelines.hosttext import line
-from pipelines.record import CheckResult
 from pipelines.remote.limits import cores
-from pipelines.wheels.checks import gate
+from pipelines.wheels.checks import ANY, check_wheel
 from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.packaging import limits
+from pipelines.wheels.stable import stable_of
 
 _log = logging.getLogger(__name__)
-_CPYTHON = re.compile(r"cp3(\d{1,2})")
 
 
 @dataclass(frozen=True)
@@ -56,7 +49,7 @@ def examine(taken: Taken, asked: Asked) -> Examined:
     # have thousands, unless what is there already is left out of it.
     gc.freeze()
     try:
-        facts = inspect(taken.path, traces=True)
+        facts = inspect(taken.path)
         if taken.sha256 and facts.sha256 != taken.sha256:
             problem = f"sha256 {facts.sha256}, and {taken.sha256} is stated"
             return _unread(taken, "sha256", problem)
@@ -75,12 +68,15 @@ def examine(taken: Taken, asked: Asked) -> Examined:
 
 
 def _unread(taken: Taken, check: str, problem: str) -> Examined:
-    return _without(taken, Finding(check=check, level="problem", found=line(problem, 600)))
+    found = Finding(id=check, title=check, level="error", actual=line(problem, 600))
+    return _without(taken, found)
 
 
 def _without(taken: Taken, found: Finding) -> Examined:
     """Of which nothing more is known."""
-    rest = Finding(check="everything else", level="unknown", found="it could not be read")
+    rest = Finding(
+        id="rest", title="everything else", level="unknown", actual="it could not be read"
+    )
     return Examined(
         file=line(taken.file, 300),
         place=line(taken.place, 300),
@@ -90,17 +86,11 @@ def _without(taken: Taken, found: Finding) -> Examined:
 
 
 def _examined(taken: Taken, facts: WheelFacts, asked: Asked) -> Examined:
-    checks = {one.name: one for one in _gate(facts)}
     gpus = gpus_of(facts, asked.gpus)
-    windows = any(not one.name.endswith(".so") for one in facts.binaries)
-    stable = stable_of(facts.binaries) if windows else None
     loads = loads_of(facts, asked.beside)
+    stated = (taken.sha256 or "") if taken.sha256 or taken.remote else None
     findings = [
-        Finding(check="readable", level="ok", found=units.counted(len(facts.members), "file")),
-        *_stated(taken, facts),
-        *packaging_findings(facts, checks),
-        *binary_findings(facts, checks),
-        *(stable_findings(facts, stable) if stable else ()),
+        *(one for one in check_wheel(facts, ANY, stated=stated) if one.level != "skipped"),
         *load_findings(loads),
         *gpu_findings(gpus, [one.name for one in facts.elsewhere], len(asked.gpus)),
     ]
@@ -114,29 +104,8 @@ def _examined(taken: Taken, facts: WheelFacts, asked: Asked) -> Examined:
         place=line(taken.place, 300),
         gpus=gpus,
         loads=loads,
-        stable=stable,
+        stable=stable_of(facts),
         findings=tuple(findings),
-    )
-
-
-def _stated(taken: Taken, facts: WheelFacts) -> Iterator[Finding]:
-    """Of what was fetched, whether its place says which bytes these are."""
-    if taken.sha256:
-        yield Finding(check="sha256", level="ok", found=f"{facts.sha256}, as its place states")
-    elif taken.remote:
-        yield Finding(check="sha256", level="unknown", found="its place states none")
-
-
-def _gate(facts: WheelFacts) -> Iterator[CheckResult]:
-    """The checks of our own wheels, as if what it says of itself had been asked for."""
-    tags = [tag for text in facts.tags for tag in parse_tag(text)]
-    minors = [found[1] for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))]
-    yield from gate(
-        facts,
-        ArchList(()),
-        platform=tags[0].platform,
-        python=f"3.{minors[0] if minors else 12}",
-        cuda="12",
     )
 
 
@@ -168,7 +137,9 @@ def examine_all(
 def _lost(taken: Taken, error: Exception, limit: float) -> Examined:
     if isinstance(error, TookLongerError):
         why = f"took longer than {limit:g} s, and was given up"
-        found = Finding(check="readable", level="unknown", asked=True, found=why)
+        found = Finding(
+            id="readable", title="readable", level="unknown", requested=True, actual=why
+        )
         return _without(taken, found)
     if isinstance(error, DiedError):
         return _unread(taken, "readable", "the process that read it died: out of memory?")

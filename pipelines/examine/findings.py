@@ -1,9 +1,4 @@
-"""What is said of one wheel, by whatever was looked at: the models of ``invoke audit``.
-
-Of other people's wheels nobody said what they should be. So a finding has four levels: ``ok``;
-``problem``, it will not work or is not what it says; ``mind``, it works for some and not for
-others; ``unknown``, nobody has looked or could, which is never as good as ``ok``.
-"""
+"""What is said of one wheel, by whatever was looked at: the models of ``invoke audit``."""
 
 from __future__ import annotations
 
@@ -11,43 +6,23 @@ from collections.abc import Iterable
 from typing import Literal
 
 from pipelines.examine.loads import Loads
-from pipelines.examine.stable import Stable
+from pipelines.finding import Finding, Level, worst
 from pipelines.model import Model
+from pipelines.wheels.stable import Stable
 
 #: Of what ``--json`` prints; raised when a program that reads it must be changed.
 SCHEMA = 1
-Level = Literal["ok", "problem", "mind", "unknown"]
-#: The worst first.
-LEVELS: tuple[Level, ...] = ("problem", "mind", "unknown", "ok")
-#: How they are shown.
+#: How levels are shown.
 WORDS: dict[Level, str] = {
-    "problem": "problem",
-    "mind": "mind",
+    "error": "problem",
+    "warning": "mind",
     "unknown": "not checked",
+    "skipped": "not checked",
     "ok": "ok",
 }
 Runs = Literal["native", "jit", "partly", "no", "unknown"]
 #: The best first.
 RUNS: tuple[Runs, ...] = ("native", "jit", "partly", "no", "unknown")
-
-
-class Finding(Model):
-    """One thing that was looked at."""
-
-    check: str
-    level: Level
-    found: str
-    asked: bool = False
-    """Whether somebody asked for just this: then no answer is as bad as a bad one."""
-    detail: str = ""
-    """Why, where, and what to do."""
-    values: tuple[str, ...] = ()
-    """What was found, for programs."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether something is wrong, or what was asked for has no answer."""
-        return self.level == "problem" or (self.asked and self.level == "unknown")
 
 
 class Card(Model):
@@ -139,8 +114,3 @@ def held_against(examined: Iterable[Examined]) -> dict[str, str]:
         elif load.table:
             found[load.against] = f"a directory; its table of exports has sha256 {load.table}"
     return dict(sorted(found.items(), key=lambda one: not one[0].startswith("torch ")))
-
-
-def worst(levels: Iterable[Level]) -> Level:
-    """The worst of some levels; of none nothing is known."""
-    return min(levels, key=LEVELS.index, default="unknown")

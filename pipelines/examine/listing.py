@@ -22,8 +22,7 @@ from pipelines.examine.indexpage import Listed, Page, read_pages
 from pipelines.hosttext import line, secret, shown_url
 from pipelines.model import Model
 from pipelines.prebuilt.candidates import Offer
-from pipelines.prebuilt.given import misfit
-from pipelines.wheels.tags import WINDOWS
+from pipelines.wheels.tags import WINDOWS, misfit
 
 _PROJECTS = 200  # of an index
 #: A file's name that may become one of ours.

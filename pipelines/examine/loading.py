@@ -17,10 +17,8 @@ from pipelines.console import say
 from pipelines.errors import LockError
 from pipelines.examine.exports.obtaining import of_cuda, of_msvc_runtime, of_torch
 from pipelines.examine.exports.table import ExportTable
-from pipelines.examine.findings import Finding, Level
 from pipelines.examine.loads import OWN, Loads, judge
-from pipelines.examine.packaging import requirements
-from pipelines.examine.stable import Stable
+from pipelines.finding import Finding, Level
 from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
 from pipelines.wheels.imported import wanted_libraries
@@ -146,11 +144,12 @@ def load_findings(loads: Sequence[Loads]) -> Iterator[Finding]:
         if one.against == OWN:  # which is a finding of every wheel: imported names
             continue
         yield Finding(
-            check=one.against,
+            id="loads",
+            title=one.against,
             level=_level(one, spared=some and one in torches),
-            asked=one in torches and not one.checked,
-            found=_found(one),
-            detail=_detail(one),
+            requested=one in torches and not one.checked,
+            actual=_found(one),
+            hint=_detail(one),
             values=tuple(dict.fromkeys(each.symbol for each in one.missing)),
         )
 
@@ -158,8 +157,8 @@ def load_findings(loads: Sequence[Loads]) -> Iterator[Finding]:
 def _level(one: Loads, *, spared: bool) -> Level:
     late = all(each.delayed for each in one.missing)
     if one.missing:
-        return "mind" if late or spared else "problem"
-    return one.verdict
+        return "warning" if late or spared else "error"
+    return "unknown" if one.verdict == "unknown" else "ok"
 
 
 def _found(one: Loads) -> str:
@@ -185,56 +184,3 @@ def _detail(one: Loads) -> str:
 def _list(texts: Sequence[str]) -> str:
     more = len(texts) - _SHOWN
     return "; ".join(texts[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-
-
-def stable_findings(facts: WheelFacts, stable: Stable) -> Iterator[Finding]:
-    """Whether it keeps to what its tags and its METADATA promise."""
-    tag, older = _tag(facts, stable), _older(facts, stable)
-    torches = {
-        "none": "nothing of torch",
-        "stable": f"torch's stable ABI, {stable.least_torch} or later",
-        "unstable": "more of torch than its stable ABI: for one release alone",
-        "unknown": "torch's not checked",
-    }
-    pythons = {
-        "none": "nothing of Python",
-        "limited": f"Python's limited API, {stable.least_python or '3.2'} or later",
-        "bound": f"Python {', '.join(stable.bound_to)} alone",
-        "unknown": "Python's not checked",
-    }
-    unknown = "unknown" in (stable.torch, stable.python)
-    yield Finding(
-        check="stable ABI",
-        level="problem" if tag else "mind" if older else "unknown" if unknown else "ok",
-        found=f"{torches[stable.torch]}; {pythons[stable.python]}",
-        detail="; ".join(filter(None, (tag, older)))
-        or _list([*stable.beyond_python, *stable.beyond_torch] if unknown else []),
-    )
-
-
-def _tag(facts: WheelFacts, stable: Stable) -> str:
-    """In what a tag for many Pythons promises too much."""
-    tags = [tag for text in facts.tags for tag in parse_tag(text)]
-    numbers = [int(one[1]) for tag in tags if (one := _CPYTHON.fullmatch(tag.interpreter))]
-    if {tag.abi for tag in tags} != {"abi3"} or not numbers:
-        return ""
-    if stable.python == "bound":
-        return f"its tag says abi3, and it imports from the DLL of {', '.join(stable.bound_to)}"
-    least = int(stable.least_python.partition(".")[2] or 0)
-    said = min(numbers)
-    return f"its tag says Python 3.{said}, it wants {stable.least_python}" if least > said else ""
-
-
-def _older(facts: WheelFacts, stable: Stable) -> str:
-    """The oldest torch that its METADATA names although it has not all of the shim.
-
-    Plain ``torch`` names none: a bound would have pip replace a CUDA build by the index's.
-    """
-    if stable.torch != "stable":
-        return ""
-    minor = int(stable.least_torch.split(".")[1])
-    for one in requirements(facts):
-        old = [f"2.{n}.0" for n in range(minor) if one.specifier.contains(f"2.{n}.0")]
-        if one.name.lower() == "torch" and one.specifier and one.marker is None and old:
-            return f"it takes torch {old[0]} ('{line(one, 80)}'), and wants {stable.least_torch}"
-    return ""

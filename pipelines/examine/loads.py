@@ -15,12 +15,18 @@ from pipelines.examine.exports.table import ExportTable
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.imported import Exports, look_up, own_exports, wanted_libraries
+from pipelines.wheels.imported import (
+    Exports,
+    demangled,
+    look_up,
+    own_exports,
+    wanted_libraries,
+)
 from pipelines.wheels.libraries import is_systems, is_torchs
 
 OWN, OTHERS = "its own DLLs", "other DLLs"
 _SYSTEM, _NOBODYS = "of Windows, Python or the driver", "nothing that was named has it"
-_LONGEST = 4000  # characters that are still demangled
+_LONGEST = 4000  # characters of a symbol
 _MOST = 1000  # names that are told of one set of DLLs
 
 
@@ -122,12 +128,3 @@ def _loads(
         unknown=tuple(line(one, 400) for one in unknown),
         checked=looked.there + len(looked.lacking),
     )
-
-
-def demangled(symbol: str) -> str:
-    """As C++ has it; as it stands where it is none of C++'s, or too long."""
-    if not symbol.startswith("?") or len(symbol) > _LONGEST:
-        return line(symbol, _LONGEST)
-    import demangle  # 0.2 s, and only for what is missing
-
-    return line(demangle.demangle(symbol), _LONGEST)

@@ -17,22 +17,14 @@ from pathlib import Path
 from markupsafe import Markup
 from packaging.tags import parse_tag
 
-from pipelines.examine.findings import (
-    LEVELS,
-    RUNS,
-    WORDS,
-    Card,
-    Examined,
-    Finding,
-    Level,
-    held_against,
-)
+from pipelines.examine.findings import RUNS, WORDS, Card, Examined, held_against
 from pipelines.examine.listing import Listing
 from pipelines.files import write_atomic
+from pipelines.finding import LEVELS, Finding, Level
 from pipelines.reports.html import environment
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
-_TONES = {"problem": "failed", "mind": "untested", "unknown": "idle", "ok": "passed"}
+_TONES = {"error": "failed", "warning": "untested", "unknown": "idle", "ok": "passed"}
 _PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
 _TORCH = re.compile(r"(torch \S+)(?: \(\w+\))?")
 _FEW = 2
@@ -52,7 +44,7 @@ class Torch:
     def level(self) -> Level:
         """Never ``ok`` where something was not looked at."""
         if self.missing:
-            return "problem"
+            return "error"
         return "ok" if self.checked and not self.unknown else "unknown"
 
     @property
@@ -154,7 +146,7 @@ def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
         if card.driver:
             drivers.setdefault(card.driver, []).append(card.capability)
     shown = tuple(each for each in one.findings if not crowd or each.level != "ok")
-    said = " ".join(f"{each.check} {each.found}" for each in one.findings if each.level != "ok")
+    said = " ".join(f"{each.label} {each.text}" for each in one.findings if each.level != "ok")
     return Row(
         wheel=one,
         title=f"{one.name} {one.version}" if one.name else one.file,
@@ -165,7 +157,7 @@ def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
         torches=_torches(one),
         drivers=tuple((driver, tuple(names)) for driver, names in sorted(drivers.items())),
         findings=tuple(sorted(shown, key=lambda each: LEVELS.index(each.level))),
-        fine=tuple(each.check for each in one.of("ok")) if crowd else (),
+        fine=tuple(each.label for each in one.of("ok")) if crowd else (),
         text=f"{one.file} {one.name} {said}"[:_SEARCHED].lower(),
     )
 

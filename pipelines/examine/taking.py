@@ -23,10 +23,10 @@ from pipelines.examine.listing import PLAIN, Listing, is_page, wheels_on
 from pipelines.hosttext import line, shown_url
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
-from pipelines.prebuilt.given import misfit, read_given
+from pipelines.prebuilt.given import read_given
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import index_url
-from pipelines.wheels.tags import WINDOWS
+from pipelines.wheels.tags import WINDOWS, misfit
 
 _MOST = 10_000  # wheels of one command
 _AT_ONCE = 4  # downloads

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
+from pipelines.finding import failures
 from pipelines.hosttext import line, safe
 from pipelines.index.catalogue import (
     CATALOGUE,
@@ -40,7 +41,7 @@ from pipelines.index.store import Store
 from pipelines.index.variants import label_of, make_variant, properties, version_of
 from pipelines.toolsets import stamped
 from pipelines.units import few
-from pipelines.wheels.checks import contents
+from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import WheelFacts, inspect
 
 #: Is told of each wheel that is in its place.
@@ -321,12 +322,11 @@ def _put(store: Store, path: str, data: bytes) -> bool:
 def facts_of(path: Path) -> WheelFacts:
     """What is in a wheel that is to be published; :class:`AuditError` where it says other than is.
 
-    It is judged once more, as far as nothing has to be asked for: these bytes are what people get.
+    It is checked once more, without an order: these bytes are what people get.
     """
     facts = inspect(path)
     WheelName.read(path.name)
-    wrong = [f"{one.name}: {one.found}" for one in contents(facts) if not one.ok]
-    if wrong:
+    if wrong := failures(check_wheel(facts)):
         raise AuditError(
             f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",
             advice="It is not what its name says: build it again.",

@@ -9,29 +9,27 @@ believed.
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from email.parser import HeaderParser
 from pathlib import Path
 from typing import Literal
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.architectures.archs import ArchList
-from pipelines.architectures.serving import serves
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
+from pipelines.finding import failures
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.model import Recipe
-from pipelines.record import CheckResult
+from pipelines.record import AuditedFile
 from pipelines.target import Target
 from pipelines.toolsets import stamped
 from pipelines.versions import minor
-from pipelines.wheels.checks import check, gate
+from pipelines.wheels.binaries import cuda_of
+from pipelines.wheels.checking import Installation, Kernels, Order
+from pipelines.wheels.checks import EXTERNAL, check_wheel
 from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 
@@ -201,74 +199,51 @@ def decide(
 
 def examine(
     path: Path, offer: Offer, target: Target, platforms: Sequence[str] = WINDOWS
-) -> tuple[WheelFacts, list[CheckResult]]:
-    """The facts of a wheel and every check on them.
+) -> AuditedFile:
+    """Every check on a wheel that is to be used instead of a build.
 
-    The stated sha256, RECORD, names, tags, on Windows x64 and PyInit, whole device code, code for
-    every architecture that was asked for, and that its METADATA takes this torch. Raises
-    :class:`AuditError` for a file that is no wheel.
+    Architectures beyond those that were asked for are welcome, and PTX does for a GPU. Raises
+    :class:`AuditError` for a file that is no wheel, or another one, or wrong.
     """
     found = sha256_of(path)
-    if offer.sha256 and found != offer.sha256:
-        detail = f"its sha256 is {found}, {offer.sha256} is stated"
-        raise _no(offer, detail)  # nothing in it is worth a look
+    if offer.sha256 and found != offer.sha256:  # nothing in it is worth a look
+        raise _no(offer, f"its sha256 is {found}, {offer.sha256} is stated")
     facts = inspect(path)
-    cuda = _release(facts, target)
     own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
-    platform = next((name for name in platforms if name in own), platforms[0])
-    checks = [
-        check("sha256", True, found, offer.sha256 or "none is stated"),
-        *gate(facts, ArchList(()), platform=platform, python=target.python, cuda=cuda),
-    ]
-    lacking = uncovered(facts, target.archs)
-    checks.append(
-        check(
-            "runs on what was asked for",
-            not lacking,
-            f"no code for {', '.join(lacking)}" if lacking else "code for each",
-            str(target.archs),
-            f"a container has no code for {', '.join(lacking)}" if lacking else "",
-        )
+    checks = check_wheel(
+        facts,
+        order=Order(
+            next((name for name in platforms if name in own), platforms[0]),
+            target.python,
+            torch=target.torch,
+        ),
+        kernels=Kernels(target.archs, _release(facts, target), jit=True),
+        stated=offer.sha256 or "",
     )
-    requirement = _torch_requirement(path, facts) if target.torch else None
-    if requirement is not None:
-        release = target.torch if target.torch.count(".") > 1 else f"{target.torch}.0"
-        fits = requirement.specifier.contains(release, prereleases=True)
-        detail = "" if fits else f"it requires {requirement}, torch {target.torch} is wanted"
-        checks.append(check("torch", fits, str(requirement), target.torch, detail))
-    return facts, checks
+    if wrong := failures(checks):
+        raise _no(offer, "; ".join(wrong))
+    return AuditedFile(file=path.name, sha256=facts.sha256, version=facts.version, checks=checks)
 
 
-def uncovered(facts: WheelFacts, archs: ArchList) -> list[str]:
-    """Of the architectures asked for, those that some container of device code cannot serve.
+def examine_external(path: Path, sha256: str, installation: Installation) -> AuditedFile:
+    """Every check on a wheel of which nobody said what it should have.
 
-    Machine code serves newer GPUs of its own major version (80 runs on 89), PTX every newer one.
-    Architectures with PTX alone are not asked about: they stand for GPUs of no name.
+    ``sha256`` is that of the file which was taken. Raises :class:`AuditError` for a file that is no
+    wheel, or another one.
     """
-    units = [unit for binary in facts.extensions for unit in binary.inventory.containers]
-    lacking = []
-    for arch in archs.sass:
-        for unit in units:
-            machine = any(serves(code, arch) for code in unit.sass)
-            if not machine and not any(serves(code, arch, ptx=True) for code in unit.ptx):
-                lacking.append(arch)
-                break
-    return lacking
-
-
-def _torch_requirement(path: Path, facts: WheelFacts) -> Requirement | None:
-    name = f"{facts.dist_info}/METADATA"
-    # inspect has looked at every member's name and size.
-    with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
-        headers = HeaderParser().parsestr(stream.read(_SMALL).decode("utf-8", "replace"))
-    for line in headers.get_all("Requires-Dist", []):
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        if canonicalize_name(requirement.name) == "torch" and requirement.marker is None:
-            return requirement
-    return None
+    facts = inspect(path)
+    if facts.sha256 != sha256:
+        raise AuditError(
+            f"{path.name} has sha256 {facts.sha256}, what was taken had {sha256}",
+            advice="Something changed it on this machine: type the same again.",
+        )
+    return AuditedFile(
+        file=path.name,
+        sha256=sha256,
+        version=facts.version,
+        cuda=cuda_of(facts),
+        checks=check_wheel(facts, EXTERNAL, installation=installation, stated=sha256),
+    )
 
 
 def _no(offer: Offer, why: str) -> AuditError:

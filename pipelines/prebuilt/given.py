@@ -5,9 +5,8 @@ It is tested and nothing else: the recipe that stands for it says nothing of how
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -27,21 +26,13 @@ from pydantic import StringConstraints, model_validator
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line, secret
 from pipelines.recipe.model import Recipe
-from pipelines.wheels.tags import WINDOWS, wheel_tags
+from pipelines.wheels.tags import WINDOWS, misfit
 
 #: What becomes part of names and of the record.
 _PLAIN = re.compile(r"^\w[\w.+-]{0,79}\Z", re.ASCII)
 _CP3 = re.compile(r"cp3(\d{1,3})")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SUCH = "Such as --wheel xgboost==3.2.0, --wheel dist/mine-1.0-cp311-cp311-win_amd64.whl, or a URL."
-#: Platforms of wheels that no host takes, or none of the other kind -> why.
-_PLATFORMS = {
-    "win32": "it is 32-bit, and Python on the hosts and NVIDIA's driver are 64-bit",
-    "win_arm64": "it is for Windows on ARM, and NVIDIA's driver for Windows is for x64",
-    "win_amd64": "it is for Windows",
-    "*linux*": "it is for Linux",
-    "macosx*": "it is for macOS",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,21 +177,6 @@ def _cure(given: Given, python: str, platforms: Sequence[str]) -> str:
     if platforms == WINDOWS:
         return "Name its win_amd64 wheel; one for Linux is tested on a host of kind local: --host."
     return "Name its wheel for this machine; one for Windows is tested in a sandbox: --host."
-
-
-def misfit(tags: Collection[Tag], python: str, platforms: Sequence[str]) -> str:
-    """Why a Python there does not take a wheel with these tags; empty if it does."""
-    known = wheel_tags(python, platforms)
-    if any(tag in known for tag in tags):
-        return ""
-    own = sorted({tag.platform for tag in tags})
-    if not {*own}.intersection((*platforms, "any")):
-        for pattern, why in _PLATFORMS.items():
-            if fnmatch.filter(own, pattern):
-                return f"{why} ({', '.join(own)[:200]})"
-        return f"its platform is {', '.join(own)[:200]}"
-    said = sorted({f"{tag.interpreter}-{tag.abi}" for tag in tags})
-    return f"it is for {', '.join(said)[:200]}, not for Python {python}"
 
 
 class _Standing(Recipe):

@@ -10,7 +10,7 @@ from typing import Any
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1 import statement_pb2
 
-from pipelines.provenance.jsonfile import as_dict
+from pipelines.jsonfile import as_dict
 
 
 def refuse_aliases(told: dict[str, Any]) -> None:

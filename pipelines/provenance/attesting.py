@@ -14,7 +14,7 @@ from securesystemslib.signer import CryptoSigner
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import beside, sha256_of, write_atomic
 from pipelines.hosttext import line, secret
-from pipelines.provenance.jsonfile import read_bytes
+from pipelines.jsonfile import read_bytes
 from pipelines.provenance.signing import Sealed, envelopes, sign, unsealed
 from pipelines.provenance.statement import MANIFEST, SIGNED, UNSIGNED, encoded, statement
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines import units
 from pipelines.errors import ConfigError
-from pipelines.provenance.reading import OURS, problem_of
-from pipelines.record import CheckResult
+from pipelines.finding import Finding
 from pipelines.remote.sboms import FILE, completed
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.sboms import OURS, problem_of
 
 if TYPE_CHECKING:
     from cyclonedx.model import Property
@@ -126,19 +126,27 @@ def with_toolset(bill: str, version: str) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def judge(facts: WheelFacts, bill: str) -> CheckResult:
+def compared(facts: WheelFacts, bill: str) -> Finding:
     """Whether what lies in a wheel that was built here is the bill that was meant, byte by byte."""
-    name, wanted = f"{facts.dist_info}/sboms/{FILE}", "the bill of materials that was planned"
+    name = f"{facts.dist_info}/sboms/{FILE}"
     there = dict(facts.sboms).get(name)
     try:
         meant = completed(bill, facts.metadata.encode())
     except ValueError as error:
-        return CheckResult(name="SBOM", ok=False, found=str(error), wanted=wanted)
-    found = f"as planned, {units.counted(len(json.loads(bill)['components']), 'component')}"
-    if there != meant:
-        found = "none" if there is None else "another one than was planned"
-    detail = "" if there == meant else f"{name}: something on the host has changed the wheel"
-    return CheckResult(name="SBOM", ok=there == meant, found=found, wanted=wanted, detail=detail)
+        there, meant, found = None, b"", str(error)
+    else:
+        found = f"as planned, {units.counted(len(json.loads(bill)['components']), 'component')}"
+        if there != meant:
+            found = "none" if there is None else "another one than was planned"
+    same = there == meant
+    return Finding(
+        id="sbom-planned",
+        title="planned SBOM",
+        level="ok" if same else "error",
+        actual=found,
+        expected="the bill of materials that was planned",
+        hint="" if same else f"{name}: something on the host has changed the wheel",
+    )
 
 
 def _component(part: Part) -> Component:

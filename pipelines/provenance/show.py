@@ -11,8 +11,8 @@ from rich.table import Table
 from pipelines import units
 from pipelines.console import console, say
 from pipelines.hosttext import safe
-from pipelines.provenance.reading import Component, Sbom
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.sboms import Component, Sbom
 
 _STYLES = {"valid": "green", "invalid": "bold red", "not checked": "yellow"}
 #: What a wheel has of them, before what it was made with.

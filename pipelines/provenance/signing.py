@@ -24,8 +24,8 @@ from securesystemslib.signer import CryptoSigner, Signature, SSlibKey
 
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line
+from pipelines.jsonfile import MOST, parse, read_bytes
 from pipelines.model import first_problem
-from pipelines.provenance.jsonfile import MOST, parse, read_bytes
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _KEY_BYTES = 64 << 10

@@ -24,10 +24,10 @@ from pydantic import ValidationError
 
 from pipelines.errors import AuditError
 from pipelines.hosttext import line
+from pipelines.jsonfile import parse
 from pipelines.manifest import Manifest, Tool
 from pipelines.materials import Kind, Material
 from pipelines.model import first_problem
-from pipelines.provenance.jsonfile import parse
 from pipelines.wheels.unpacking import UNREADABLE, chunks
 
 PREDICATE = "https://slsa.dev/provenance/v1"

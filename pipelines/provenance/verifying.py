@@ -22,9 +22,9 @@ from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.evidence import Evidence
 from pipelines.files import beside, sha256_of
 from pipelines.hosttext import line
+from pipelines.jsonfile import as_dict, parse, read_bytes
 from pipelines.model import Model
 from pipelines.provenance.aliases import refuse_aliases
-from pipelines.provenance.jsonfile import as_dict, parse, read_bytes
 from pipelines.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
 from pipelines.provenance.statement import (
     BUILD_TYPE,

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pipelines import units
 from pipelines.errors import WORSE
+from pipelines.finding import values_of
 from pipelines.reports.provenance import NUMBERS
 from pipelines.reports.views import VERDICTS, RunView
 from pipelines.target import AXES
@@ -127,10 +128,7 @@ def _archs(before: RunView, after: RunView) -> Iterator[Difference]:
     """Device code that the audit found; it is lost only of a wheel for the same platform."""
     is_same = _platform(before) == _platform(after)
     for kind in ("SASS", "PTX") if before.checks and after.checks else ():
-        old, new = (
-            {arch for check in view.checks if check.name == kind for arch in check.values}
-            for view in (before, after)
-        )
+        old, new = ({*values_of(view.checks, kind.lower())} for view in (before, after))
         if old != new:
             judgement: Judgement = "worse" if old - new else "better"
             was, now = (

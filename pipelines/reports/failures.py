@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipelines.errors import AuditError, ProvisionError, SmokeError, TimeUpError
+from pipelines.finding import Finding
 from pipelines.hosttext import block, line, safe, texts
 from pipelines.paths import CHECKOUT
 from pipelines.record import (
@@ -20,7 +21,7 @@ from pipelines.record import (
 )
 from pipelines.reports.causes import ends, words
 from pipelines.reports.model import Case
-from pipelines.reports.views import Check, Excerpt, Failure
+from pipelines.reports.views import Excerpt, Failure
 from pipelines.target import Target
 
 _CASES = 50  # failing cases that are told one by one
@@ -58,7 +59,7 @@ def told_by_cases(stage: StageRecord, cases: Sequence[Case]) -> bool:
 
 def failures(
     stages: Sequence[StageRecord],
-    checks: Sequence[Check],
+    checks: Sequence[Finding],
     cases: Sequence[Case],
     target: Target,
     path: Path,
@@ -69,7 +70,7 @@ def failures(
     because of cases or checks is told by these alone.
     """
     bad = [case for case in cases if case.outcome in ("failed", "error")]
-    refused = [check for check in checks if not check.ok]
+    refused = [check for check in checks if check.failed]
     made, cure = [], ""
     for stage in stages:
         if stage.state == "passed" or unfinished(stage):
@@ -171,15 +172,15 @@ def _resource(row: ResourceResult, target: Target) -> Failure:
     )
 
 
-def _check(check: Check, cure: str, target: Target) -> Failure:
-    said = f"found {check.found}, wanted {check.wanted}"
+def _check(check: Finding, cure: str, target: Target) -> Failure:
+    said = f"found {check.text}"
     return Failure(
         "check",
         AuditResult.stage,
-        f"{check.name} of the wheel",
-        "\n".join(filter(None, (said, check.detail))),
+        f"{check.label} of the wheel",
+        "\n".join(filter(None, (said, check.hint))),
         cure,
-        cause=words(f"{check.name} {said}", target),
+        cause=words(f"{check.label} {said}", target),
     )
 
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from pipelines import units
 from pipelines.errors import ConfigError, SmokeError
+from pipelines.finding import Finding
 from pipelines.hosttext import block, line, texts
 from pipelines.record import (
     ORDER,
@@ -31,6 +32,7 @@ from pipelines.record import (
 from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
+from pipelines.reports.findings import cleaned
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.model import Suite
@@ -38,7 +40,6 @@ from pipelines.reports.provenance import provenance
 from pipelines.reports.timeline import read_timeline
 from pipelines.reports.views import (
     CaseView,
-    Check,
     Failure,
     RunView,
     StageView,
@@ -49,7 +50,7 @@ from pipelines.run import Run
 from pipelines.target import Target
 
 _STAGES = 50
-_FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
+_FILES, _CHECKS = 20, 100  # of an audit, of a file
 _CASES = 20_000
 _GPU = re.compile(r"gpu\d{0,3}_name")
 _WARNING = re.compile(r"(?:torch\d{1,3}\.\d{1,3}\.)?warning\d{1,3}")  # of one of several torches
@@ -375,21 +376,9 @@ def _caveats(
     return said
 
 
-def _checks(audit: AuditResult | None) -> tuple[Check, ...]:
-    return tuple(
-        Check(
-            line(file.file, 200),
-            line(check.name, 100),
-            check.ok,
-            line(check.found),
-            line(check.wanted),
-            block(check.detail, 1000),
-            tuple(line(value, 40) for value in check.values[:_VALUES]),
-            check.judged,
-        )
-        for file in (audit.files if audit else ())[:_FILES]
-        for check in file.checks[:_CHECKS]
-    )
+def _checks(audit: AuditResult | None) -> tuple[Finding, ...]:
+    files = (audit.files if audit else ())[:_FILES]
+    return tuple(cleaned(check) for file in files for check in file.checks[:_CHECKS])
 
 
 def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pipelines.record import (
     AuditResult,
     BuildResult,
-    CheckResult,
     PrebuiltResult,
     ProvisionResult,
     RebuildResult,
@@ -27,6 +26,7 @@ from pipelines.record import (
     State,
 )
 from pipelines.reports.failures import told_by_cases, unfinished
+from pipelines.reports.findings import cases
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import NotBegun, read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
@@ -197,37 +197,8 @@ def _inner(result: StageResult | None, classname: str) -> list[Case]:
     if isinstance(result, ProvisionResult):
         return _resources(result, classname)
     if isinstance(result, AuditResult):
-        return [
-            Case(
-                name=f"{_stem(file.file)}: {check.name}",
-                classname=classname,
-                outcome=_judged(check),
-                message=_why(check),
-                detail="" if check.ok else check.detail,
-                stdout=f"{file.file}: {check.found}",
-            )
-            for file in result.files
-            for check in file.checks
-        ]
+        return [c for file in result.files for c in cases(file.checks, classname, file.file)]
     return []
-
-
-def _judged(check: CheckResult) -> Outcome:
-    """What nobody said anything of is no success."""
-    if not check.judged:
-        return "skipped"
-    return "passed" if check.ok else "failed"
-
-
-def _why(check: CheckResult) -> str:
-    if not check.judged:
-        return f"found {check.found}; {check.wanted}"
-    return "" if check.ok else f"found {check.found}, wanted {check.wanted}"
-
-
-def _stem(file: str) -> str:
-    """Of a wheel its project, without release and tags; another file's name as it is."""
-    return file.partition("-")[0] if file.endswith(".whl") else file
 
 
 def _resources(result: ProvisionResult, classname: str) -> list[Case]:

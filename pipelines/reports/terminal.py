@@ -85,7 +85,7 @@ def _note(view: RunView, stage: str) -> str:
     if stage in ("collect", "prebuilt") and view.wheels:
         return units.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:
-        judged = sum(check.judged for check in view.checks)
+        judged = sum(check.checked for check in view.checks)
         told = len(view.checks) - judged
         return units.counted(judged, "check") + (f", {told} not checked" if told else "")
     if stage == "test":

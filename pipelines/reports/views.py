@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.evidence import Evidence
+from pipelines.finding import Finding
 from pipelines.reports.model import Outcome
 from pipelines.target import Target
 
@@ -220,22 +221,6 @@ class FileView:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A check of the audit."""
-
-    wheel: str
-    name: str
-    ok: bool
-    found: str
-    wanted: str
-    detail: str
-    values: tuple[str, ...]
-    """What was found, for programs."""
-    judged: bool = True
-    """Whether anybody said what it should be."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunView:
     """A run: everything that its reports tell."""
 
@@ -256,7 +241,7 @@ class RunView:
     """Reasons with the number of cases skipped for it."""
     figures: tuple[Figure, ...]
     capabilities: tuple[Capability, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
     files: tuple[FileView, ...]
     provenance: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     """Sections of names with values."""

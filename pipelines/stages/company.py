@@ -14,13 +14,14 @@ from packaging.version import Version
 from pipelines.buildplan import BuildPlan
 from pipelines.console import bars
 from pipelines.errors import TransferError
+from pipelines.finding import values_of
 from pipelines.hosts.live import LiveSession
 from pipelines.prebuilt.emulated import load_limits
 from pipelines.record import AuditResult, PrebuiltResult
 from pipelines.remote import files
 from pipelines.run import Run
 from pipelines.taken import Company, PrebuiltFile
-from pipelines.wheels.libraries import cure, mentioned
+from pipelines.wheels.libraries import hint_for, mentioned
 
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.
 FOLDER = "given"
@@ -44,12 +45,11 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
     installed = dict(map(_release_of, [taken.taken, *company.packages]))
     found = [*mentioned(told)]
     if not found and _NOT_LOADED.search(told):  # Windows does not say which
-        checks = (check for one in audit.files for check in one.checks)
-        found += [name for check in checks if check.name == "libraries" for name in check.values]
+        found += [name for one in audit.files for name in values_of(one.checks, "libraries")]
     said = []
     cuda = next((one.cuda for one in audit.files), "")
     named = {canonicalize_name(Requirement(text).name) for text in company.beside}
-    if projects := cure(found, installed, cuda, named):
+    if projects := hint_for(found, installed, cuda, named):
         said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
     for one in load_limits() if plan.host.capabilities.emulated else ():
         version = installed.get(one.project)

@@ -22,13 +22,13 @@ from pipelines.buildplan import BuildPlan
 from pipelines.console import fold, say
 from pipelines.errors import AuditError, LockError
 from pipelines.files import disk_errors
+from pipelines.finding import failures
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import Closure, resolve_closure
-from pipelines.prebuilt.decide import platforms_of
+from pipelines.prebuilt.decide import examine_external, platforms_of
 from pipelines.prebuilt.emulated import Limit, load_limits
-from pipelines.prebuilt.examined import examine_given
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import Given, refuse_misfit, with_all
 from pipelines.recipe.suite import suite_of_given
@@ -37,6 +37,7 @@ from pipelines.remote import files
 from pipelines.run import StageLog
 from pipelines.stages.company import library_names
 from pipelines.taken import Company, PrebuiltFile
+from pipelines.wheels.checking import Installation
 
 _GIVEN = "given, not built here"
 _LIBRARIES = (".dll", ".so")
@@ -240,18 +241,17 @@ def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -
     """The audit of it: what is wrong is an :class:`AuditError`, what nobody asked for is told."""
     assert taken.taken is not None  # noqa: S101 - whoever calls has looked
     assert taken.company is not None  # noqa: S101 - it comes with the other
-    one = examine_given(
+    one = examine_external(
         log.run.path / "wheels" / taken.taken.file,
         taken.taken.sha256,
-        python=plan.target.python,
-        platforms=_platforms(plan),
-        beside=library_names(plan, taken.company),
+        Installation(
+            plan.target.python, _platforms(plan), tuple(library_names(plan, taken.company))
+        ),
     )
     log.keep(AuditResult(files=(one,)))
-    if wrong := [check for check in one.checks if not check.ok]:
-        lines = [c.detail or f"{c.name}: found {c.found}, wanted {c.wanted}" for c in wrong]
+    if wrong := failures(one.checks):
         raise AuditError(
-            f"{one.file}: {'; '.join(lines)}",
+            f"{one.file}: {'; '.join(wrong)}",
             advice="It was not built here: take another wheel, and tell those who made it.",
         )
     return one

@@ -12,6 +12,7 @@ from pipelines.console import console, say
 from pipelines.divided import Divided
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
+from pipelines.finding import values_of
 from pipelines.hosttext import safe
 from pipelines.manifest import SCHEMA
 from pipelines.provenance.statement import (
@@ -26,7 +27,6 @@ from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResul
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
 from pipelines.stages.objects import LIST
-from pipelines.wheels.maker import TOOLSET
 
 _NAMES = (
     "build.log",
@@ -126,8 +126,7 @@ def _time(seconds: float) -> str:
 
 def _told(audited: AuditResult) -> list[str]:
     """The tool sets that the wheels themselves tell; of what was not read there is none."""
-    checks = (check for file in audited.files for check in file.checks if check.name == TOOLSET)
-    return sorted({value for check in checks for value in check.values})
+    return sorted({tool for file in audited.files for tool in values_of(file.checks, "toolset")})
 
 
 def print_files(rows: list[dict[str, Any]]) -> None:

@@ -19,12 +19,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
-from pipelines.record import (
-    AuditedFile,
-    CheckResult,
-    PrebuiltResult,
-    SkipResult,
-)
+from pipelines.record import AuditedFile, PrebuiltResult, SkipResult
 from pipelines.run import Run, StageLog
 from pipelines.taken import PrebuiltFile
 
@@ -86,17 +81,10 @@ def _taken(
 
 
 def examine_taken(plan: BuildPlan, run: Run, taken: PrebuiltFile) -> AuditedFile:
-    """The checks of our own wheels, on one that was taken; :class:`AuditError` if it is wrong.
-
-    Architectures beyond those that were asked for are welcome here, and PTX does for a GPU.
-    """
+    """The checks of a wheel that was taken, once more; :class:`AuditError` if it is wrong."""
     wheel = run.path / "wheels" / taken.file
     stated = Offer(taken.file, str(wheel), taken.sha256)
-    facts, checks = examine(wheel, stated, plan.target, _platforms(plan))
-    _refuse(wheel.name, checks)
-    return AuditedFile(
-        file=wheel.name, sha256=taken.sha256, version=str(facts.version), checks=tuple(checks)
-    )
+    return examine(wheel, stated, plan.target, _platforms(plan))
 
 
 def _platforms(plan: BuildPlan) -> tuple[str, ...]:
@@ -119,19 +107,9 @@ def _take(plan: BuildPlan, run: Run, offer: Offer) -> Path:
         fetched = waiting / offer.file
         shutil.copyfile(source, fetched)
     try:
-        _, checks = examine(fetched, offer, plan.target, _platforms(plan))
-        _refuse(offer.file, checks)
+        examine(fetched, offer, plan.target, _platforms(plan))
         with disk_errors(folder):
             folder.mkdir(exist_ok=True)
             return fetched.replace(folder / offer.file)
     finally:
         shutil.rmtree(waiting, ignore_errors=True)
-
-
-def _refuse(name: str, checks: list[CheckResult]) -> None:
-    if wrong := [check for check in checks if not check.ok]:
-        lines = [c.detail or f"{c.name}: found {c.found}, wanted {c.wanted}" for c in wrong]
-        raise AuditError(
-            f"{name}: {'; '.join(lines)}",
-            advice="Take another wheel, or build it: strategy: prebuilt-then-build.",
-        )

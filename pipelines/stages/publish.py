@@ -9,7 +9,7 @@ from pipelines.architectures.archs import ArchList
 from pipelines.architectures.gpus import arch_of
 from pipelines.architectures.serving import number, serves
 from pipelines.errors import AuditError, ConfigError
-from pipelines.examine.stable import stable_of
+from pipelines.finding import values_of
 from pipelines.hosttext import line, safe
 from pipelines.index.catalogue import Smoke
 from pipelines.index.publishing import Offer, facts_of
@@ -21,7 +21,7 @@ from pipelines.stages.shown import evidence_words, shown_of
 from pipelines.toolsets import STAND_IN, stamped
 from pipelines.units import few
 from pipelines.versions import minor
-from pipelines.wheels.maker import TOOLSET
+from pipelines.wheels.stable import is_stable
 
 #: How Windows runs a GPU, as nvidia-smi calls it.
 _WINDOWS_DRIVERS = ("WDDM", "TCC", "MCDM")
@@ -114,10 +114,10 @@ def _offer(
                 f"{audited.file} has sha256 {inside.sha256}, and the {who} speaks of {sha256}",
                 advice="Something changed it on this machine: build again, and do not use it.",
             )
-    bad = [check.name for check in audited.checks if not check.ok]
+    bad = [check.label for check in audited.checks if check.failed]
     if bad or not audited.checks:
         raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no check was made'}")
-    tools = [v for c in audited.checks if c.name == TOOLSET for v in c.values]
+    tools = values_of(audited.checks, "toolset")
     local = inside.version.partition("+")[2]
     stand_in = (
         facts.publishable is not True
@@ -161,7 +161,7 @@ def _offer(
         toolset=few(tools) or facts.toolset,
         checks=len(audited.checks),
         smoke=smoke,
-        stable=stable_of(inside.binaries).torch == "stable",
+        stable=is_stable(inside),
         shown=shown_of(run, audited, tested=smoke.verdict == "passed"),
     )
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import beside, sha256_of
 from pipelines.hosttext import line
+from pipelines.jsonfile import read_bytes
 from pipelines.manifest import Manifest
 from pipelines.materials import Kind, Materials, listed, named
-from pipelines.provenance.jsonfile import read_bytes
 from pipelines.provenance.statement import read_manifest
 from pipelines.target import AXES
 

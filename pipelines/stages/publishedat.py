@@ -9,9 +9,9 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from pipelines.console import say
 from pipelines.errors import AuditError, ConfigError, LockError, PipelineError
 from pipelines.hosttext import line, secret, shown_url
+from pipelines.jsonfile import MOST
 from pipelines.prebuilt.fetching import fetch_url
 from pipelines.prebuilt.given import read_given
-from pipelines.provenance.jsonfile import MOST
 from pipelines.stages.published import MANIFEST, Published, told_by
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Source, download

@@ -11,7 +11,7 @@ from pipelines.evidence import Evidence
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
 from pipelines.index.catalogue import Kind, Rebuilt, timestamp
-from pipelines.provenance.jsonfile import MOST
+from pipelines.jsonfile import MOST
 from pipelines.provenance.statement import SIGNED
 from pipelines.provenance.verifying import verify
 from pipelines.record import AuditedFile, RebuildResult, SmokeResult

@@ -27,7 +27,7 @@ class Binary:
     elf: tuple[str, ...] | None = None
     """What a .so has of Python; only looked at in a wheel for every Python."""
     traces: Traces | None = None
-    """What it tells of the machine that built it; ``None``: not asked for, or not readable."""
+    """What it tells of the machine that built it; ``None``: it could not be read."""
     code: Reading = field(default_factory=Reading)
     """What a look at each entry of its device code has found."""
     faults: tuple[str, ...] = ()
@@ -51,15 +51,6 @@ class Binary:
         return f"PyInit_{PurePosixPath(self.name).name.partition('.')[0]}"
 
 
-@dataclass(frozen=True)
-class Look:
-    """What is looked for in binaries."""
-
-    alone: bool
-    """The wheel says that nothing in it is for a Python."""
-    traces: bool
-
-
 def read_alone(name: str, data: Data) -> Binary:
     """A file of device code: of containers, or of one piece of it."""
     code = inventory(data)
@@ -67,17 +58,19 @@ def read_alone(name: str, data: Data) -> Binary:
     return Binary(name, code, code=read)
 
 
-def read_binary(name: str, data: Data, look: Look) -> Binary:
-    """Whatever bytes these are: what is wrong with them is in it."""
+def read_binary(name: str, data: Data, *, alone: bool) -> Binary:
+    """Whatever bytes these are: what is wrong with them is in it.
+
+    ``alone``: the wheel says that nothing in it is for one Python.
+    """
     code = inventory(data)
     read = read_code(data, code)
-    if name.endswith(".so") and not look.alone:
+    if name.endswith(".so") and not alone:
         return Binary(name, code, code=read)
     try:
         if name.endswith(".so"):
             return Binary(name, code, elf=of_python(data), code=read)
-        traces = read_traces(data) if look.traces else None
-        pe = read_pe(data)
+        traces, pe = read_traces(data), read_pe(data)
         faults = tuple(read_host(data, pe, code, read.kernels))
         return Binary(name, code, pe=pe, traces=traces, code=read, faults=faults)
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.

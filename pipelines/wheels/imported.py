@@ -9,16 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pipelines.record import CheckResult
-from pipelines.units import few
+from pipelines.hosttext import line
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.linked import RUN_TIMES
-from pipelines.wheels.metadata import WheelFacts
 
 #: DLLs by their names in lower case -> what they export; ``None``: that was not read.
 Exports = Mapping[str, frozenset[str] | None]
 
-_LONGEST = 120  # characters of a name
+_LONGEST = 4000  # characters that are still demangled
 
 
 @dataclass(frozen=True)
@@ -92,45 +90,6 @@ def wanted_libraries(binaries: Iterable[Binary]) -> frozenset[str]:
     return frozenset(library for library, *_ in _needs(binaries) if library)
 
 
-def judge_own_names(facts: WheelFacts) -> CheckResult:
-    """The check of the wheel's own DLLs."""
-    exports, wanted = own_exports(facts.binaries), "exported by the wheel's own DLLs"
-    return _judge("imported names", facts, exports, wanted)
-
-
-def judge_torch_names(facts: WheelFacts, exports: Exports | None, release: str) -> CheckResult:
-    """The check of torch's DLLs; ``None``: its wheel is not here.
-
-    Those that are not among them, as CUDA's are not in a CPU build, are not looked at: then not all
-    has passed.
-    """
-    name, wanted = f"names of torch {release}", f"exported by torch {release}"
-    if exports is None:
-        found = "not read: its wheel is not in the download cache"
-        return CheckResult(name=name, ok=True, found=found, wanted=wanted, judged=False)
-    return _judge(name, facts, exports, wanted)
-
-
-def _judge(check: str, facts: WheelFacts, exports: Exports, wanted: str) -> CheckResult:
-    looked = look_up(facts.binaries, exports)
-    lacking = [
-        f"{one.binary} wants {one.name[:_LONGEST]} of {one.library}"
-        + (" when it is first called" if one.late else "")
-        for one in looked.lacking
-    ]
-    found = f"{looked.there} exported" if looked.there else "none is imported"
-    if looked.unread:
-        some = f"{found}; " if looked.there else ""
-        found = f"{some}not read: {_list([*looked.unread])}"
-    return CheckResult(
-        name=check,
-        ok=not lacking,
-        found=_list(lacking) or found,
-        wanted=wanted,
-        judged=bool(lacking) or not looked.unread,
-    )
-
-
 def _needs(binaries: Iterable[Binary]) -> Iterator[tuple[str, str, str, bool]]:
     """DLL, name, who wants it, if late; without the first two where that was not read."""
     for binary in binaries:
@@ -140,5 +99,10 @@ def _needs(binaries: Iterable[Binary]) -> Iterator[tuple[str, str, str, bool]]:
                 yield library, name, binary.name, bool(late)
 
 
-def _list(texts: list[str]) -> str:
-    return few(dict.fromkeys(texts), "; ")
+def demangled(symbol: str) -> str:
+    """As C++ has it; as it stands where it is none of C++'s, or too long."""
+    if not symbol.startswith("?") or len(symbol) > _LONGEST:
+        return line(symbol, _LONGEST)
+    import demangle  # 0.2 s, and only for what is missing
+
+    return line(demangle.demangle(symbol), _LONGEST)

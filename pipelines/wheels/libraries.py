@@ -82,7 +82,7 @@ def mentioned(text: str) -> tuple[str, ...]:
     return tuple(name for name in found if bringers(name))
 
 
-def cure(
+def hint_for(
     names: Iterable[str], beside: Collection[str] = (), cuda: str = "", named: Collection[str] = ()
 ) -> str:
     """What to type for libraries that were not found; empty for none of CUDA's.
@@ -92,14 +92,13 @@ def cure(
     a name.
     """
     said = []
-    for name in list(dict.fromkeys(names))[:_MOST]:
-        every = bringers(name)
-        if rows := [row for row in every if row.cuda == cuda.partition(".")[0]] or [*every]:
-            projects = " or ".join(row.project for row in rows)
-            more = ""
-            if any(row.project in named for row in rows):
-                more = ", which was looked into"
-            elif any(row.project in beside for row in rows):
-                more = ", which is installed: name it with --with as well"
-            said.append(f"{name} is in {projects} ({rows[0].folder}){more}")
-    return "; ".join(said)
+    for name, every in {name: rows for name in names if (rows := bringers(name))}.items():
+        rows = tuple(row for row in every if row.cuda == cuda.partition(".")[0]) or every
+        projects = " or ".join(row.project for row in rows)
+        more = ""
+        if any(row.project in named for row in rows):
+            more = ", which was looked into"
+        elif any(row.project in beside for row in rows):
+            more = ", which is installed: name it with --with as well"
+        said.append(f"{name} is in {projects} ({rows[0].folder}){more}")
+    return "; ".join(said[:_MOST])

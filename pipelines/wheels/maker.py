@@ -7,25 +7,25 @@ from pathlib import PurePosixPath
 
 from packaging.version import Version
 
-from pipelines.record import CheckResult
 from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
 from pipelines.units import few
 from pipelines.versions import minor
 from pipelines.wheels.binary import Binary
+from pipelines.wheels.checking import Order, Result, check, unless
 from pipelines.wheels.libraries import bringers
 from pipelines.wheels.linked import RUN_TIMES
 from pipelines.wheels.metadata import WheelFacts
 
-#: The check's name, by which manifests find what was told.
-TOOLSET = "tool set"
 
+@check("toolset", "tool set")
+def toolset(facts: WheelFacts, order: Order | None = None) -> Iterator[Result]:
+    """What tells of another tool set is wrong; all of it must tell.
 
-def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
-    """The check of it: what tells of another tool set is wrong, what does not tell is not judged.
-
-    ``asked`` has the stamp of the host's wheels; without one, nobody said what should have built
-    it, and only what the wheel's own name says is compared.
+    Without a tool set in the order only what the wheel's own name says is compared.
     """
+    if not any(not binary.name.endswith(".so") for binary in facts.binaries):
+        return
+    asked = order.toolset if order else None
     named = stamped(Version(facts.version).local or "")
     wrong = []
     if asked is not None and named is not None and named.stamp != asked.stamp:
@@ -49,15 +49,12 @@ def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
         names = few(unread, "; ")
         found += f"; not read: {names}" if told else f": {names}"
     wanted = asked or named
-    judged = bool(wrong) or bool(told and not unread and wanted)
-    return CheckResult(
-        name=TOOLSET,
-        ok=not wrong,
-        found=found,
-        wanted=wanted.label if wanted else "not checked: nobody said which",
-        detail=few(wrong, "; "),
-        values=tuple(sorted(told)),
-        judged=judged,
+    yield Result(
+        "error" if wrong else unless(unread or not told, "unknown"),
+        found,
+        wanted.label if wanted else "",
+        few(wrong, "; "),
+        values=sorted(told),
     )
 
 

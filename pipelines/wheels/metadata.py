@@ -30,7 +30,7 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
 from pipelines.files import disk_errors
-from pipelines.wheels.binary import BINARIES, Binary, Look, read_alone, read_binary
+from pipelines.wheels.binary import BINARIES, Binary, read_alone, read_binary
 from pipelines.wheels.fatbin import HEAD, Data
 from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
 from pipelines.wheels.zipform import Form, form
@@ -130,11 +130,8 @@ class WheelFacts:
         return self.tags == self.wheel_tags
 
 
-def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -> WheelFacts:
-    """Read a wheel whole and say what it is. ``AuditError`` when it is none, or is hostile.
-
-    ``traces``: its binaries are also searched for what they tell of the machine that built them.
-    """
+def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
+    """Read a wheel whole and say what it is. ``AuditError`` when it is none, or is hostile."""
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:  # InvalidWheelFilename, InvalidTag
@@ -149,8 +146,7 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
                 _text(archive, members, f"{info}/WHEEL", path, _SMALLER)
             )
             alone = all((tag.interpreter[:2], tag.abi) == ("py", "none") for tag in tags)
-            look = Look(alone=alone, traces=traces)
-            record, binaries, elsewhere, broken = _contents(path, archive, members, info, look)
+            record, binaries, elsewhere, broken = _contents(path, archive, members, info, alone)
             bills = [name for name in members if name.startswith(f"{info}/sboms/")]
             return WheelFacts(
                 filename=path.name,
@@ -240,7 +236,7 @@ def _contents(
     archive: zipfile.ZipFile,
     members: dict[str, zipfile.ZipInfo],
     info: str,
-    look: Look,
+    alone: bool,
 ) -> tuple[RecordFacts, tuple[Binary, ...], tuple[Binary, ...], tuple[str, ...]]:
     """Unpack every member: hash it, hold it against RECORD, look into binaries."""
     listed = [*_rows(_text(archive, members, f"{info}/RECORD", path))]
@@ -258,7 +254,7 @@ def _contents(
         pieces = _hashed(chunks(archive, member), strong)
         if keep:
             with _held(pieces, member.file_size) as data:
-                binaries.append(read_binary(name, data, look))
+                binaries.append(read_binary(name, data, alone=alone))
         else:
             device, nul = _looked_through(name, pieces)
             if device:

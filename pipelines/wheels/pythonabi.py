@@ -11,6 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from packaging.tags import Tag
+
+_CPYTHON = re.compile(r"cp3(\d{1,2})")
 _MODULE = re.compile(r"\.cp3(\d{1,2})(t?)-(?:win_amd64|win32|win_arm64)\.pyd$")
 _DLL = re.compile(r"python3(\d{1,2})(t?)\.dll", re.IGNORECASE)
 _STABLE = re.compile(r"(?:\.(?:abi3(t?))\.pyd$|^python3(t?)\.dll$)", re.IGNORECASE)
@@ -26,28 +29,36 @@ def bound_to(name: str, imports: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({f"3.{one[1]}{one[2].lower()}" for one in found if one}))
 
 
-def misfit(python: str, abi: str, name: str, imports: Iterable[str]) -> str:
-    """Why a module is not for a Python such as ``3.14t``, of an ABI such as ``abi3``; empty: it is.
-
-    An empty ``abi`` stands for that Python's own.
-    """
+def misfit(tag: Tag, name: str, imports: Iterable[str]) -> str:
+    """Why a module is not for each Python that ``tag`` is for; empty: it is."""
     imports = [*imports]
-    bound = bound_to(name, imports)
-    if abi in ("abi3", "abi3t"):
+    bound, own = bound_to(name, imports), python_of(tag)
+    if tag.abi == "none":
+        return f"for Python {' and '.join(bound)} alone" if bound and bound != (own,) else ""
+    if tag.abi in ("abi3", "abi3t"):
         if bound:
-            return f"for Python {' and '.join(bound)} alone, and {abi} is for later ones too"
-    elif other := [one for one in bound if one != python]:
+            return f"for Python {' and '.join(bound)} alone, and {tag.abi} is for later ones too"
+    elif not own:  # of another interpreter
+        return ""
+    elif other := [one for one in bound if one != own]:
         why = f"for Python {' and '.join(other)}"
-        same = [one for one in other if one.removesuffix("t") == python.removesuffix("t")]
-        if same and python.endswith("t"):
+        same = [one for one in other if one.removesuffix("t") == own.removesuffix("t")]
+        if same and own.endswith("t"):
             why += ": it was compiled without Py_GIL_DISABLED"
         elif same:
             why += ", the one without the global lock"
         return why
-    free = abi == "abi3t" or (abi != "abi3" and python.endswith("t"))
+    free = tag.abi.endswith("t")
     for one in (name, *imports):
         found = _STABLE.search(one)
         if found and bool(found[1] or found[2]) != free:
             kind = "of a Python without the global lock" if not free else "of one with it"
             return f"{one} is {kind}"
     return ""
+
+
+def python_of(tag: Tag) -> str:
+    """The Python that a tag is for: ``3.14t`` of ``cp314-cp314t``; empty: none alone."""
+    found = _CPYTHON.fullmatch(tag.interpreter)
+    free = found and tag.abi == f"{tag.interpreter}t"
+    return f"3.{found[1]}{'t' * bool(free)}" if found else ""

@@ -21,7 +21,9 @@ from pipelines.examine.examining import Asked, examine
 from pipelines.examine.taking import Taken
 from pipelines.index.publishing import facts_of
 from pipelines.stages.line import Line, run_build
-from pipelines.wheels.checks import gate
+from pipelines.wheels.checking import Kernels
+from pipelines.wheels.checking import Order as Built
+from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect
 
 pytestmark = pytest.mark.sandbox
@@ -48,15 +50,18 @@ class Order:
 def found_by(path: Path, order: Order) -> dict[str, list[str]]:
     """What each of the three that look at a wheel has against it."""
     audit = examine(Taken(path.name, "", path), Asked())
-    found = {"audit": [one.check for one in audit.findings if one.level in ("problem", "mind")]}
+    found = {"audit": [one.label for one in audit.findings if one.level in ("error", "warning")]}
     try:
         facts = inspect(path)
     except AuditError:
         return found | {"build": ["refused"], "publish": ["refused"]}
     tag = "py3-none" if "-py3-none-" in path.name else None
-    archs, python = parse(order.archs), order.python
-    checks = gate(facts, archs, platform="win_amd64", python=python, cuda=order.cuda, tag=tag)
-    found["build"] = [one.name for one in checks if not one.ok]
+    checks = check_wheel(
+        facts,
+        order=Built("win_amd64", order.python, tag),
+        kernels=Kernels(parse(order.archs), order.cuda),
+    )
+    found["build"] = [one.label for one in checks if one.failed]
     try:
         facts_of(path)
         found["publish"] = []

@@ -21,7 +21,8 @@ from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.remote.inspection import tools
 from pipelines.toolsets import STAND_IN
-from pipelines.wheels.maker import judge_maker
+from pipelines.wheels.checking import Order
+from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -146,6 +147,7 @@ def test_a_module_is_built_and_its_maker_is_told_apart(sandbox: Sandbox, tmp_pat
         archive.writestr(f"{info}/RECORD", "")
     asked = sandbox.config.supply(sandbox.cache.lock).toolset
     assert asked.label == f"MSVC {trees.TOOLSET}"
-    check = judge_maker(inspect(wheel), asked)
-    assert not check.ok
-    assert f"built with {STAND_IN.name}, not with MSVC" in check.detail
+    checks = check_wheel(inspect(wheel), order=Order("win_amd64", "3.11", toolset=asked))
+    (check,) = (one for one in checks if one.id == "toolset")
+    assert check.failed
+    assert f"built with {STAND_IN.name}, not with MSVC" in check.hint

@@ -11,13 +11,13 @@ from lines import line_below
 
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of
-from pipelines.provenance.reading import all_of
 from pipelines.provenance.verifying import find, verify
 from pipelines.stages.line import run_build
 from pipelines.stages.published import Published, read_published
 from pipelines.stages.rebuild import run_rebuild, told
 from pipelines.toolchain.lock import load_lock
 from pipelines.wheels.metadata import inspect
+from pipelines.wheels.sboms import all_of
 
 pytestmark = pytest.mark.sandbox
 ARCHS = "80;90+PTX"

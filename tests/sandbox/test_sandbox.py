@@ -27,6 +27,7 @@ from pipelines.errors import (
     HostError,
     StorageError,
 )
+from pipelines.finding import Finding
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.image import make_image
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
@@ -41,9 +42,10 @@ from pipelines.session.base import DeadHostError
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Secret
 from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
-from pipelines.toolsets import MSVC, STAND_IN
-from pipelines.wheels.maker import judge_maker
-from pipelines.wheels.metadata import inspect
+from pipelines.toolsets import MSVC, STAND_IN, ToolSet
+from pipelines.wheels.checking import Order
+from pipelines.wheels.checks import check_wheel
+from pipelines.wheels.metadata import WheelFacts, inspect
 
 pytestmark = pytest.mark.sandbox
 
@@ -132,15 +134,20 @@ def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
         (bought, published, STAND_IN, "MSVC 14"),
     ):
         facts = inspect(path)
-        right, wrong = judge_maker(facts, true), judge_maker(facts, lie)
-        assert (right.ok, right.judged) == (True, True)
+        right, wrong = toolset(facts, true), toolset(facts, lie)
+        assert right.level == "ok"
         assert [one.rpartition(".")[0] for one in right.values] == [told]
-        assert not wrong.ok
-        assert f"was built with {true.name}, not with {lie.name}" in wrong.detail
+        assert wrong.failed
+        assert f"was built with {true.name}, not with {lie.name}" in wrong.hint
         local = f"{facts.version.partition('+')[0]}+cu130{lie.stamp}"
-        named = judge_maker(replace(facts, version=local), None)
-        assert not named.ok
-        assert not judge_maker(replace(facts, version=local), true).ok
+        assert toolset(replace(facts, version=local), None).failed
+        assert toolset(replace(facts, version=local), true).failed
+
+
+def toolset(facts: WheelFacts, expected: ToolSet | None) -> Finding:
+    order = Order("win_amd64", "3.11", toolset=expected)
+    (found,) = (one for one in check_wheel(facts, order=order) if one.id == "toolset")
+    return found
 
 
 def test_a_wheel_of_the_stand_in_does_not_pass_for_one_of_msvc(line: Line) -> None:

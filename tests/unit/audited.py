@@ -10,8 +10,9 @@ from foreign_wheels import foreign
 from pes import msvc
 
 from pipelines.examine.examining import Asked, examine
-from pipelines.examine.findings import Examined, Finding
+from pipelines.examine.findings import Examined
 from pipelines.examine.taking import Taken
+from pipelines.finding import Finding
 
 TAG = "cp311-cp311-win_amd64"
 
@@ -38,7 +39,7 @@ def one(
 
 def finding(seen: Examined, check: str) -> Finding:
     """The one of that name."""
-    (found,) = [each for each in seen.findings if each.check == check]
+    (found,) = [each for each in seen.findings if each.label == check]
     return found
 
 

@@ -22,7 +22,6 @@ from pipelines.evidence import Evidence, GpuResult
 from pipelines.record import (
     AuditedFile,
     AuditResult,
-    CheckResult,
     CollectResult,
     FileResult,
     SmokeResult,
@@ -104,9 +103,9 @@ def record(
     row = FileResult(path=f"wheels/{path.name}", size=path.stat().st_size, sha256=sha256)
     samples.stage(run, "collect", result=CollectResult(files=(row,)))
     checks = (
-        CheckResult(name="RECORD", ok=True, found="true"),
-        CheckResult(name="SASS", ok=ok, found=archs, wanted=archs),
-        CheckResult(name="tool set", ok=True, found="MSVC", values=("MSVC 14.44",)),
+        samples.check("RECORD", "ok", "true"),
+        samples.check("SASS", "ok" if ok else "error", archs, archs),
+        samples.check("tool set", "ok", "MSVC", id="toolset", values=("MSVC 14.44",)),
     )
     audited = AuditedFile(file=path.name, sha256=sha256, archs=parse(archs), checks=checks)
     samples.stage(run, "audit", "passed" if ok else "failed", 1.0, AuditResult(files=(audited,)))

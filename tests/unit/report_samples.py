@@ -14,12 +14,12 @@ from pipelines.architectures.archs import parse
 from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.diagnosis import diagnose_file
 from pipelines.evidence import Evidence
+from pipelines.finding import Finding, Level
 from pipelines.manifest import SCHEMA
 from pipelines.record import (
     AuditedFile,
     AuditResult,
     BuildResult,
-    CheckResult,
     CollectResult,
     ErrorResult,
     FileResult,
@@ -162,7 +162,14 @@ def used(version: str) -> UsedTool:
     return UsedTool(version=version, sha256="cd" * 32)
 
 
-def audited(*checks: CheckResult, file: str = WHEEL) -> AuditResult:
+def check(title: str, level: Level, actual: str, expected: str = "", **more: Any) -> Finding:
+    """A finding of the audit, whose id is its title in lower case."""
+    id_ = title.lower().replace(" ", "-")
+    told = {"id": id_, "title": title, "level": level, "actual": actual, "expected": expected}
+    return Finding.model_validate(told | more)
+
+
+def audited(*checks: Finding, file: str = WHEEL) -> AuditResult:
     sha256 = "ab" * 32
     return AuditResult(files=(AuditedFile(file=file, sha256=sha256, checks=checks),))
 
@@ -171,10 +178,8 @@ def audit(
     run: Run, archs: str = "80 86 89 90", *, ok: bool = True, state: State = "passed"
 ) -> None:
     checks = (
-        CheckResult(name="tags", ok=True, found="win_amd64", wanted="win_amd64"),
-        CheckResult(
-            name="SASS", ok=ok, found=archs, wanted="80 86 89 90", values=tuple(archs.split())
-        ),
+        check("tags", "ok", "win_amd64", "win_amd64"),
+        check("SASS", "ok" if ok else "error", archs, "80 86 89 90", values=tuple(archs.split())),
     )
     stage(run, "audit", state, 0.4, audited(*checks))
 
@@ -350,8 +355,8 @@ def hostile(out: Path) -> Run:
         ),
     )
     stage(run, "build", "failed", 5.0, result, bad)
-    check = CheckResult(name=said, ok=False, found=said, wanted=said, detail=said, values=SAID)
-    stage(run, "audit", result=audited(check, file=said))
+    found = check(said, "error", said, said, hint=said, values=SAID)
+    stage(run, "audit", result=audited(found, file=said))
     cases = "".join(
         f"<testcase classname={_attribute(text)} name={_attribute(text)} time='1'>"
         f"<properties><property name={_attribute('has.' + text)} value={_attribute(text)}/>"

@@ -19,9 +19,10 @@ FLOORS = (
     {"plugins"},
     {"github", "beside"},
     {"hosttext"},
-    {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
+    {"model", "files", "versions", "console", "tables", "logs", "yamlfile", "jsonfile"},
     {
         "evidence",
+        "finding",
         "toolsets",
         "architectures",
         "taken",

@@ -21,9 +21,9 @@ MODULE = "other/_C.cp311-win_amd64.pyd"
 def test_what_brings_a_library_and_whether_it_is_asked_for(tmp_path: Path) -> None:
     files = {MODULE: msvc(imports={"cudart64_12.dll": ["a"], "c10.dll": ["b"]})}
     found = finding(one(tmp_path, files), "libraries")
-    assert found.level == "mind"
-    assert "c10.dll is torch's, which it does not require" in found.detail
-    assert "nvidia-cuda-runtime-cu12" in found.detail
+    assert found.level == "warning"
+    assert "c10.dll is torch's, which it does not require" in found.hint
+    assert "nvidia-cuda-runtime-cu12" in found.hint
     assert found.values == ("c10.dll", "cudart64_12.dll")
     assert level(one(tmp_path, files, requires=["torch==2.7.0"]), "libraries") == "ok"
 
@@ -31,8 +31,8 @@ def test_what_brings_a_library_and_whether_it_is_asked_for(tmp_path: Path) -> No
 def test_a_library_that_comes_from_nowhere(tmp_path: Path) -> None:
     files = {MODULE: msvc(imports={"mystery.dll": ["a"]})}
     found = finding(one(tmp_path, files), "libraries")
-    assert found.level == "mind"
-    assert "nothing that is known brings mystery.dll" in found.detail
+    assert found.level == "warning"
+    assert "nothing that is known brings mystery.dll" in found.hint
     files["other/mystery.dll"] = msvc(exports=["a"])
     assert level(one(tmp_path, files), "libraries") == "ok"
 
@@ -42,13 +42,13 @@ def test_a_library_in_capitals_is_one(tmp_path: Path) -> None:
     files = {MODULE: msvc(code, imports={"own.dll": ["gone"]}), "other/OWN.DLL": msvc(code)}
     seen = one(tmp_path, files)
     assert [each.binary for each in seen.gpus.binaries] == [MODULE, "other/OWN.DLL"]
-    assert "gone" in finding(seen, "imported names").found
+    assert "gone" in finding(seen, "imported names").text
 
 
 def test_a_library_that_is_loaded_late_is_looked_for_as_well(tmp_path: Path) -> None:
     files = {MODULE: msvc(late={"mystery.dll": ["a"], "cudart64_12.dll": ["b"]})}
     found = finding(one(tmp_path, files), "libraries")
-    assert found.level == "mind"
+    assert found.level == "warning"
     assert found.values == ("cudart64_12.dll", "mystery.dll")
 
 
@@ -64,20 +64,20 @@ def test_a_name_that_its_own_library_lacks(tmp_path: Path) -> None:
         "other/own.dll": msvc(exports=["a"]),
     }
     found = finding(one(tmp_path, files), "imported names")
-    assert found.level == "mind"
-    assert "gone" in found.found
+    assert found.level == "warning"
+    assert "gone" in found.text
 
 
 @pytest.mark.parametrize(
     ("made", "dll", "version", "expected"),
     [
         ("12.8", "cudart64_12.dll", "1.0", "ok"),
-        ("12.8", "cudart64_110.dll", "1.0", "problem"),
-        ("13.0", "cudart64_12.dll", "1.0", "problem"),
+        ("12.8", "cudart64_110.dll", "1.0", "error"),
+        ("13.0", "cudart64_12.dll", "1.0", "error"),
         ("12.8", "KERNEL32.dll", "1.0+cu128", "ok"),
         ("12.8", "KERNEL32.dll", "1.0+cu12torch2.8", "ok"),
-        ("12.8", "KERNEL32.dll", "1.0+cu126", "problem"),
-        ("12.8", "KERNEL32.dll", "1.0+cu118", "problem"),
+        ("12.8", "KERNEL32.dll", "1.0+cu126", "error"),
+        ("12.8", "KERNEL32.dll", "1.0+cu118", "error"),
     ],
 )
 def test_one_cuda(tmp_path: Path, made: str, dll: str, version: str, expected: str) -> None:
@@ -89,12 +89,12 @@ def test_one_cuda(tmp_path: Path, made: str, dll: str, version: str, expected: s
 
 def test_code_of_two_releases_in_one_binary(tmp_path: Path) -> None:
     code = container((ELF, "89", 8), cuda="12.8") + container((ELF, "89", 8), cuda="12.1")
-    assert level(one(tmp_path, {MODULE: msvc(code)}), "CUDA") == "mind"
+    assert level(one(tmp_path, {MODULE: msvc(code)}), "CUDA") == "warning"
 
 
 def test_a_build_without_nvcc(tmp_path: Path) -> None:
     found = finding(one(tmp_path, version="1.0+cu128"), "CUDA")
-    assert (found.level, found.found) == ("mind", "no device code")
+    assert (found.level, found.text) == ("warning", "no device code")
     assert level(one(tmp_path), "CUDA") == "ok"
 
 
@@ -105,12 +105,12 @@ def test_code_that_does_not_tell_is_not_passed(tmp_path: Path) -> None:
 def test_damaged_device_code(tmp_path: Path) -> None:
     cut = container((ELF, "89", 8), cuda="12.8", size=5000)
     seen = one(tmp_path, {MODULE: msvc(cut)}, ("RTX 4090", "89"))
-    assert level(seen, "device code whole") == "problem"
+    assert level(seen, "device code whole") == "error"
     spoiled = container((ELF, "89", 8), (ELF, "90", 8), cuda="12.8").replace(
         b"\x4d\x09", b"\0\0", 1
     )
     seen = one(tmp_path, {MODULE: msvc(spoiled)}, ("RTX 4090", "89"), ("H100", "90"))
-    assert level(seen, "device code whole") == "problem"
+    assert level(seen, "device code whole") == "error"
     assert {level(seen, f"GPU {name}") for name in ("RTX 4090", "H100")} == {"unknown"}
 
 
@@ -118,14 +118,14 @@ def test_a_module_for_another_machine(tmp_path: Path) -> None:
     data = bytearray(msvc())
     at = data.index(b"PE\0\0")
     data[at + 4 : at + 6] = struct.pack("<H", 0xAA64)
-    assert level(one(tmp_path, {MODULE: bytes(data)}), "machine") == "problem"
-    assert level(one(tmp_path, {MODULE: msvc(), "o/a.dll": bytes(data)}), "machine") == "mind"
+    assert level(one(tmp_path, {MODULE: bytes(data)}), "machine") == "error"
+    assert level(one(tmp_path, {MODULE: msvc(), "o/a.dll": bytes(data)}), "machine") == "warning"
 
 
 @pytest.mark.parametrize("size", [0, 2, 64, 0x90, 0x150, 0x300])
 def test_a_binary_that_is_cut(tmp_path: Path, size: int) -> None:
     seen = one(tmp_path, {MODULE: msvc()[:size]})
-    assert "problem" in (level(seen, "machine"), level(seen, "binaries whole"))
+    assert "error" in (level(seen, "machine"), level(seen, "binaries whole"))
     assert level(seen, "binaries whole") != "ok"
 
 
@@ -136,7 +136,7 @@ def test_a_signature_that_was_cut_off(tmp_path: Path) -> None:
     struct.pack_into("<II", data, place, len(data), 64)
     assert level(one(tmp_path, {MODULE: bytes(data) + bytes(64)}), "binaries whole") == "ok"
     seen = one(tmp_path, {MODULE: bytes(data) + bytes(63)})
-    assert level(seen, "binaries whole") == "problem"
+    assert level(seen, "binaries whole") == "error"
 
 
 def test_memory_that_is_in_no_file_is_not_cut_off(tmp_path: Path) -> None:
@@ -162,14 +162,14 @@ def test_a_hundred_wheels_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_no_binary_is_read_as_another(tmp_path: Path) -> None:
-    assert one(tmp_path, {MODULE: b"not a PE at all" * 99}).worst == "problem"
+    assert one(tmp_path, {MODULE: b"not a PE at all" * 99}).worst == "error"
 
 
 def test_a_stand_in_is_told(tmp_path: Path) -> None:
     """A wheel of the sandbox's, with the name of one for everybody."""
     found = finding(one(tmp_path, {MODULE: stand_in()}), "tool set")
     assert found.values
-    assert "stand-in" in found.found
+    assert "stand-in" in found.text
 
 
 def test_tools_that_are_not_known_are_not_passed(tmp_path: Path) -> None:
@@ -199,11 +199,11 @@ def test_paths_of_sources(text: bytes, path: str) -> None:
 
 def test_whose_paths_they_are(tmp_path: Path) -> None:
     seen = one(tmp_path, {MODULE: msvc(b"\0C:\\Users\\anna\\op.cu\0")})
-    assert level(seen, "build paths") == "mind"
-    assert "anna" in finding(seen, "build paths").detail
+    assert level(seen, "build paths") == "warning"
+    assert "anna" in finding(seen, "build paths").hint
     seen = one(tmp_path, {MODULE: msvc(b"\0C:\\Users\\runneradmin\\op.cu\0D:\\a\\x\\op.cu\0")})
     assert level(seen, "build paths") == "ok"
-    assert finding(seen, "build paths").found == "2 source paths"
+    assert finding(seen, "build paths").text == "2 source paths"
 
 
 def test_so_many_that_not_all_are_read(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_signature_is_told_and_not_believed(tmp_path: Path) -> None:
     data[table : table + 8] = struct.pack("<II", len(data), 8)
     found = finding(one(tmp_path, {MODULE: bytes(data) + b"\x08\0\0\0\0\2\2\0"}), "Authenticode")
     assert found.level == "unknown"
-    assert "nobody has verified" in found.found
+    assert "nobody has verified" in found.text
     assert level(one(tmp_path), "Authenticode") == "ok"
 
 
@@ -259,7 +259,7 @@ def test_a_linux_wheel_is_not_judged_by_windows_rules(tmp_path: Path) -> None:
     code = b"\x7fELF" + container((ELF, "80", 8), (PTX, "80", 8), cuda="12.8")
     seen = one(tmp_path, {"other/_C.cpython-311-x86_64-linux-gnu.so": code}, tag=tag)
     assert level(seen, "libraries") == "unknown"
-    assert finding(seen, "tags true").detail.startswith("WHEEL says Root-Is-Purelib")
+    assert finding(seen, "tags true").hint.startswith("WHEEL says Root-Is-Purelib")
     assert seen.gpus.sass == ("80",)
 
 
@@ -271,7 +271,7 @@ def test_device_code_in_other_files_is_told_as_not_counted(tmp_path: Path, name:
     card = ("RTX 4090", "89")
     assert one(tmp_path, here, card).failed is False
     seen = one(tmp_path, hidden, card)
-    assert finding(seen, "device code elsewhere").found.endswith(name)
+    assert finding(seen, "device code elsewhere").text.endswith(name)
     assert level(seen, "device code elsewhere") == "unknown"
     assert seen.failed
     assert one(tmp_path, hidden).failed is False
@@ -279,4 +279,4 @@ def test_device_code_in_other_files_is_told_as_not_counted(tmp_path: Path, name:
 
 def test_files_called_as_device_code_are_told_so_too(tmp_path: Path) -> None:
     files = {MODULE: msvc(container((ELF, "89", 8))), "other/k.ptx": ptx()}
-    assert "k.ptx" in finding(one(tmp_path, files), "device code elsewhere").found
+    assert "k.ptx" in finding(one(tmp_path, files), "device code elsewhere").text

@@ -59,9 +59,9 @@ def test_each_fate(tmp_path: Path) -> None:
     assert (of(seen, "8.9").native, of(seen, "8.9").jit, of(seen, "8.9").units) == (1, 1, 2)
     assert "1 of 2 units have nothing for it" in of(seen, "7.5").why
     found = finding(seen, "coverage")
-    assert found.level == "mind"
-    assert "7.5" in found.detail
-    assert "75 in 1" in found.detail
+    assert found.level == "warning"
+    assert "7.5" in found.hint
+    assert "75 in 1" in found.hint
 
 
 def test_every_unit_in_machine_code(tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_one_library_for_each_cuda(tmp_path: Path) -> None:
 def test_a_card_that_is_asked_for(tmp_path: Path) -> None:
     cards = [named("RTX 4090"), named("12.0"), named("GTX 1080")]
     seen = one(tmp_path, {MODULE: msvc(unit("80", "+80"))}, *cards)
-    assert [finding(seen, f"GPU {name}").level for name, _ in cards] == ["ok", "mind", "problem"]
-    assert "8.9: runs as it is" in finding(seen, "GPU RTX 4090").found
-    assert seen.worst == "problem"
+    assert [finding(seen, f"GPU {name}").level for name, _ in cards] == ["ok", "warning", "error"]
+    assert "8.9: runs as it is" in finding(seen, "GPU RTX 4090").text
+    assert seen.worst == "error"
     seen = one(tmp_path, None, named("RTX 4090"))
     assert finding(seen, "GPU RTX 4090").level == "unknown"  # there is no device code to judge
 
@@ -212,4 +212,4 @@ def test_device_code_that_was_read_in_part_is_not_judged(
     monkeypatch.setattr("pipelines.wheels.fatbin.MAX_STEPS", 2)
     seen = one(tmp_path, {MODULE: msvc(unit("80") * 3)})
     assert {card.runs for card in seen.gpus.cards} == {"unknown"}
-    assert finding(seen, "device code whole").level == "problem"
+    assert finding(seen, "device code whole").level == "error"

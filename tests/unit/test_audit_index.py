@@ -172,7 +172,7 @@ def test_an_index_of_projects(
         "gone",
     ]
     assert "the server says 404" in found[-1].problem
-    assert examine_all(found[-1:], Asked())[0].worst == "problem"
+    assert examine_all(found[-1:], Asked())[0].worst == "error"
     assert (listing.projects, listing.looked_at, listing.taken, listing.wheels) == (3, 3, 3, 4)
     listed = {"meta": {"api-version": "1.0"}, "projects": [{"name": n} for n in ("a", "b")]}
     index.page("/simple/", json.dumps(listed), PEP691)
@@ -252,7 +252,7 @@ def test_two_names_of_one_file_are_both_told(tmp_path: Path, index: Index, taken
     page = json.dumps({"meta": {"api-version": "1.1"}, "name": "other", "files": rows})
     found, listing = taken(index.page("/simple/other/", page, PEP691))
     assert {one.file for one in found} == {made.name, other}
-    assert {one.file: one.worst for one in examine_all(found, Asked())}[other] == "problem"
+    assert {one.file: one.worst for one in examine_all(found, Asked())}[other] == "error"
     assert listing.taken == len(found)
 
 

@@ -13,7 +13,7 @@ from foreign_wheels import foreign
 from pes import msvc
 
 from pipelines.errors import StorageError
-from pipelines.examine.findings import worst
+from pipelines.finding import worst
 from pipelines.wheels.metadata import inspect
 
 MODULE = "other/_C.cp311-win_amd64.pyd"
@@ -29,7 +29,7 @@ def test_a_good_one_has_nothing_wrong(tmp_path: Path) -> None:
 
 def test_of_nothing_nothing_is_known() -> None:
     assert worst([]) == "unknown"
-    assert worst(["ok", "unknown", "mind"]) == "mind"
+    assert worst(["ok", "unknown", "warning"]) == "warning"
 
 
 def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
@@ -40,32 +40,34 @@ def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "tag", "said"),
+    ("files", "tag", "check", "said"),
     [
-        ({MODULE: msvc()}, "cp312-cp312-win_amd64", "is for Python 3.11"),
-        ({MODULE: msvc()}, "py3-none-win_amd64", "is for Python 3.11 alone"),
-        ({MODULE: msvc()}, "py3-none-any", "it is for any platform"),
-        ({"other/_C.pyd": msvc(imports={"python312.dll": ["Py_x"]})}, TAG, "is for Python 3.12"),
+        ({MODULE: msvc()}, "cp312-cp312-win_amd64", "Python's own ABI", "for Python 3.11"),
+        ({MODULE: msvc()}, "py3-none-win_amd64", "Python's own ABI", "for Python 3.11 alone"),
+        ({MODULE: msvc()}, "py3-none-any", "tags true", "it is for any platform"),
+        (
+            {"other/_C.pyd": msvc(imports={"python312.dll": ["Py_x"]})},
+            TAG,
+            "Python's own ABI",
+            "for Python 3.12",
+        ),
         (
             {"other/_C.pyd": msvc(imports={"python311.dll": ["Py_x"]})},
             "cp39-abi3-win_amd64",
-            "is for Python 3.11 alone",
+            "Python's own ABI",
+            "for Python 3.11 alone",
         ),
-        ({"other/_C.so": b"\x7fELF"}, TAG, "no binary of Windows"),
-        (
-            {MODULE: msvc()},
-            "cp311-cp311-win_arm64",
-            "is of x64 (0x8664), and they are for ARM64 (0xaa64)",
-        ),
-        ({MODULE: msvc()}, "cp311-cp311-manylinux_2_28_x86_64", "and they are for none"),
+        ({"other/_C.so": b"\x7fELF"}, TAG, "tags true", "no binary of Windows"),
+        ({MODULE: msvc()}, "cp311-cp311-win_arm64", "machine", "(expected ARM64 (0xaa64))"),
+        ({MODULE: msvc()}, "cp311-cp311-manylinux_2_28_x86_64", "machine", "no machine of Windows"),
     ],
 )
 def test_tags_that_are_not_true(
-    tmp_path: Path, files: dict[str, bytes], tag: str, said: str
+    tmp_path: Path, files: dict[str, bytes], tag: str, check: str, said: str
 ) -> None:
-    found = finding(one(tmp_path, files, tag=tag), "tags true")
-    assert found.level == "problem"
-    assert said in found.detail
+    found = finding(one(tmp_path, files, tag=tag), check)
+    assert found.level == "error"
+    assert said in found.text + found.hint
 
 
 @pytest.mark.parametrize(
@@ -77,22 +79,23 @@ def test_tags_that_are_not_true(
     ],
 )
 def test_tags_that_are_true(tmp_path: Path, files: dict[str, bytes], tag: str) -> None:
-    assert level(one(tmp_path, files, tag=tag), "tags true") == "ok"
+    seen = one(tmp_path, files, tag=tag)
+    assert (level(seen, "tags true"), level(seen, "Python's own ABI")) == ("ok", "ok")
 
 
 def test_a_platform_without_a_binary(tmp_path: Path) -> None:
-    assert level(one(tmp_path, {"other/a.py": b""}), "tags true") == "mind"
+    assert level(one(tmp_path, {"other/a.py": b""}), "tags true") == "warning"
 
 
 @pytest.mark.parametrize(
     ("requires", "python", "expected", "said"),
     [
-        ((), ">=3.12", "problem", "no Python that its tags are for"),
+        ((), ">=3.12", "error", "no Python that its tags are for"),
         ((), ">=3.11.4", "ok", ""),
-        ((), "3.x", "problem", "no range"),
-        (["torch=2.7"], "", "problem", "no requirement"),
-        (["a @ https://example.org/a.whl"], "", "mind", "names an address"),
-        (["other>=1"], "", "mind", "itself"),
+        ((), "3.x", "error", "no range"),
+        (["torch=2.7"], "", "error", "no requirement"),
+        (["a @ https://example.org/a.whl"], "", "warning", "names an address"),
+        (["other>=1"], "", "warning", "itself"),
         (["other[cuda]>=1"], "", "ok", ""),
     ],
 )
@@ -101,7 +104,7 @@ def test_requirements(
 ) -> None:
     found = finding(one(tmp_path, requires=requires, python=python), "requirements")
     assert found.level == expected
-    assert said in found.detail
+    assert said in found.hint
 
 
 def test_metadata_that_no_index_takes(tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_metadata_that_no_index_takes(tmp_path: Path) -> None:
     assert level(look(path), "METADATA") == "ok"
     path.write_bytes(data.replace(b"Metadata-Version: 2.1", b"Metadata-Version: 9.1"))
     seen = look(path)  # its checksum in the zip is now wrong
-    assert level(seen, "readable") == "problem"
+    assert level(seen, "readable") == "error"
 
 
 def test_names_that_windows_does_not_take(tmp_path: Path) -> None:
@@ -119,50 +122,50 @@ def test_names_that_windows_does_not_take(tmp_path: Path) -> None:
         *("other/com0.py", "other/lpt\u00b9.py", "other/CONIN$"),
     ):
         found = finding(one(tmp_path, {name: b"", MODULE: msvc()}), "files")
-        assert found.level == "problem", name
-        assert name in found.found
+        assert found.level == "error", name
+        assert name in found.text
 
 
 def test_one_file_to_windows(tmp_path: Path) -> None:
     found = finding(one(tmp_path, {"o/A.py": b"", "o/a.py": b"1", MODULE: msvc()}), "files")
-    assert found.level == "problem"
-    assert "o/A.py" in found.found
-    assert "o/a.py" in found.found
+    assert found.level == "error"
+    assert "o/A.py" in found.text
+    assert "o/a.py" in found.text
 
 
-@pytest.mark.parametrize(("length", "expected"), [(60, "ok"), (150, "mind"), (220, "problem")])
+@pytest.mark.parametrize(("length", "expected"), [(60, "ok"), (150, "warning"), (220, "error")])
 def test_paths_that_are_too_long_somewhere(tmp_path: Path, length: int, expected: str) -> None:
     found = finding(one(tmp_path, {"o/" + "a" * (length - 2): b"", MODULE: msvc()}), "paths")
     assert found.level == expected
-    assert str(length) in found.found
+    assert str(length) in found.text
 
 
 def test_what_an_index_does_not_take_is_told(tmp_path: Path) -> None:
     found = finding(one(tmp_path, version="1.0+cu128"), "upload")
-    assert "PyPI takes no local version (+cu128)" in found.detail
+    assert "PyPI takes no local version (+cu128)" in found.hint
 
 
 def test_two_metadata(tmp_path: Path) -> None:
     path = with_member(foreign(tmp_path), "evil-2.0.dist-info/METADATA", b"Name: evil\n")
     found = finding(look(path), "readable")
-    assert found.level == "problem"
-    assert "found 2" in found.found
+    assert found.level == "error"
+    assert "found 2" in found.text
     with pytest.warns(UserWarning, match="Duplicate name"):
         path = with_member(foreign(tmp_path), "other-1.0.dist-info/METADATA", b"Name: evil\n")
-    assert "twice" in finding(look(path), "readable").found
+    assert "twice" in finding(look(path), "readable").text
 
 
 @pytest.mark.parametrize("name", ["../evil.py", "/etc/evil", "a/../../b", "C:/evil", "a\\..\\b"])
 def test_a_member_that_would_land_elsewhere(tmp_path: Path, name: str) -> None:
     seen = look(with_member(foreign(tmp_path), name))
-    assert "outside its directory" in finding(seen, "readable").found
-    assert seen.worst == "problem"
+    assert "outside its directory" in finding(seen, "readable").text
+    assert seen.worst == "error"
     assert level(seen, "everything else") == "unknown"
 
 
 def test_a_file_that_record_does_not_know(tmp_path: Path) -> None:
     seen = look(with_member(foreign(tmp_path), "other/late.py"))
-    assert level(seen, "RECORD") == "problem"
+    assert level(seen, "RECORD") == "error"
 
 
 def test_a_file_that_is_cut(tmp_path: Path) -> None:
@@ -170,14 +173,14 @@ def test_a_file_that_is_cut(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in (0, 10, len(whole) // 2, len(whole) - 30):
         path.write_bytes(whole[:size])
-        assert level(look(path), "readable") == "problem", size
+        assert level(look(path), "readable") == "error", size
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     path = foreign(tmp_path)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("other/zeros.dll", bytes(128 << 20))
-    assert "bomb" in finding(look(path), "readable").found
+    assert "bomb" in finding(look(path), "readable").text
 
 
 def test_a_size_that_is_a_lie(tmp_path: Path) -> None:
@@ -187,18 +190,18 @@ def test_a_size_that_is_a_lie(tmp_path: Path) -> None:
     at = data.index(b"PK\x01\x02")
     data[at + 20 : at + 28] = struct.pack("<II", 4, 4)
     path.write_bytes(data)
-    assert look(path).worst == "problem"
+    assert look(path).worst == "error"
 
 
 def test_a_file_of_another_name(tmp_path: Path) -> None:
     path = foreign(tmp_path).rename(tmp_path / "notes.txt")
-    assert "not a wheel" in finding(look(path), "readable").found
+    assert "not a wheel" in finding(look(path), "readable").text
 
 
 def test_another_file_than_is_stated(tmp_path: Path) -> None:
     seen = look(foreign(tmp_path), sha256="0" * 64)
-    assert level(seen, "sha256") == "problem"
-    assert seen.worst == "problem"
+    assert level(seen, "sha256") == "error"
+    assert seen.worst == "error"
 
 
 def test_metadata_without_end_is_not_checked(tmp_path: Path) -> None:
@@ -217,7 +220,7 @@ def test_tags_that_would_multiply_stay_as_they_are(tmp_path: Path, size: int, li
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
-    assert level(look(path), "tags") == "mind"
+    assert level(look(path), "tags") == "warning"
     assert len(inspect(path).wheel_tags) <= 1000 + lines
 
 

@@ -13,9 +13,10 @@ from fatbins import ELF, PTX, container
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.examine.findings import Examined, Finding
+from pipelines.examine.findings import Examined
 from pipelines.examine.loads import Loads, Missing
 from pipelines.examine.page import render, write
+from pipelines.finding import Finding
 
 EVIL = "<script>alert(1)</script>\"'&\u202e"
 
@@ -59,7 +60,7 @@ def test_what_a_wheel_says_stays_text() -> None:
         file=f"{EVIL}.whl",
         name=EVIL,
         version=EVIL,
-        findings=(Finding(check=EVIL, level="problem", found=EVIL, detail=EVIL),),
+        findings=(Finding(id="a", title=EVIL, level="error", actual=EVIL, hint=EVIL),),
         loads=(
             Loads(
                 against=EVIL,

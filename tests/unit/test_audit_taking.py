@@ -93,7 +93,7 @@ def test_a_file_that_is_no_wheel_is_a_finding(tmp_path: Path, cache: Cache) -> N
     path = tmp_path / "other-1.0.tar.gz"
     path.write_bytes(b"x")
     (seen,) = examine_all(take([str(path)], cache), Asked())
-    assert seen.worst == "problem"
+    assert seen.worst == "error"
 
 
 def test_an_index_that_may_not_be_asked(cache: Cache) -> None:
@@ -198,7 +198,7 @@ def test_an_address_that_lies_about_its_size(
     tmp_path: Path, fetched: Callable[..., Examined], more: int
 ) -> None:
     data = foreign(tmp_path).read_bytes()
-    assert fetched(data, len(data) + more).worst == "problem"
+    assert fetched(data, len(data) + more).worst == "error"
 
 
 @pytest.mark.parametrize(("slowest", "words"), [(1 << 30, "less than"), (0.001, "")])
@@ -214,10 +214,10 @@ def test_an_address_that_drips(
     monkeypatch.setattr(sources, "_SLOWEST", slowest)
     data = foreign(tmp_path).read_bytes()
     seen = fetched(data, len(data))
-    assert seen.worst == ("problem" if words else "unknown")
+    assert seen.worst == ("error" if words else "unknown")
     if words:
         said = finding(seen, "taken")
-        assert words in said.found + said.detail
+        assert words in said.text + said.hint
     else:
         assert seen.name == "other"
 
@@ -225,7 +225,7 @@ def test_an_address_that_drips(
 def test_an_address_with_another_file(tmp_path: Path, fetched: Callable[..., Examined]) -> None:
     data = foreign(tmp_path).read_bytes()
     seen = fetched(data, len(data), f"#sha256={'1' * 64}")
-    assert finding(seen, "taken").level == "problem"
+    assert finding(seen, "taken").level == "error"
     assert finding(seen, "everything else").level == "unknown"
 
 
@@ -247,7 +247,7 @@ def test_many_in_processes_of_their_own(tmp_path: Path) -> None:
     done: list[Examined] = []
     seen = examine_all(taken, Asked(), done.append, workers=2)
     assert [each.file for each in seen] == [path.name for path in made]
-    assert seen[3].worst == "problem"
+    assert seen[3].worst == "error"
     assert len(done) == 6
     alone = [examine(one, Asked()) for one in taken]
     assert json.dumps([each.model_dump(mode="json") for each in seen]) == json.dumps(
@@ -267,8 +267,8 @@ def test_a_worker_that_dies_is_a_finding_of_its_wheel_alone(tmp_path: Path) -> N
     taken = [Taken(path.name, str(path), path) for path in made]
     taken[1] = _Deadly("deadly.whl", "deadly.whl", made[1])
     seen = examine_all(taken, Asked(), workers=2)
-    assert [each.worst for each in seen] == ["ok", "problem", "ok", "ok"]
-    assert "died" in finding(seen[1], "readable").found
+    assert [each.worst for each in seen] == ["ok", "error", "ok", "ok"]
+    assert "died" in finding(seen[1], "readable").text
 
 
 class _Endless(Taken):
@@ -291,7 +291,7 @@ def test_a_wheel_that_takes_too_long_is_given_up_and_the_others_are_not(tmp_path
     assert time.monotonic() - began < 55, "it would have taken 60 s"
     assert [each.worst for each in seen] == ["ok", "unknown", "ok", "ok"]
     found = finding(seen[1], "readable")
-    assert (found.found, found.failed) == ("took longer than 3 s, and was given up", True)
+    assert (found.text, found.failed) == ("took longer than 3 s, and was given up", True)
 
 
 class _NoError(Exception):
@@ -323,5 +323,5 @@ def test_a_reader_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("pipelines.examine.examining.inspect", broken)
     path = foreign(tmp_path)
     seen = examine(Taken(path.name, str(path), path), Asked())
-    assert "RecursionError" in finding(seen, "readable").found
-    assert "\x1b" not in finding(seen, "readable").found
+    assert "RecursionError" in finding(seen, "readable").text
+    assert "\x1b" not in finding(seen, "readable").text

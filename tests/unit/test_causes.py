@@ -11,7 +11,6 @@ import report_samples as samples
 from rich.console import Console
 
 from pipelines.diagnosed import DiagnosisResult
-from pipelines.record import CheckResult
 from pipelines.reports import html as pages
 from pipelines.reports import markdown, terminal
 from pipelines.reports.causes import Cause, causes, words
@@ -143,7 +142,7 @@ def test_cases_of_one_error_are_one_cause(tmp_path: Path) -> None:
 
 def test_a_refused_wheel_is_told_by_its_checks_with_the_cure(tmp_path: Path) -> None:
     run = Run.create(tmp_path, samples.facts())
-    checks = [CheckResult(name=name, ok=False, found="75", wanted="80") for name in ("SASS", "PTX")]
+    checks = [samples.check(name, "error", "75", "80") for name in ("SASS", "PTX")]
     no = samples.error("x.whl is not it", "AuditError", "Ask for other archs.")
     samples.stage(run, "audit", "failed", result=samples.audited(*checks), failed=no)
     made, _ = found(run)

@@ -144,11 +144,12 @@ def test_a_lost_capability(base: RunView) -> None:
 
 
 def test_lost_device_code(base: RunView) -> None:
-    fewer = tuple(replace(c, values=("80", "86")) if c.name == "SASS" else c for c in base.checks)
+    lost = {"values": ("80", "86")}
+    fewer = tuple(c.model_copy(update=lost) if c.id == "sass" else c for c in base.checks)
     assert worse(base, replace(base, checks=fewer)) == {("device code", "SASS")}
     difference = row(base, replace(base, checks=fewer), "device code", "SASS")
     assert (difference.before, difference.after) == ("80 86 89 90", "80 86")
-    worded = tuple(replace(c, found="75 in 1/2 containers") for c in base.checks)
+    worded = tuple(c.model_copy(update={"actual": "75 in 1/2 containers"}) for c in base.checks)
     assert worse(base, replace(base, checks=worded)) == set()
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pytest
 from fatbins import ELF, container
 
 from pipelines.architectures.archs import parse
+from pipelines.finding import Finding
 from pipelines.recipe.load import load_recipe
-from pipelines.record import CheckResult
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.checks import gate, gate_library
+from pipelines.wheels.checking import Kernels, Order
+from pipelines.wheels.checks import check_library, check_wheel
 from pipelines.wheels.devicecode import Reading
 from pipelines.wheels.fatbin import Container, Inventory
 from pipelines.wheels.metadata import RecordFacts, WheelFacts
@@ -59,17 +61,26 @@ MODULE = FACTS.binaries[0]
 
 
 def judged(
-    facts: WheelFacts, archs: str, cuda: str = "13.0", python: str = "3.11"
-) -> list[CheckResult]:
-    return gate(facts, parse(archs), platform="win_amd64", python=python, cuda=cuda)
+    facts: WheelFacts,
+    archs: str,
+    cuda: str = "13.0",
+    *,
+    python: str = "3.11",
+    tag: str | None = None,
+    platform: str = "win_amd64",
+    expects: Callable[[str], Collection[str]] | None = None,
+) -> tuple[Finding, ...]:
+    return check_wheel(
+        facts,
+        order=Order(platform, python, tag),
+        kernels=Kernels(parse(archs), cuda, expects),
+    )
 
 
-def failed(
-    facts: WheelFacts, archs: str = "75;90a+PTX", cuda: str = "13.0"
-) -> dict[str, CheckResult]:
+def failed(facts: WheelFacts, archs: str = "75;90a+PTX", cuda: str = "13.0") -> dict[str, Finding]:
     checks = judged(facts, archs, cuda)
-    assert len({check.name for check in checks}) == len(checks) == 21
-    return {check.name: check for check in checks if not check.ok}
+    assert len({check.label for check in checks}) == len(checks)
+    return {check.label: check for check in checks if check.failed}
 
 
 def device(*containers: Container, complete: bool = True) -> WheelFacts:
@@ -90,48 +101,41 @@ def test_ptx_is_due_in_each_unit_that_was_compiled() -> None:
         ("75;90a+PTX", ("90a",), {"SASS"}),
         ("75+PTX", (), {"SASS", "PTX"}),
     ):
-        checks = gate(
-            FACTS,
-            parse(asked),
-            platform="win_amd64",
-            python="3.11",
-            cuda="13.0",
-            expects={MODULE.name: only}.__getitem__,
-        )
-        assert {check.name for check in checks if not check.ok} == wrong, asked
+        checks = judged(FACTS, asked, expects={MODULE.name: only}.__getitem__)
+        assert {check.label for check in checks if check.failed} == wrong, asked
 
 
 def test_no_device_code_has_its_own_text() -> None:
     checks = failed(device())
     assert set(checks) == {"device code", "CUDA", "SASS", "PTX"}
-    assert "no device code at all" in checks["device code"].detail
-    assert "build can be green" in checks["device code"].detail
-    assert checks["SASS"].detail == "see 'device code'"
+    assert "no device code at all" in checks["device code"].hint
+    assert "build can be green" in checks["device code"].hint
+    assert checks["SASS"].hint == "see 'device code'"
 
 
 def test_one_unit_without_an_arch_is_found() -> None:
     short = unit(0x1234, "75", "90a")
     checks = failed(device(GOOD, short, LINKED))
     assert set(checks) == {"SASS"}
-    assert checks["SASS"].found == "90a in 2/3"
-    assert "0x1234" in checks["SASS"].detail
-    assert MODULE.name in checks["SASS"].detail
+    assert checks["SASS"].actual == "90a in 2/3"
+    assert "0x1234" in checks["SASS"].hint
+    assert MODULE.name in checks["SASS"].hint
 
 
 def test_a_variant_is_not_its_base() -> None:
-    assert failed(FACTS, "75;90")["SASS"].found == "90 in 0/2"
+    assert failed(FACTS, "75;90")["SASS"].actual == "90 in 0/2"
 
 
 def test_ptx_must_be_somewhere() -> None:
-    assert failed(device(LINKED))["PTX"].found == "none"
+    assert failed(device(LINKED))["PTX"].actual == "none"
     assert "PTX" not in failed(device(LINKED), "75;90a")
-    assert failed(FACTS, "75;90a;compute_120")["PTX"].found == "90a in 1/2"
+    assert failed(FACTS, "75;90a;compute_120")["PTX"].actual == "90a in 1/2"
 
 
 def test_unasked_for_is_told_and_not_refused() -> None:
-    (told,) = [check for check in judged(FACTS, "75") if check.name == "nothing unasked for"]
-    assert told.ok
-    assert "90a" in told.detail
+    (told,) = [check for check in judged(FACTS, "75") if check.label == "nothing unasked for"]
+    assert not told.failed
+    assert "90a" in told.hint
 
 
 def test_what_was_found_is_there_for_programs() -> None:
@@ -139,7 +143,8 @@ def test_what_was_found_is_there_for_programs() -> None:
     short = unit(0x1234, "80 120", "120")
     for archs in ("75;90a+PTX", "89"):
         checks = judged(device(GOOD, short), archs)
-        values = {check.name: check.values for check in checks if check.values}
+        values = {check.label: check.values for check in checks if check.values}
+        del values["CUDA"]
         assert values == {
             "SASS": ("75", "80", "90a", "120"),
             "PTX": ("90a", "120"),
@@ -148,8 +153,8 @@ def test_what_was_found_is_there_for_programs() -> None:
 
 
 def test_damaged_device_code() -> None:
-    assert "at 0x400" in failed(device(replace(GOOD, whole=False)))["device code whole"].found
-    assert "in part" in failed(device(GOOD, complete=False))["device code whole"].found
+    assert "at 0x400" in failed(device(replace(GOOD, whole=False)))["device code whole"].actual
+    assert "in part" in failed(device(GOOD, complete=False))["device code whole"].actual
 
 
 def test_a_bundled_library_is_judged_only_when_no_module_has_code() -> None:
@@ -175,12 +180,12 @@ def test_a_bundled_library_is_judged_only_when_no_module_has_code() -> None:
 def test_packaging(change: dict[str, object], name: str, text: str) -> None:
     checks = failed(replace(FACTS, **change))  # type: ignore[arg-type]
     assert set(checks) == {name}
-    assert text in checks[name].found
+    assert text in checks[name].actual
 
 
 def test_a_wheel_for_another_platform() -> None:
     tags = ("py3-none-any",)
-    assert failed(replace(FACTS, tags=tags, wheel_tags=tags))["platform"].found == "any"
+    assert failed(replace(FACTS, tags=tags, wheel_tags=tags))["platform"].actual == "any"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +203,7 @@ def test_the_python_is_the_one_asked_for(tag: str, python: str, ok: bool) -> Non
     tags, module = (f"{tag}-win_amd64",), replace(MODULE, name="pkg/_C.pyd")
     facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(module,))
     rows = judged(facts, "75", python=python)
-    assert {row.name for row in rows if not row.ok} == (set() if ok else {"Python"})
+    assert {row.label for row in rows if row.failed} == (set() if ok else {"Python"})
 
 
 FREE = replace(PE, imports=("KERNEL32.dll", "python314t.dll"))
@@ -228,7 +233,7 @@ def test_a_python_without_the_global_lock(
     tags = (f"{tag}-win_amd64",)
     binary = replace(MODULE, name=module, pe=replace(PE, imports=imports))
     facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(binary,))
-    found = {row.name: row.found for row in judged(facts, "75", python=python) if not row.ok}
+    found = {row.label: row.actual for row in judged(facts, "75", python=python) if row.failed}
     if wrong in ("", "Python"):
         assert [*found] == [wrong] * bool(wrong)
     else:
@@ -251,8 +256,8 @@ def test_the_limited_api_is_kept_to(
     tags = (f"{tag}-win_amd64",)
     binary = replace(MODULE, name="pkg/_C.pyd", pe=replace(PE, imports=imports))
     facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(binary,))
-    rows = gate(facts, parse("75"), platform="win_amd64", python=python, cuda="13.0", tag=tag)
-    assert [row.name for row in rows if not row.ok] == ([] if ok else ["Python's own ABI"])
+    rows = judged(facts, "75", python=python, tag=tag)
+    assert [row.label for row in rows if row.failed] == ([] if ok else ["Python's own ABI"])
 
 
 @pytest.mark.parametrize("tag", ["py3-none", "py39-none"])
@@ -260,7 +265,7 @@ def test_the_limited_api_is_kept_to(
     ("named", "bound", "wrong"),
     [
         ("", (), []),
-        ("", ("python312.dll",), ["no Python"]),
+        ("", ("python312.dll",), ["Python's own ABI", "no Python"]),
         ("py3-none", (), ["Python"]),
     ],
 )
@@ -271,9 +276,9 @@ def test_a_library_that_every_python_loads(
     tags = (f"{named or tag}-win_amd64",)
     library = replace(MODULE, name="pkg/_C.pyd", pe=replace(PE, inits=(), imports=bound))
     facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(library,))
-    rows = gate(facts, parse("75"), platform="win_amd64", python="3.12", cuda="13.0", tag=tag)
+    rows = judged(facts, "75", python="3.12", tag=tag)
     expected = [] if named == tag else wrong
-    assert [row.name for row in rows if not row.ok] == expected
+    assert [row.label for row in rows if row.failed] == expected
 
 
 @pytest.mark.parametrize(
@@ -283,7 +288,7 @@ def test_a_library_that_every_python_loads(
         # Under an arm64 tag no Python of Windows on Arm loads it; ARM64EC is for x64 processes.
         ("win_arm64", 0x8664, {"machine": "x64 (0x8664)"}),
         ("win_arm64", 0xA641, {"machine": "ARM64EC (0xa641)"}),
-        ("win_amd64", 0xAA64, {"platform": "win_amd64"}),
+        ("win_amd64", 0xAA64, {"platform": "win_amd64", "machine": "ARM64 (0xaa64)"}),
     ],
 )
 def test_windows_on_arm(tag: str, machine: int, wrong: dict[str, str]) -> None:
@@ -291,21 +296,21 @@ def test_windows_on_arm(tag: str, machine: int, wrong: dict[str, str]) -> None:
     tags = (f"cp311-cp311-{tag}",)
     binary = replace(MODULE, name="pkg/_C.pyd", pe=replace(PE, machine=machine))
     facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(binary,))
-    rows = gate(facts, parse("75"), platform="win_arm64", python="3.11", cuda="13.0")
-    found = {row.name: row.found for row in rows if not row.ok}
+    rows = judged(facts, "75", platform="win_arm64")
+    found = {row.label: row.actual for row in rows if row.failed}
     assert found.keys() == wrong.keys()
     assert all(text in found[name] for name, text in wrong.items())
 
 
 def test_windows_binaries() -> None:
     arm = replace(MODULE, pe=replace(PE, machine=0xAA64))
-    assert "ARM64 (0xaa64)" in failed(replace(FACTS, binaries=(arm,)))["machine"].found
+    assert "ARM64 (0xaa64)" in failed(replace(FACTS, binaries=(arm,)))["machine"].actual
     mute = replace(MODULE, pe=replace(PE, inits=("PyInit__D",)))
-    assert "without PyInit__C" in failed(replace(FACTS, binaries=(mute,)))["PyInit"].found
+    assert "without PyInit__C" in failed(replace(FACTS, binaries=(mute,)))["PyInit"].actual
     odd = replace(MODULE, pe=None, problem="no readable Windows binary: DOS Header not found.")
-    assert "DOS Header" in failed(replace(FACTS, binaries=(odd,)))["machine"].found
+    assert "DOS Header" in failed(replace(FACTS, binaries=(odd,)))["machine"].actual
     elf = replace(MODULE, name="pkg/_C.so", pe=None)
-    assert "not a PE" in failed(replace(FACTS, binaries=(elf,)))["machine"].found
+    assert "pkg/_C.so is no binary" in failed(replace(FACTS, binaries=(elf,)))["tags true"].hint
 
 
 def test_without_an_extension() -> None:
@@ -314,8 +319,8 @@ def test_without_an_extension() -> None:
 
 
 def test_a_linux_wheel_has_no_windows_checks() -> None:
-    checks = gate(FACTS, parse("75"), platform="linux_x86_64", python="3.11", cuda="13.0")
-    assert "PyInit" not in {check.name for check in checks}
+    checks = judged(FACTS, "75", platform="linux_x86_64")
+    assert "PyInit" not in {check.label for check in checks}
 
 
 def two_modules(flash: Container) -> WheelFacts:
@@ -329,26 +334,20 @@ def two_modules(flash: Container) -> WheelFacts:
 def test_a_module_need_not_have_what_it_cannot(have: str, found: str) -> None:
     recipe, archs = load_recipe("xformers", version="0.0.34"), parse("75;90a+PTX")
     facts = two_modules(unit(0x9000, have))
-    checks = gate(
-        facts,
-        archs,
-        platform="win_amd64",
-        python="3.11",
-        cuda="13.0",
-        expects=lambda name: recipe.archs_of(name, archs),
-    )
-    sass = {check.name: check for check in checks}["SASS"]
-    assert (sass.ok, "" if sass.ok else sass.found) == (not found, found)
-    assert not {check.name: check for check in judged(facts, str(archs))}["SASS"].ok
+    checks = judged(facts, str(archs), expects=lambda name: recipe.archs_of(name, archs))
+    sass = {check.label: check for check in checks}["SASS"]
+    assert (sass.failed, sass.actual if sass.failed else "") == (bool(found), found)
+    assert {check.label: check for check in judged(facts, str(archs))}["SASS"].failed
 
 
 def test_a_library_of_kernels() -> None:
-    nothing = gate_library("libkernels.a", b"!<arch>\n" + bytes(1000), parse("89"), cuda="12.8")
-    assert [row.name for row in nothing if not row.ok] == ["device code", "CUDA", "SASS"]
+    blank = b"!<arch>\n" + bytes(1000)
+    nothing = check_library("libkernels.a", blank, Kernels(parse("89"), "12.8"))
+    assert [row.label for row in nothing if row.failed] == ["device code", "CUDA", "SASS"]
     for cuda, wrong in (("12.8", []), ("12.9", ["CUDA"])):
         kernels = b"!<arch>\n" + container((ELF, "89", 0), cuda="12.8")
-        rows = gate_library("libkernels.a", kernels, parse("89"), cuda=cuda)
-        assert [row.name for row in rows if not row.ok] == wrong
+        rows = check_library("libkernels.a", kernels, Kernels(parse("89"), cuda))
+        assert [row.label for row in rows if row.failed] == wrong
 
 
 @pytest.mark.parametrize(
@@ -375,30 +374,33 @@ def test_a_library_of_kernels() -> None:
     ],
 )
 def test_the_tool_kit_is_the_one_asked_for(made: Container, cuda: str, found: str) -> None:
-    checks = failed(device(made), cuda=cuda)
+    plain = replace(
+        device(made), version="1.0", metadata_version="1.0", dist_info="pkg-1.0.dist-info"
+    )
+    checks = failed(plain, cuda=cuda)
     assert set(checks) == ({"CUDA"} if found else set())
-    assert not found or checks["CUDA"].found == found
+    assert not found or checks["CUDA"].actual == found
 
 
 def test_one_unit_of_another_tool_kit_is_found() -> None:
     """As a compile cache would leave it that mixes two."""
     told = failed(device(GOOD, LINKED, unit(0x900, "75 90a", cuda="12.8")))["CUDA"]
-    assert told.found == "CUDA 12.8 in 1/3"
-    assert told.wanted.startswith("13.0")
+    assert told.actual == "CUDA 12.8 in 1/3"
+    assert told.expected.startswith("13.0")
 
 
 def test_a_tool_kit_that_cannot_be_seen_is_no_tool_kit() -> None:
     """All SASS compressed, no PTX: that is said, with what shows it; it does not pass."""
     told = failed(device(unit(0, "75 90a", cuda="")), "75;90a")["CUDA"]
-    assert told.found == "not to be seen"
-    assert "90+PTX" in told.detail
+    assert told.actual == "not to be seen"
+    assert "90+PTX" in told.hint
 
 
 def test_one_that_tells_speaks_for_the_others_and_they_are_counted() -> None:
     (told,) = [
-        row for row in judged(device(GOOD, unit(0, "75 90a", cuda="")), "75") if row.name == "CUDA"
+        row for row in judged(device(GOOD, unit(0, "75 90a", cuda="")), "75") if row.label == "CUDA"
     ]
-    assert (told.ok, told.found) == (True, "CUDA 13.0 in 1/2, PTX 9.0 in 1/2")
+    assert (told.level, told.actual) == ("ok", "CUDA 13.0 in 1/2, PTX 9.0 in 1/2")
 
 
 @pytest.mark.parametrize(
@@ -409,4 +411,4 @@ def test_the_run_time_that_a_module_links_is_of_the_same_major(name: str, wrong:
     linked = replace(MODULE, pe=replace(PE, cudarts=(name,)))
     checks = failed(replace(FACTS, binaries=(linked,)))
     assert set(checks) == ({"CUDA"} if wrong else set())
-    assert not wrong or checks["CUDA"].found == name.lower()
+    assert not wrong or checks["CUDA"].actual == name.lower()

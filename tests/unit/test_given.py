@@ -33,11 +33,10 @@ from pipelines.hosttext import redact
 from pipelines.prebuilt import closure
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
-from pipelines.prebuilt.examined import examine_given
+from pipelines.prebuilt.decide import examine_external
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import (
     Given,
-    misfit,
     read_given,
     recipe_of,
     refuse_misfit,
@@ -55,8 +54,9 @@ from pipelines.stages.dryrun import show_given
 from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
 from pipelines.stages.test import _refuse_shadows
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
-from pipelines.wheels.tags import WINDOWS
+from pipelines.wheels.checking import Installation
+from pipelines.wheels.libraries import absent, bringers, hint_for, mentioned, table
+from pipelines.wheels.tags import WINDOWS, misfit
 
 HASH = "0" * 64
 
@@ -465,24 +465,22 @@ def test_uv_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def examined(path: Path, *beside: str, platforms: tuple[str, ...] = WINDOWS) -> Any:
     digest = sha256_of(path)
-    return examine_given(path, digest, python="3.11", platforms=platforms, beside=beside)
+    return examine_external(path, digest, Installation("3.11", platforms, beside))
 
 
 def wrong(path: Path) -> list[str]:
-    return [check.name for check in examined(path).checks if not check.ok]
+    return [check.label for check in examined(path).checks if check.failed]
 
 
 def test_a_wheel_with_device_code_is_told_and_nothing_is_wrong(tmp_path: Path) -> None:
     one = examined(wheel(tmp_path, FILES))
     assert (one.cuda, one.version) == ("13.0", "1.0+cu130")
-    by_name = {check.name: check for check in one.checks}
-    assert not [name for name, check in by_name.items() if not check.ok]
-    told = {name for name, check in by_name.items() if not check.judged}
-    assert {"device code", "CUDA", "SASS", "PTX", "libraries"} <= told
-    assert {"sha256", "RECORD", "platform and Python", "machine"} <= by_name.keys() - told
-    assert by_name["CUDA"].found == "13.0"
-    assert by_name["SASS"].values == ("90a",)
-    assert by_name["SASS"].wanted.startswith("not checked")
+    found = {check.id: check for check in one.checks}
+    assert not [check for check in one.checks if check.failed]
+    assert {name for name, check in found.items() if check.level == "skipped"} == {"sass", "ptx"}
+    assert {"sha256", "record", "installable", "machine"} <= found.keys()
+    assert found["cuda"].actual == "CUDA 13.0"
+    assert found["sass"].values == ("90a",)
 
 
 def test_a_wheel_without_any_is_nothing_wrong(tmp_path: Path) -> None:
@@ -504,8 +502,8 @@ def test_what_is_wrong_inside(tmp_path: Path, change: dict[str, bytes], name: st
 def test_a_library_for_another_machine_is_told(tmp_path: Path) -> None:
     path = wheel(tmp_path, {**FILES, "pkg/helper_x86.dll": pe(machine=0x14C)})
     assert wrong(path) == []
-    (check,) = [one for one in examined(path).checks if one.name == "machine"]
-    assert "helper_x86.dll" in check.found
+    (check,) = [one for one in examined(path).checks if one.id == "machine"]
+    assert "helper_x86.dll" in check.actual
 
 
 def test_a_record_that_lies_is_wrong(tmp_path: Path) -> None:
@@ -526,11 +524,11 @@ def test_libraries_that_no_wheel_here_has(tmp_path: Path) -> None:
     path = wheel(tmp_path, {**FILES, **pyd})
 
     def look(*beside: str) -> Any:
-        return next(one for one in examined(path, *beside).checks if one.name == "libraries")
+        return next(one for one in examined(path, *beside).checks if one.id == "libraries")
 
     assert look().values == ("cublas64_12.dll",)
-    assert look().detail == "cublas64_12.dll is in nvidia-cublas-cu12 (nvidia/cublas/bin)"
-    assert (look().ok, look().judged) == (True, False)
+    assert look().hint.endswith("cublas64_12.dll is in nvidia-cublas-cu12 (nvidia/cublas/bin)")
+    assert look().level == "warning"
     assert look("nvidia/cublas/bin/cublas64_12.dll").values == ()
 
 
@@ -567,14 +565,14 @@ def test_what_brings_a_library(name: str, projects: list[str]) -> None:
 
 def test_libraries_in_a_text() -> None:
     text = "Library cublas64_12.dll is not found, see C:\\x\\own.dll; libcudnn.so.9: cannot open"
-    assert cure(["curand64_10.dll"], cuda="13.0") == (
+    assert hint_for(["curand64_10.dll"], cuda="13.0") == (
         "curand64_10.dll is in nvidia-curand (nvidia/cu13/bin/x86_64)"
     )
     assert mentioned(text) == ("cublas64_12.dll", "libcudnn.so.9")
-    assert cure(["own.dll"]) == ""
+    assert hint_for(["own.dll"]) == ""
     installed = {"nvidia-cublas-cu12"}
-    assert "which is installed: name it with --with" in cure(["cublas64_12.dll"], installed)
-    assert "which was looked into" in cure(["cublas64_12.dll"], installed, named=installed)
+    assert "which is installed: name it with --with" in hint_for(["cublas64_12.dll"], installed)
+    assert "which was looked into" in hint_for(["cublas64_12.dll"], installed, named=installed)
     assert absent(["KERNEL32.dll", "VCRUNTIME140.dll", "a.dll", "b.dll"], ["x/A.DLL"]) == ("b.dll",)
     for row in table().libraries:
         assert all(name == name.lower() for name in row.names), "compared in lower case"
@@ -643,7 +641,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     assert "not built here" in (folder / "summary.md").read_text()
     junit = (folder / "junit.xml").read_text()
     assert "not built here" in junit
-    assert re.search(r'name="other: device code"[^>]*>\s*<skipped', junit), "not looked at"
+    assert re.search(r'name="other: SASS"[^>]*>\s*<skipped', junit), "not looked at"
     assert json.loads((folder / "manifest.json").read_text())["publishable"] is False
     (past,) = runs_in(tmp_path / "out")
     assert past.told()["origin"] == facts.origin

@@ -10,19 +10,16 @@ import pytest
 from foreign_wheels import foreign
 from pes import dll
 
-from pipelines.architectures.archs import ArchList
-from pipelines.record import CheckResult
-from pipelines.wheels.checks import gate
-from pipelines.wheels.imported import judge_torch_names
+from pipelines.finding import Finding
+from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect
 
 LONG = "?" + "a" * 3197  # torch has names of 3,199 characters
 
 
-def judged(room: Path, files: Mapping[str, bytes]) -> CheckResult:
+def judged(room: Path, files: Mapping[str, bytes]) -> Finding:
     path = foreign(room, "pkg", "1.0", "cp311-cp311-win_amd64", files=files)
-    checks = gate(inspect(path), ArchList(()), platform="win_amd64", python="3.11", cuda="13.0")
-    (found,) = (check for check in checks if check.name == "imported names")
+    (found,) = (one for one in check_wheel(inspect(path)) if one.id == "imported-names")
     return found
 
 
@@ -48,11 +45,10 @@ def test_what_a_dll_lacks(
 ) -> None:
     module = dll({"Own.dll": wanted, "KERNEL32.dll": ["Sleep"]})
     found = judged(tmp_path, {"pkg/_C.pyd": module, "pkg/libs/own.dll": library(*exported)})
-    assert found.judged
-    assert found.ok == (not lacking)
-    assert lacking in found.found
+    assert found.level == ("error" if lacking else "ok")
+    assert lacking in found.actual
     if not lacking:
-        assert found.found == f"{len(wanted)} exported"
+        assert found.actual == f"{len(wanted)} exported"
 
 
 @pytest.mark.parametrize(("machine", "judged_there"), [(0x8664, True), (0xAA64, False)])
@@ -65,8 +61,8 @@ def test_a_dll_for_another_machine_answers_nothing(
     other[at : at + 2] = machine.to_bytes(2, "little")
     files = {"pkg/_C.pyd": dll({"own.dll": ["f"]}), "pkg/own.dll": bytes(other)}
     found = judged(tmp_path, files)
-    assert found.judged == judged_there
-    assert ("not read: own.dll" in found.found) != judged_there
+    assert found.checked == judged_there
+    assert ("not read: own.dll" in found.actual) != judged_there
 
 
 def test_one_address_under_many_names(tmp_path: Path) -> None:
@@ -74,7 +70,7 @@ def test_one_address_under_many_names(tmp_path: Path) -> None:
     names = [f"f{n}" for n in range(500)]
     module = dll({"own.dll": names})
     found = judged(tmp_path, {"pkg/_C.pyd": module, "pkg/own.dll": library(*names)})
-    assert (found.ok, found.judged, found.found) == (True, True, "500 exported")
+    assert (found.level, found.actual) == ("ok", "500 exported")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +89,8 @@ def test_what_was_not_looked_at_has_not_passed(
 ) -> None:
     module = dll({"own.dll": ["f"], "MSVCP140.dll": ["f"]})
     found = judged(tmp_path, {"pkg/_C.pyd": module, **files})
-    assert (found.ok, found.judged) == (True, False)
-    assert said in found.found
+    assert found.level == "unknown"
+    assert said in found.actual
 
 
 def test_a_broken_table_of_imports_is_not_an_empty_one(tmp_path: Path) -> None:
@@ -103,43 +99,43 @@ def test_a_broken_table_of_imports_is_not_an_empty_one(tmp_path: Path) -> None:
     image.OPTIONAL_HEADER.DATA_DIRECTORY[1].VirtualAddress = 0x7FFF0000
     broken = bytes(image.write())
     found = judged(tmp_path, {"pkg/_C.pyd": broken, "pkg/own.dll": library("f")})
-    assert (found.ok, found.judged, found.found) == (True, False, "not read: pkg/_C.pyd")
+    assert (found.level, found.actual) == ("unknown", "not read: pkg/_C.pyd")
 
 
 def test_a_wheel_that_imports_nothing_of_its_own(tmp_path: Path) -> None:
     found = judged(tmp_path, {"pkg/_C.pyd": dll({"cudart64_13.dll": ["f"]})})
-    assert (found.ok, found.judged, found.found) == (True, True, "none is imported")
+    assert (found.level, found.actual) == ("ok", "none is imported")
 
 
 def test_what_is_called_late_is_looked_at_too(tmp_path: Path) -> None:
     module = dll({}, late={"Own.dll": ["f", "g"]})
     found = judged(tmp_path, {"pkg/_C.pyd": module, "pkg/own.dll": library("f")})
-    assert not found.ok
-    assert found.found == "pkg/_C.pyd wants g of own.dll when it is first called"
+    assert found.failed
+    assert found.actual == "pkg/_C.pyd wants g of own.dll when it is first called"
 
 
 @pytest.mark.parametrize(
-    ("names", "ok", "judged_", "said"),
+    ("names", "level", "said"),
     [
-        ({"torch_cpu.dll": ["aoti_torch_empty"]}, True, True, "1 exported"),
-        ({"torch_cpu.dll": ["aoti_torch_new"]}, False, True, "wants aoti_torch_new of torch_cpu"),
+        ({"torch_cpu.dll": ["aoti_torch_empty"]}, "ok", "1 exported"),
+        ({"torch_cpu.dll": ["aoti_torch_new"]}, "error", "wants aoti_torch_new of torch_cpu"),
         (
             {"torch_cpu.dll": ["aoti_torch_empty"], "torch_cuda.dll": ["f"]},
-            True,
-            False,
+            "unknown",
             "1 exported; not read: torch_cuda.dll",
         ),
-        ({"torch_cuda.dll": ["f"]}, True, False, "not read: torch_cuda.dll"),
-        ({"own.dll": ["f"]}, True, True, "none is imported"),
+        ({"torch_cuda.dll": ["f"]}, "unknown", "not read: torch_cuda.dll"),
+        ({"own.dll": ["f"]}, "ok", "none is imported"),
     ],
 )
 def test_of_torch_what_was_partly_read_has_not_passed(
-    tmp_path: Path, names: Mapping[str, list[str]], ok: bool, judged_: bool, said: str
+    tmp_path: Path, names: Mapping[str, list[str]], level: str, said: str
 ) -> None:
     exports = {"torch_cpu.dll": frozenset({"aoti_torch_empty"}), "torch_cuda.dll": None}
     path = foreign(tmp_path, "pkg", "1.0", "py3-none-win_amd64", files={"pkg/a.dll": dll(names)})
-    found = judge_torch_names(inspect(path), exports, "2.10")
-    assert (found.name, found.ok, found.judged) == ("names of torch 2.10", ok, judged_)
-    assert said in found.found
-    none = judge_torch_names(inspect(path), None, "2.10")
-    assert (none.ok, none.judged) == (True, False)
+    torches = {"2.10": exports, "2.11": None}
+    checks = check_wheel(inspect(path), torches=torches)
+    found, none = (one for one in checks if one.id == "torch-names")
+    assert (found.label, found.level) == ("names of torch 2.10", level)
+    assert said in found.actual
+    assert (none.source, none.level) == ("2.11", "unknown")

@@ -290,7 +290,7 @@ def test_a_wheel_for_another_gpu_is_put_aside(tmp_path: Path) -> None:
     assert (run.path / "rejected" / HERE).is_file()
     audited = run.result(AuditResult)
     assert audited is not None
-    assert not all(check.ok for check in audited.files[0].checks)
+    assert any(check.failed for check in audited.files[0].checks)
     ended(line, run_test, BuildError, "has no wheel that passed")
     (run.path / "rejected" / HERE).rename(run.path / "wheels" / HERE)
     ended(line, run_test, BuildError, "has no wheel that passed")

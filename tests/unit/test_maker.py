@@ -11,11 +11,12 @@ from pes import MSVC_14_44, MSVC_DLLS, STAND_IN_DLLS, dll, msvc, stand_in
 from wheels import fatbin
 
 from pipelines.architectures.archs import parse
-from pipelines.prebuilt.examined import examine_given
-from pipelines.record import CheckResult
+from pipelines.finding import Finding
+from pipelines.prebuilt.decide import examine_external
 from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
-from pipelines.wheels.checks import gate
-from pipelines.wheels.maker import judge_maker
+from pipelines.wheels.checking import Inputs, Installation, Kernels, Order, Policy
+from pipelines.wheels.checks import check_wheel
+from pipelines.wheels.maker import toolset
 from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.tags import WINDOWS
 
@@ -29,8 +30,14 @@ def made(room: Path, data: bytes, local: str = "cu130", beside: bytes = b"") -> 
     return inspect(foreign(room, "pkg", f"1.0+{local}", "cp311-cp311-win_amd64", files=files))
 
 
-def judged(room: Path, data: bytes, asked: ToolSet | None, local: str = "cu130") -> CheckResult:
-    return judge_maker(made(room, data, local), asked)
+def told(facts: WheelFacts, asked: ToolSet | None) -> Finding:
+    order = Order("win_amd64", "3.11", toolset=asked)
+    (found,) = toolset.run(Inputs(facts.binaries, facts=facts, order=order), Policy())
+    return found
+
+
+def judged(room: Path, data: bytes, asked: ToolSet | None, local: str = "cu130") -> Finding:
+    return told(made(room, data, local), asked)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +113,8 @@ def test_lies_are_refused(
     tmp_path: Path, data: bytes, asked: ToolSet | None, local: str, said: str
 ) -> None:
     found = judged(tmp_path, data, asked, local)
-    assert (found.ok, found.judged) == (False, True)
-    assert said in found.detail
+    assert found.level == "error"
+    assert said in found.hint
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,7 @@ def test_the_truth_passes(
     tmp_path: Path, data: bytes, asked: ToolSet | None, local: str, told: str
 ) -> None:
     found = judged(tmp_path, data, asked, local)
-    assert (found.ok, found.judged, found.found) == (True, True, told)
+    assert (found.level, found.actual) == ("ok", told)
     assert found.values == (told,)
 
 
@@ -134,17 +141,17 @@ def test_what_cannot_be_read_has_not_passed(
     tmp_path: Path, data: bytes, asked: ToolSet | None
 ) -> None:
     found = judged(tmp_path, data, asked, f"cu130{asked.stamp}" if asked else "cu130")
-    assert (found.judged, found.values) == (False, ())
-    assert found.found.startswith("not read: pkg/_C")
+    assert (found.level, found.values) == ("unknown", ())
+    assert found.actual.startswith("not read: pkg/_C")
 
 
 def test_one_module_that_does_not_tell_leaves_the_wheel_unjudged(tmp_path: Path) -> None:
     facts = made(tmp_path, msvc(), beside=dll({}, linker=(2, 36)))
-    found = judge_maker(facts, REAL)
-    assert (found.ok, found.judged) == (True, False)
-    assert "MSVC 14.44; not read: pkg/_D.pyd" in found.found
+    found = told(facts, REAL)
+    assert found.level == "unknown"
+    assert "MSVC 14.44; not read: pkg/_D.pyd" in found.actual
     lying = made(tmp_path, msvc(), beside=stand_in())
-    assert "pkg/_D.pyd was built with stand-in" in judge_maker(lying, REAL).detail
+    assert "pkg/_D.pyd was built with stand-in" in told(lying, REAL).hint
 
 
 def test_a_wheel_of_dlls_alone(tmp_path: Path) -> None:
@@ -153,8 +160,8 @@ def test_a_wheel_of_dlls_alone(tmp_path: Path) -> None:
     for own, ok in ((stand_in(), True), (msvc(), False)):
         files = {"pkg/_cpu.dll": own} | theirs
         path = foreign(tmp_path, "pkg", "1.0+cu130.sandbox", "py3-none-win_amd64", files=files)
-        found = judge_maker(inspect(path), STAND_IN)
-        assert (found.ok, found.judged) == (ok, True)
+        found = told(inspect(path), STAND_IN)
+        assert found.level == ("ok" if ok else "error")
 
 
 def test_a_dll_beside_a_module_is_looked_at(tmp_path: Path) -> None:
@@ -162,9 +169,9 @@ def test_a_dll_beside_a_module_is_looked_at(tmp_path: Path) -> None:
     for own, ok in ((msvc(), True), (stand_in(), False)):
         files = {MODULE: msvc(), "pkg/kernels.dll": own, "pkg/msvcp140.dll": dll({})}
         path = foreign(tmp_path, "pkg", "1.0+cu130", "cp311-cp311-win_amd64", files=files)
-        found = judge_maker(inspect(path), REAL)
-        assert (found.ok, found.judged) == (ok, True)
-        assert ok or "pkg/kernels.dll was built with stand-in, not with MSVC" in found.detail
+        found = told(inspect(path), REAL)
+        assert found.level == ("ok" if ok else "error")
+        assert ok or "pkg/kernels.dll was built with stand-in, not with MSVC" in found.hint
 
 
 @pytest.mark.parametrize("name", ["msvcp140_kernels.dll", "vcruntime140.dll", "cudart64_13.dll"])
@@ -172,9 +179,9 @@ def test_a_name_of_a_run_time_hides_nothing(tmp_path: Path, name: str) -> None:
     """Neither Microsoft's nor NVIDIA's is ever made by the stand-in."""
     files = {MODULE: msvc(), f"pkg/{name}": stand_in()}
     path = foreign(tmp_path, "pkg", "1.0+cu130", "cp311-cp311-win_amd64", files=files)
-    found = judge_maker(inspect(path), REAL)
-    assert not found.ok
-    assert f"pkg/{name} was built with stand-in, not with MSVC" in found.detail
+    found = told(inspect(path), REAL)
+    assert found.failed
+    assert f"pkg/{name} was built with stand-in, not with MSVC" in found.hint
 
 
 @pytest.mark.parametrize(
@@ -195,15 +202,17 @@ def test_stamps(local: str, name: str | None) -> None:
 def test_the_gate_and_a_given_wheel(tmp_path: Path) -> None:
     """A wheel of others is told what built it, and refused where its own name lies."""
     facts = made(tmp_path, stand_in(fatbin()))
-    checks = gate(
-        facts, parse("90a"), platform="win_amd64", python="3.11", cuda="13.0", toolset=REAL
+    checks = check_wheel(
+        facts,
+        order=Order("win_amd64", "3.11", toolset=REAL),
+        kernels=Kernels(parse("90a"), "13.0"),
     )
-    assert "tool set" in {check.name for check in checks if not check.ok}
+    assert "toolset" in {check.id for check in checks if check.failed}
     for local, ok in (("cu130", True), ("cu130.sandbox.msvc", False)):
         facts = made(tmp_path, stand_in(), local)
-        one = examine_given(
-            tmp_path / facts.filename, facts.sha256, python="3.11", platforms=WINDOWS, beside=()
+        one = examine_external(
+            tmp_path / facts.filename, facts.sha256, Installation("3.11", WINDOWS)
         )
-        (found,) = (check for check in one.checks if check.name == "tool set")
-        assert (found.ok, found.judged) == (ok, not ok)
-        assert found.found == "stand-in 14.0"
+        (found,) = (check for check in one.checks if check.id == "toolset")
+        assert found.level == ("ok" if ok else "error")
+        assert found.actual == "stand-in 14.0"

@@ -9,14 +9,15 @@ import pytest
 from plans import plan_for
 from wheels import FILES, wheel
 
-from pipelines.architectures.archs import ArchList, parse
+from pipelines.architectures.archs import parse
 from pipelines.errors import ConfigError
 from pipelines.recipe.archmap import ArchMap, translate
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import local_version, wheel_name
 from pipelines.stages.buildspec import build_spec, materials
-from pipelines.wheels.checks import gate
+from pipelines.wheels.checking import Order
+from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect
 
 PURE = b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -114,10 +115,8 @@ def pure(tmp_path: Path, files: dict[str, bytes], tag: bytes = PURE, name: str =
 
 
 def judged(path: Path) -> dict[str, bool]:
-    checks = gate(
-        inspect(path), ArchList(()), platform="win_amd64", python="3.11", cuda="13.0", pure=True
-    )
-    return {check.name: check.ok for check in checks}
+    checks = check_wheel(inspect(path), order=Order("win_amd64", "3.11", pure=True))
+    return {check.label: not check.failed for check in checks}
 
 
 def test_the_audit_of_a_pure_wheel_wants_no_binary(tmp_path: Path) -> None:

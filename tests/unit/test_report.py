@@ -14,7 +14,6 @@ from pipelines import hosttext
 from pipelines.diagnosed import HealedResult
 from pipelines.evidence import Evidence
 from pipelines.record import (
-    CheckResult,
     HostFacts,
     HostFile,
     PrebuiltResult,
@@ -135,13 +134,13 @@ def test_what_provisioning_did_not_come_to_has_not_failed(run: Run) -> None:
 
 
 def test_audit_checks_are_cases(run: Run) -> None:
-    good = CheckResult(name="tag", ok=True, found="win", wanted="win")
-    bad = CheckResult(name="archs", ok=False, found="75", wanted="75;80", detail="80 lacks")
+    good = samples.check("tag", "ok", "win")
+    bad = samples.check("archs", "error", "75", "75;80", hint="80 lacks")
     stage(run, "audit", "failed", result=audited(good, bad, file="d.whl"), failed=error("no"))
     found = cases(run)
-    assert (found["d.whl: tag"].outcome, found["d.whl: tag"].stdout) == ("passed", "d.whl: win")
+    assert (found["d.whl: tag"].outcome, found["d.whl: tag"].stdout) == ("passed", "d.whl: ok: win")
     archs = found["d.whl: archs"]
-    assert (archs.outcome, archs.message) == ("failed", "found 75, wanted 75;80")
+    assert (archs.outcome, archs.message) == ("failed", "75 (expected 75;80)")
     assert archs.detail == "80 lacks"
 
 
@@ -157,7 +156,7 @@ def test_names_outlive_the_pins(tmp_path: Path) -> None:
         run = samples.good(tmp_path)
         row = resource("CUDA compiler", wanted=f"C:\\cuda: nvvm {pin}", found=f"nvvm {pin}")
         stage(run, "provision", result=ProvisionResult(resources=(row,)))
-        check = CheckResult(name="tags", ok=True, found=pin, wanted=pin)
+        check = samples.check("tags", "ok", pin)
         file = f"flash_attn-2.8.3+cu128torch2.8.{pin}-cp312-cp312-win_amd64.whl"
         stage(run, "audit", result=audited(check, file=file))
         return run
@@ -199,7 +198,7 @@ def test_a_failure_is_counted_once(run: Run, tmp_path: Path) -> None:
     own = cases(smoke)["test"]
     assert own.outcome == "skipped"
     assert own.message == "told by the cases that failed: 1 of 13 smoke cases failed"
-    bad = CheckResult(name="archs", ok=False, found="75", wanted="80", detail="80 lacks")
+    bad = samples.check("archs", "error", "75", "80", hint="80 lacks")
     no = error("d.whl is not it", "AuditError", "Ask for others.")
     stage(run, "audit", "failed", result=audited(bad, file="d.whl"), failed=no)
     assert failures(run) == 1
@@ -267,7 +266,7 @@ def test_smoke_report_is_merged(run: Run) -> None:
 
 def test_what_was_audited_and_what_was_tested_have_their_sha256(run: Run) -> None:
     (run.path / "smoke.xml").write_bytes(SMOKE)
-    check = CheckResult(name="tag", ok=True, found="win", wanted="win")
+    check = samples.check("tag", "ok", "win")
     stage(run, "audit", result=audited(check, file="d.whl"))
     tested = SmokeResult(wheel="d.whl", sha256="cd" * 32, outcomes={"passed": 1})
     stage(run, "test", result=tested)

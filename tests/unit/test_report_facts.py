@@ -29,7 +29,6 @@ from pipelines.record import (
     SCHEMA,
     AuditResult,
     BuildResult,
-    CheckResult,
     HostFacts,
     ProvisionResult,
     RunFacts,
@@ -657,7 +656,7 @@ def test_rows_without_end_are_bounded(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     rows = tuple(samples.resource(str(n), ok=False) for n in range(300))
     samples.stage(run, "provision", result=ProvisionResult(resources=rows))
-    checks = samples.audited(*[CheckResult(name="c", ok=True, found="f")] * 300).files * 30
+    checks = samples.audited(*[samples.check("c", "ok", "f")] * 300).files * 30
     samples.stage(run, "audit", result=AuditResult(files=checks))
     every = {str(n): "x" for n in range(900)}
     told = ("x" * 9999,) * 300

@@ -26,8 +26,8 @@ from pipelines.buildplan import BuildPlan
 from pipelines.commands.program import run
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.provenance.reading import Sbom, all_of, problem_of, read
-from pipelines.provenance.sbom import TOOLSET, Change, Part, judge, made, with_toolset
+from pipelines.finding import Finding
+from pipelines.provenance.sbom import TOOLSET, Change, Part, compared, made, with_toolset
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Vendored
 from pipelines.recipe.patches import patch_file
@@ -36,7 +36,6 @@ from pipelines.recipe.vendored import vendored_in
 from pipelines.record import (
     AuditResult,
     BuildResult,
-    CheckResult,
     ProvisionResult,
     ResourceResult,
 )
@@ -48,6 +47,7 @@ from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild
 from pipelines.wheels.metadata import inspect
+from pipelines.wheels.sboms import Sbom, all_of, problem_of, read
 
 OWN = f"{INFO}/sboms/{sboms.FILE}"
 PARTS = (
@@ -125,24 +125,24 @@ def test_a_bill_of_that_name_in_the_source_is_not_taken_for_ours(tmp_path: Path)
 # -- the bill that was meant -----------------------------------------------------------------------
 
 
-def judged(path: Path, text: str) -> CheckResult:
-    return judge(inspect(path), text)
+def judged(path: Path, text: str) -> Finding:
+    return compared(inspect(path), text)
 
 
 def test_another_bill_than_was_meant_is_refused(tmp_path: Path) -> None:
     path = packed(tmp_path, bill())
-    assert judged(path, bill()).ok
+    assert not judged(path, bill()).failed
     for other in (bill(python="3.12"), with_toolset(bill(), "14.38")):
         said = judged(path, other)
-        assert (said.ok, said.found) == (False, "another one than was planned")
-    assert judged(wheel(tmp_path, FILES), bill()).found == "none"
+        assert (said.level, said.actual) == ("error", "another one than was planned")
+    assert judged(wheel(tmp_path, FILES), bill()).actual == "none"
     blank = FILES | {OWN: sboms.completed(bill(), METADATA) + b" "}
-    assert not judged(wheel(tmp_path, blank), bill()).ok
+    assert judged(wheel(tmp_path, blank), bill()).failed
 
 
 def test_a_record_without_a_bill_passes_no_wheel(tmp_path: Path) -> None:
     for path in (packed(tmp_path, bill()), wheel(tmp_path, FILES)):
-        assert not judged(path, "").ok
+        assert judged(path, "").failed
 
 
 def test_a_build_that_is_healed_names_the_tool_set_that_built_it() -> None:
@@ -201,8 +201,8 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     told = json.loads(dict(facts.sboms).popitem()[1] or b"")
     audited = line.run.result(AuditResult)
     assert audited is not None
-    (check,) = [c for c in audited.files[0].checks if c.name == "SBOM"]
-    assert (check.ok, check.judged) == (True, True)
+    (check,) = [c for c in audited.files[0].checks if c.id == "sbom-planned"]
+    assert check.level == "ok"
     text = json.dumps(told)
     assert str(tmp_path) not in text  # places differ from host to host
     line.close()
@@ -276,7 +276,7 @@ def test_a_patch_that_is_another_one_is_another_bill(tmp_path: Path) -> None:
         for one in (None, change, replace(change, text=b"--- b\n"), replace(change, why="else"))
     ]
     assert len(set(seen)) == len(seen)
-    assert not judged(packed(tmp_path, seen[1]), seen[2]).ok
+    assert judged(packed(tmp_path, seen[1]), seen[2]).failed
 
 
 @pytest.mark.parametrize(("cuda", "fixed"), [("13.0", False), ("13.2", True)])
@@ -470,19 +470,19 @@ def lying(room: Path, *data: bytes) -> Path:
     ("data", "level", "said"),
     [
         (cyclonedx(), "ok", "CycloneDX 1.6, 0 components, valid"),
-        (cyclonedx()[:-1], "problem", "invalid"),
+        (cyclonedx()[:-1], "error", "invalid"),
         (b" " * (4 << 20) + b"{}", "unknown", "unknown format"),
     ],
 )
 def test_the_audit_tells_of_it(tmp_path: Path, data: bytes, level: str, said: str) -> None:
     files = {"other-1.0.dist-info/sboms/x.cdx.json": data}
     found = finding(one(tmp_path, {"other/x.py": b"", **files}, tag="py3-none-any"), "SBOM")
-    assert (found.level, said in found.found) == (level, True)
+    assert (found.level, said in found.actual) == (level, True)
 
 
 def test_the_audit_tells_that_there_is_none(tmp_path: Path) -> None:
     found = finding(one(tmp_path, tag=TAG), "SBOM")
-    assert (found.level, found.found) == ("ok", "none")
+    assert (found.level, found.actual) == ("ok", "none")
 
 
 def test_many_are_held_against_the_schema_for_so_long_as_one(tmp_path: Path) -> None:

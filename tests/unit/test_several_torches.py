@@ -38,7 +38,8 @@ from pipelines.stages.manifest import write_manifest
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.checks import gate
+from pipelines.wheels.checking import Kernels, Order
+from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.fatbin import Inventory
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.pe import PeFacts
@@ -292,8 +293,9 @@ def failed(tag: str | None = "py3-none", **changes: Any) -> dict[str, str]:
     """The checks that a wheel for every Python does not pass, and what they found."""
     facts = replace(ALL, **changes)
     archs = parse("75;90a+PTX")
-    checks = gate(facts, archs, platform="win_amd64", python="3.11", cuda="13.0", tag=tag)
-    return {check.name: check.found for check in checks if not check.ok}
+    order = Order("win_amd64", "3.11", tag)
+    checks = check_wheel(facts, order=order, kernels=Kernels(archs, "13.0"))
+    return {check.label: check.actual for check in checks if check.failed}
 
 
 def test_a_library_for_every_python_passes() -> None:

@@ -10,8 +10,8 @@ import pytest
 from foreign_wheels import foreign
 from pes import dll
 
-from pipelines.examine.stable import Stable, stable_of
 from pipelines.wheels.metadata import inspect
+from pipelines.wheels.stable import Stable, stable_of
 
 NAMES = Mapping[str, Sequence[str]]
 
@@ -21,7 +21,9 @@ def stable(
 ) -> Stable:
     files = {"pkg/_C.pyd": dll(imports, late=late), **(files or {})}
     path = foreign(room, "pkg", "1.0", "cp311-cp311-win_amd64", files=files)
-    return stable_of(inspect(path).binaries)
+    found = stable_of(inspect(path))
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_wheel_is_taken_into_the_run(tmp_path: Path) -> None:
     assert not (line.run.path / "prebuilt").exists()
     audited = line.do(AUDIT)
     assert isinstance(audited, AuditResult)
-    names = {check.name for check in audited.files[0].checks}
+    names = {check.label for check in audited.files[0].checks}
     assert {"sha256", "RECORD", "device code", "runs on what was asked for"} <= names
     assert audited.files[0].sha256 == digest
     line.close()

@@ -15,8 +15,8 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from pipelines.hosttext import line
+from pipelines.jsonfile import as_dict, inside
 from pipelines.model import Model
-from pipelines.provenance.jsonfile import as_dict, inside
 from pipelines.wheels.metadata import WheelFacts
 
 _DEPTH = 64

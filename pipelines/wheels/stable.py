@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from pipelines.examine.loads import demangled
+from packaging.tags import parse_tag
+
 from pipelines.hosttext import line
 from pipelines.model import Model
-from pipelines.wheels.binary import Binary
+from pipelines.units import few
+from pipelines.wheels.checking import Result, check, unless
+from pipelines.wheels.imported import demangled
+from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.packaging import requirements
 from pipelines.wheels.petables import Need
 
 _TORCH = ("torch", "c10")  # how its DLLs begin
 _SHIM = ("aoti_torch_", "torch_")  # how names of its C shim begin
+_CPYTHON = re.compile(r"cp3(\d{1,2})")
 _LIMITED = "python3.dll"
 _BOUND = re.compile(r"python3(\d{1,2})(t?)\.dll", re.IGNORECASE)
 _SHOWN = 20
@@ -40,12 +46,14 @@ class Stable(Model):
     """Binaries whose imports could not be read."""
 
 
-def stable_of(binaries: Iterable[Binary]) -> Stable:
-    """Of a wheel's Windows binaries, by the tables of torch-abi-audit and abi3info.
+def stable_of(facts: WheelFacts) -> Stable | None:
+    """Of a wheel's Windows binaries, by the tables of torch-abi-audit and abi3info; of none none.
 
     What these tables do not know is ``unknown``: a release may be newer than they are.
     """
-    every = [one for one in binaries if not one.name.endswith(".so")]
+    every = [one for one in facts.binaries if not one.name.endswith(".so")]
+    if not every:
+        return None
     unread = [b.name for b in every if b.pe is None or b.pe.needs is None or b.pe.late is None]
     needs = {n for b in every if b.pe for n in (*(b.pe.needs or ()), *(b.pe.late or ()))}
     libraries = {name.lower() for b in every if b.pe for name in b.pe.imports}
@@ -54,6 +62,12 @@ def stable_of(binaries: Iterable[Binary]) -> Stable:
         **_python(needs, libraries | {library for library, _ in needs}, unread),
         unread=tuple(line(name) for name in unread[:_SHOWN]),
     )
+
+
+def is_stable(facts: WheelFacts) -> bool:
+    """Whether it imports of torch nothing but its stable C shim."""
+    stable = stable_of(facts)
+    return stable is not None and stable.torch == "stable"
 
 
 def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:
@@ -103,3 +117,57 @@ def _added() -> dict[str, tuple[int, ...]]:
 
     every = (*abi3info.FUNCTIONS.values(), *abi3info.DATAS.values())
     return {one.symbol.name: (one.added.major, one.added.minor) for one in every}
+
+
+@check("stable-abi", "stable ABI")
+def stable_abi(facts: WheelFacts) -> Iterator[Result]:
+    """Whether it keeps to what its tags and its METADATA promise."""
+    stable = stable_of(facts)
+    if stable is None:
+        return
+    tag, older = _tag(facts, stable), _older(facts, stable)
+    torches = {
+        "none": "nothing of torch",
+        "stable": f"torch's stable ABI, {stable.least_torch} or later",
+        "unstable": "more of torch than its stable ABI: for one release alone",
+        "unknown": "torch's not checked",
+    }
+    pythons = {
+        "none": "nothing of Python",
+        "limited": f"Python's limited API, {stable.least_python or '3.2'} or later",
+        "bound": f"Python {', '.join(stable.bound_to)} alone",
+        "unknown": "Python's not checked",
+    }
+    unknown = "unknown" in (stable.torch, stable.python)
+    beyond = (*stable.beyond_python, *stable.beyond_torch) if unknown else ()
+    yield Result(
+        "error" if tag else "warning" if older else unless(unknown, "unknown"),
+        f"{torches[stable.torch]}; {pythons[stable.python]}",
+        hint="; ".join(filter(None, (tag, older))) or few(beyond, "; ", 3),
+    )
+
+
+def _tag(facts: WheelFacts, stable: Stable) -> str:
+    """In what a tag for many Pythons promises too much."""
+    tags = [tag for text in facts.tags for tag in parse_tag(text)]
+    numbers = [int(one[1]) for tag in tags if (one := _CPYTHON.fullmatch(tag.interpreter))]
+    if {tag.abi for tag in tags} != {"abi3"} or not numbers:
+        return ""
+    least = int(stable.least_python.partition(".")[2] or 0)
+    said = min(numbers)
+    return f"its tag says Python 3.{said}, it wants {stable.least_python}" if least > said else ""
+
+
+def _older(facts: WheelFacts, stable: Stable) -> str:
+    """The oldest torch that its METADATA names although it has not all of the shim.
+
+    Plain ``torch`` names none: a bound would have pip replace a CUDA build by the index's.
+    """
+    if stable.torch != "stable":
+        return ""
+    minor = int(stable.least_torch.split(".")[1])
+    for one in requirements(facts):
+        old = [f"2.{n}.0" for n in range(minor) if one.specifier.contains(f"2.{n}.0")]
+        if one.name.lower() == "torch" and one.specifier and one.marker is None and old:
+            return f"it takes torch {old[0]} ('{line(one, 80)}'), and wants {stable.least_torch}"
+    return ""

@@ -1,0 +1,81 @@
+"""Findings at a terminal and in JUnit, whoever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.finding import Finding, Level
+from pipelines.hosttext import block, line, safe
+from pipelines.reports.model import Case, Outcome
+
+STYLES: dict[Level, str] = {
+    "error": "bold red",
+    "warning": "yellow",
+    "unknown": "dim",
+    "skipped": "dim",
+    "ok": "green",
+}
+MARKS: dict[Level, str] = {
+    "error": "no",
+    "warning": "mind",
+    "unknown": "--",
+    "skipped": "--",
+    "ok": "ok",
+}
+_OUTCOMES: dict[Level, Outcome] = {"error": "failed", "unknown": "skipped", "skipped": "skipped"}
+_VALUES = 100
+_SHORT = 180  # characters of a hint to what is no error
+
+
+def table(findings: Iterable[Finding]) -> Table:
+    """A line each, and what to do."""
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    rows.add_column(no_wrap=True)
+    rows.add_column(no_wrap=True)
+    rows.add_column(overflow="fold")
+    for one in findings:
+        hint = safe(one.hint, 4 * _SHORT if one.failed else _SHORT)
+        rows.add_row(
+            f"[{STYLES[one.level]}]{MARKS[one.level]}[/]",
+            escape(safe(one.label, 80)),
+            escape(safe(one.text, 200)) + (f"\n[dim]{escape(hint)}[/dim]" if hint else ""),
+        )
+    return rows
+
+
+def cases(findings: Iterable[Finding], classname: str, file: str = "") -> Iterator[Case]:
+    """A case each: what could not be looked at, or had nothing to be compared with, is skipped.
+
+    A warning passes, and says so in its output. Names begin with ``file``, of a wheel with its
+    project: the next release has the same cases.
+    """
+    name = file.partition("-")[0] if file.endswith(".whl") else file
+    for one in findings:
+        outcome = "failed" if one.failed else _OUTCOMES.get(one.level, "passed")
+        quiet = one.level in ("ok", "warning")
+        yield Case(
+            name=f"{name}: {one.label}" if file else one.label,
+            classname=classname,
+            outcome=outcome,
+            message="" if quiet else one.text,
+            detail="" if quiet else one.hint,
+            stdout=": ".join(filter(None, (file, one.level, one.text, one.hint))),
+        )
+
+
+def cleaned(one: Finding) -> Finding:
+    """One of a record, whose text anybody may have changed, made fit to be shown."""
+    return one.model_copy(
+        update={
+            "id": line(one.id, 100),
+            "title": line(one.title, 100),
+            "source": line(one.source, 100),
+            "actual": line(one.actual),
+            "expected": line(one.expected),
+            "hint": block(one.hint, 1000),
+            "values": tuple(line(value, 40) for value in one.values[:_VALUES]),
+        }
+    )

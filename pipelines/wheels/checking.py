@@ -1,0 +1,153 @@
+"""What a check of a wheel is, what it may need, and which findings are errors for whom."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from pipelines.architectures.archs import ArchList
+from pipelines.finding import Finding, Level
+from pipelines.hosttext import line
+from pipelines.toolsets import ToolSet
+from pipelines.wheels.binary import Binary
+from pipelines.wheels.imported import Exports
+from pipelines.wheels.metadata import WheelFacts
+
+_SHORT, _LONG, _VALUE = 400, 1200, 260  # characters
+#: Values of one finding.
+MOST = 500
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a wheel was built for, or taken for."""
+
+    platform: str
+    """A platform tag such as ``win_amd64``."""
+    python: str
+    """A release such as ``3.12``."""
+    tag: str | None = None
+    """The recipe's ``wheel_tag``: of ``py3-none`` or ``py39-none`` nothing is for one Python."""
+    toolset: ToolSet | None = None
+    """What should have built it, with the stamp of that host's wheels."""
+    pure: bool = False
+    """Whether it is to have no compiled code, and to be for every platform."""
+    torch: str = ""
+    """The release that its METADATA must take; empty: any."""
+
+    @property
+    def library(self) -> bool:
+        """Whether what is compiled in it is loaded by any Python, and not imported by one."""
+        return (self.tag or "").endswith("-none")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What device code was ordered."""
+
+    archs: ArchList
+    cuda: str
+    """A release such as ``12.8``; ``12`` stands for every 12.x."""
+    expects: Callable[[str], Collection[str]] | None = None
+    """Of a binary's name those of ``archs`` that it is to have, where that is not all of them."""
+    jit: bool = False
+    """Whether code that serves an architecture does, be it another's or PTX."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where a wheel of somebody else's is to be installed."""
+
+    python: str
+    platforms: Sequence[str]
+    files: tuple[str, ...] = ()
+    """Paths within the wheels that are installed with it."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What checks may need. A check whose need is ``None`` does not apply."""
+
+    binaries: tuple[Binary, ...]
+    elsewhere: tuple[Binary, ...] = ()
+    """Files with device code that are no binaries by their names."""
+    facts: WheelFacts | None = None
+    """``None``: it is no wheel, but a library of device code."""
+    order: Order | None = None
+    kernels: Kernels | None = None
+    installation: Installation | None = None
+    stated: str | None = None
+    """The sha256 that the wheel's place states; empty: it states none."""
+    torches: Mapping[str, Exports | None] | None = None
+    """Releases of torch that it must load with -> what their DLLs export, if that is known."""
+
+
+class Result(NamedTuple):
+    """What a check function says."""
+
+    level: Level
+    actual: str
+    expected: str = ""
+    hint: str = ""
+    source: str = ""
+    values: Iterable[str] = ()
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which findings are errors for whoever asks."""
+
+    errors: frozenset[tuple[str, Level]] = frozenset()
+    """Check and level, besides those of level ``error``."""
+    tolerated: frozenset[str] = frozenset()
+    """Checks whose errors are only to be warned of."""
+
+    def level(self, check: str, level: Level) -> Level:
+        """The level of what ``check`` has found."""
+        if (check, level) in self.errors:
+            return "error"
+        return "warning" if level == "error" and check in self.tolerated else level
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check: its parameters name the fields of :class:`Inputs` that it needs."""
+
+    id: str
+    title: str
+    function: Callable[..., Iterable[Result]]
+
+    def __post_init__(self) -> None:
+        known = {one.name for one in fields(Inputs)}
+        if unknown := set(inspect.signature(self.function).parameters) - known:
+            raise TypeError(f"check {self.id} needs {unknown}, which no inputs have")
+
+    def run(self, inputs: Inputs, policy: Policy) -> Iterable[Finding]:
+        """Its findings; none where it does not apply. Text of the wheel's is made harmless."""
+        needs = inspect.signature(self.function).parameters.values()
+        given = {need.name: getattr(inputs, need.name) for need in needs}
+        if any(given[need.name] is None and need.default is need.empty for need in needs):
+            return
+        for result in self.function(**given):
+            yield Finding(
+                id=self.id,
+                title=self.title,
+                level=policy.level(self.id, result.level),
+                actual=line(result.actual, _SHORT),
+                expected=line(result.expected, _SHORT),
+                hint=line(result.hint, _LONG),
+                source=line(result.source, _VALUE),
+                values=tuple(line(one, _VALUE) for one in [*result.values][:MOST]),
+            )
+
+
+def check(id_: str, title: str) -> Callable[[Callable[..., Iterable[Result]]], Check]:
+    """Make a check of a function."""
+    return lambda function: Check(id_, title, function)
+
+
+def unless(wrong: object, level: Level = "error") -> Level:
+    """``ok`` unless something is wrong."""
+    return level if wrong else "ok"
