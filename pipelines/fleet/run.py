@@ -229,7 +229,7 @@ def _say_end(ledger: Ledger, summary: Summary) -> None:
 
 
 def exit_code_of(bad: Sequence[TaskEntry]) -> int:
-    """The exit code of a fleet of which these tasks are not done: the worst of their errors.
+    """The exit code of a fleet with these tasks that are not done: the worst of their errors.
 
     That of an interruption where all that happened is that tasks were cancelled, else that of
     hosts: none has taken them.

@@ -37,7 +37,6 @@ from pipelines.fleet.model import (
     Withdrawn,
     Workers,
 )
-from pipelines.fleet.orders import obey
 from pipelines.fleet.policy import (
     Limits,
     Room,
@@ -45,7 +44,7 @@ from pipelines.fleet.policy import (
     verdict,
     wanted,
 )
-from pipelines.fleet.queue import TaskQueue
+from pipelines.fleet.queue import TaskQueue, obey
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,14 @@ class Scheduler:
         self.ledger, self.workers, self.limits = ledger, workers, limits or Limits()
         self.entries = {one.task.key: one for one in ledger.tasks()}
         self.hosts = {one.machine.name: one for one in ledger.hosts()}
-        machines = [one.machine for one in self.hosts.values()]
-        self._tasks = TaskQueue(self.entries, machines)
+        self._tasks = TaskQueue(self.entries, [one.machine for one in self.hosts.values()])
         self._ends: dict[str, float] = {}
         """When what runs ends, by the plan."""
         self._warm: dict[str, set[str]] = {name: set() for name in self.hosts}
+        self._returns: Counter[str] = Counter()
+        """Host -> how often it has come up."""
+        self._begun_at: dict[str, int] = {}
+        """Key of what runs -> how often its host had come up then."""
         self._idle: dict[str, float] = {}
         """Host started on demand -> since when it has had nothing to do."""
         self._withdrawals: dict[tuple[str, str], float] = {}
@@ -100,7 +102,8 @@ class Scheduler:
             change.fact("ended", "")
             for entry in self.entries.values():
                 if entry.state == "running":
-                    change.end(_ended(entry, "left"))
+                    tried = {"key": entry.task.key, "host": entry.host, "attempt": entry.attempt}
+                    change.end(Ended.model_validate(tried | {"outcome": "left"}))
                     if entry.cancelled:
                         remains = entry.remains | {entry.host: entry.attempt}
                         change.task(entry, state="cancelled", remains=remains)
@@ -113,9 +116,7 @@ class Scheduler:
         for entry in self.entries.values():
             self._tasks.file(entry)
         needed = {entry.bound for entry in self.entries.values()}
-        for host in self.hosts.values():
-            if host.state == "refused":
-                continue
+        for host in [one for one in self.hosts.values() if one.state != "refused"]:
             if host.machine.made and host.machine.name not in needed:
                 with self._change() as change:
                     change.host(host, state="off")
@@ -178,7 +179,7 @@ class Scheduler:
     # Tasks.
 
     def _rooms(self, now: float) -> dict[str, Room]:
-        """What every host that is up has left beside what runs there, or may."""
+        """What every host that is up has left, without what runs or may run there."""
         rooms = {
             name: Room(one.machine, self._warm[name])
             for name, one in self.hosts.items()
@@ -240,6 +241,7 @@ class Scheduler:
                     change.task(entry, state="running", **again)
         for entry, room in begun:
             self._ends[entry.task.key] = now + room.seconds(entry.task)
+            self._begun_at[entry.task.key] = self._returns[entry.host]
             self._tasks.file(entry)
             self.workers.start(entry.task, entry.host, entry.attempt)
         self._make_hosts(left, rooms)
@@ -247,7 +249,7 @@ class Scheduler:
     def _end(self, ended: Ended) -> None:
         """An attempt has ended: what it means for the task, what comes after it, and the host."""
         entry, host = self.entries[ended.key], self.hosts[ended.host]
-        gone = ended.gone and entry.since >= host.since  # or it has come back since
+        back = self._begun_at[ended.key] != self._returns[ended.host]
         elsewhere = {*entry.task.hosts} - {*entry.avoid, ended.host}
         usable = any(h.state != "refused" for name, h in self.hosts.items() if name in elsewhere)
         with self._change() as change:
@@ -264,7 +266,7 @@ class Scheduler:
                 if host.retries:
                     change.host(host, retries=0)
         self._tasks.file(entry)
-        if gone:
+        if ended.gone and not back:
             self._lose(host, ended.error.message if ended.error else "it is gone")
 
     # What a lost attempt may have left running.
@@ -296,6 +298,7 @@ class Scheduler:
     def _withdrawn(self, event: Withdrawn) -> None:
         """Nothing of it runs there any more; or that is not known, which is as good as gone."""
         pair, entry = (event.key, event.host), self.entries[event.key]
+        self._withdrawals.pop(pair, None)
         if event.host not in entry.remains:
             return
         if not event.why:
@@ -303,7 +306,7 @@ class Scheduler:
             with self._change() as change:
                 change.task(entry, remains=remains)
                 change.event("withdrawn", *pair)
-            del self._withdrawals[pair], self._refusals[pair]
+            del self._refusals[pair]
             self._tasks.file(entry)
             return
         self._refusals[pair] += 1
@@ -344,6 +347,7 @@ class Scheduler:
         with self._change() as change:
             change.host(host, state="up", why="")
             change.event("up", host=event.host)
+        self._returns[event.host] += 1
 
     def _lose(self, host: HostEntry, why: str) -> None:
         """It is gone, or did not come: set aside until it is tried again."""
@@ -392,8 +396,3 @@ class Scheduler:
             self.paused = self.ledger.fact("paused") == "yes"
             for entry in running:
                 self.workers.cancel(entry.task.key)
-
-
-def _ended(entry: TaskEntry, outcome: str) -> Ended:
-    values = {"key": entry.task.key, "host": entry.host, "attempt": entry.attempt}
-    return Ended.model_validate(values | {"outcome": outcome})

@@ -45,7 +45,7 @@ class Host:
     jobs: dict[str, tuple[Task, float, int]] = field(default_factory=dict)
     """Key -> task, when it began (less what was there already), a number of its own."""
     kept: dict[str, float] = field(default_factory=dict)
-    """Key -> seconds of task whose units are there."""
+    """Key -> seconds of work whose units are there."""
     done: dict[str, str] = field(default_factory=dict)
     """Key -> sha256 of what it made."""
     warm: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""``invoke fleet``: what it shows, and the orders that it leaves for whoever tasks at the fleet."""
+"""``invoke fleet``: what it shows, and the orders that it leaves for the command that runs it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ledger(out: Path) -> Iterator[Ledger]:
-    """A fleet on two hosts that somebody tasks at."""
+    """A fleet on two hosts that is not at its end."""
     made = Ledger.create(out, "hash")
     machines = [Machine(name=name, cores=4, memory=8 * GIB) for name in "ab"]
     made.put([CELL, TEST], machines, time.time())

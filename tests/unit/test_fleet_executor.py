@@ -1,4 +1,4 @@
-"""Works as lines: sessions that tasks share, runs that are taken up, what a task is asked as."""
+"""Tasks as lines: sessions that tasks share, runs that are taken up, what a task is asked as."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_another_tool_chain_is_refused_before_anything_is_sent(
     )
 
 
-def test_what_a_work_is_asked_as(fleet: Fleet) -> None:
+def test_what_a_task_is_asked_as(fleet: Fleet) -> None:
     fleet.executor.plan(CELL)
     share = CELL.model_copy(update={"key": "pkg-cp/2of3", "kind": "shard"})
     fleet.executor.plan(share)
@@ -225,7 +225,7 @@ def test_a_host_that_cannot_be_reached_says_so(fleet: Fleet) -> None:
     assert not fleet.executor.reachable()
 
 
-def test_a_look_does_not_break_the_connection_of_another_work(fleet: Fleet) -> None:
+def test_a_look_does_not_break_the_connection_of_another_task(fleet: Fleet) -> None:
     plan = fleet.executor.plan(CELL)
     with fleet.executor.sessions.shared(plan):
         assert fleet.executor.reachable()

@@ -46,7 +46,7 @@ def test_what_is_put_comes_back(tmp_path: Path) -> None:
     again.close()
 
 
-def test_put_again_keeps_where_works_stand(tmp_path: Path) -> None:
+def test_put_again_keeps_where_tasks_stand(tmp_path: Path) -> None:
     ledger = made(tmp_path)
     (x, _) = ledger.tasks()
     with ledger.change(1_010.0) as change:

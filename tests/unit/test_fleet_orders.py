@@ -16,7 +16,7 @@ from pipelines.fleet.ledger import Ledger
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
-    """A fleet at which nothing tasks."""
+    """A fleet that no process runs."""
     (tmp_path / "pipeline.yaml").write_text("hosts: {a: {kind: sandbox}, b: {kind: sandbox}}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pipelines.commands.fleet._PATIENCE", 0.1)
@@ -72,7 +72,7 @@ def test_after_its_end_only_a_retry_makes_sense_and_the_same_command_finds_it(
         assert found.fact("ended") == ""
 
 
-def test_why_a_work_waits_is_what_it_waits_for(ledger: Ledger) -> None:
+def test_why_a_task_waits_is_what_it_waits_for(ledger: Ledger) -> None:
     first, second = ledger.tasks()
     with ledger.change(5.0) as change:
         for host in ledger.hosts():

@@ -73,7 +73,7 @@ def test_one_that_does_not_fit_keeps_no_other_from_its_room() -> None:
     assert chosen(tasks, rooms) == [("small", "a")]
 
 
-def test_gpu_works_go_to_gpus_that_are_free_and_right() -> None:
+def test_gpu_tasks_go_to_gpus_that_are_free_and_right() -> None:
     both = machine("a", gpus=("8.6", "9.0"))
     tasks = [gpu_test("t1"), gpu_test("t2"), gpu_test("t3", hosts=("b",))]
     rooms = rooms_of(both, machine("b", gpus=("8.6",)))

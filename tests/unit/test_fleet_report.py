@@ -114,7 +114,7 @@ def test_what_did_not_end_well_is_said_first() -> None:
     assert "All 40 cells done" in report.render(good)
 
 
-def test_a_cell_is_as_good_as_its_worst_work() -> None:
+def test_a_cell_is_as_good_as_its_worst_task() -> None:
     told = FleetHistory(
         name="f",
         began=BEGAN,

@@ -92,7 +92,7 @@ def test_all_is_done_in_the_order_of_what_waits_for_what(tmp_path: Path) -> None
     assert Ledger.find(tmp_path, "order") is None
 
 
-def test_a_host_that_is_back_soon_goes_on_with_its_work(tmp_path: Path) -> None:
+def test_a_host_that_is_back_soon_goes_on_with_its_task(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, [cell("x")], [A, B])
     fleet.until(fleet.runs("x"))
     fleet.world.at(50, lambda: fleet.world.lose_way("a", 60))
@@ -101,7 +101,7 @@ def test_a_host_that_is_back_soon_goes_on_with_its_work(tmp_path: Path) -> None:
     assert fleet.world.compiled["x"] == 1, "it was begun anew"
 
 
-def test_a_host_that_stays_away_loses_its_work_which_is_withdrawn_there(tmp_path: Path) -> None:
+def test_a_host_that_stays_away_loses_its_task_which_is_withdrawn_there(tmp_path: Path) -> None:
     tasks = [cell(key, 800_000, hosts=("a", "b", "c")) for key in ("x", "y")]
     fleet = Fleet(tmp_path, tasks, [A, B, machine("c")])
     fleet.until(lambda: fleet.runs("x")() and fleet.runs("y")())
@@ -229,7 +229,7 @@ def test_a_build_that_ended_while_nobody_looked_is_taken_home(tmp_path: Path) ->
     assert fleet.tried("x") == [("a", "left"), ("a", "done")]
 
 
-def test_while_its_host_can_be_reached_a_work_of_before_is_begun_nowhere_else(
+def test_while_its_host_can_be_reached_a_task_of_before_is_begun_nowhere_else(
     tmp_path: Path,
 ) -> None:
     fleet = Fleet(tmp_path, [cell("x", 80_000)], [A, B])
@@ -286,7 +286,7 @@ def test_cancel_what_runs_and_what_waits(tmp_path: Path) -> None:
     assert fleet.ledger.answer(second + 1) == "nothing to do: it is cancelled"
 
 
-def test_a_cancelled_work_is_ended_by_the_next_controller_too(tmp_path: Path) -> None:
+def test_a_cancelled_task_is_ended_by_the_next_controller_too(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, [cell("x", 8e6)], [A])
     fleet.until(fleet.runs("x"))
     with fleet.ledger.change(fleet.world.clock) as change:
@@ -306,7 +306,7 @@ def test_priority_of_a_cell_moves_all_its_works(tmp_path: Path) -> None:
     assert [one.key for one in fleet.ledger.attempts()] == ["x/1of1", "x", "long"]
 
 
-def test_hosts_are_made_when_there_is_work_and_given_back(tmp_path: Path) -> None:
+def test_hosts_are_made_when_there_is_task_and_given_back(tmp_path: Path) -> None:
     tasks = [cell(str(n), 8000, hosts=("a", "vm1", "vm2", "vm3")) for n in range(4)]
     vms = [machine(f"vm{n}", made=True) for n in (1, 2, 3)]
     tasks.append(cell("late", 80_000, hosts=("a",)))
@@ -335,7 +335,7 @@ def test_a_host_that_never_comes_is_aside_while_others_go_on(tmp_path: Path) -> 
     assert max(pauses) <= LIMITS.max_pause + LIMITS.poll
 
 
-def test_refused_hosts_do_nothing_and_works_without_a_host_are_blocked(tmp_path: Path) -> None:
+def test_refused_hosts_do_nothing_and_tasks_without_a_host_are_blocked(tmp_path: Path) -> None:
     tasks = [cell("x"), cell("y", hosts=(), refused={"a": "no GPU"}), cell("z", after=("y",))]
     fleet = Fleet(tmp_path, tasks, [A, B])
     fleet.kill()

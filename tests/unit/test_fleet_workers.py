@@ -209,7 +209,7 @@ def test_whose_fault_it_is(tmp_path: Path, error: Exception, outcome: str, gone:
         assert ended.error.message in log_of(tmp_path, "w").read_text()
 
 
-def test_a_host_that_is_there_is_not_gone_with_the_work(tmp_path: Path) -> None:
+def test_a_host_that_is_there_is_not_gone_with_the_task(tmp_path: Path) -> None:
     def act(_: Task) -> None:
         raise HostError("the connection was lost")
 
@@ -263,7 +263,7 @@ def _until_told(steps: Steps) -> None:
             raise HostError("the session is closed")
 
 
-def test_a_cancelled_work_is_ended_on_its_host_and_others_go_on(
+def test_a_cancelled_task_is_ended_on_its_host_and_others_go_on(
     fleet: Callable[..., Fleet],
 ) -> None:
     steps, other = Steps(), Steps()
@@ -283,7 +283,7 @@ def test_a_cancelled_work_is_ended_on_its_host_and_others_go_on(
     assert other.withdrawn == []
 
 
-def test_a_work_that_is_cancelled_twice_is_ended_on_its_host(fleet: Callable[..., Fleet]) -> None:
+def test_a_task_that_is_cancelled_twice_is_ended_on_its_host(fleet: Callable[..., Fleet]) -> None:
     """The second time comes while its job is being ended, which must not be left half-way."""
     steps, again = Steps(), threading.Event()
     steps.act = lambda _: _until_told(steps)
@@ -304,7 +304,7 @@ def test_a_work_that_is_cancelled_twice_is_ended_on_its_host(fleet: Callable[...
     assert (made.ends(1)["w"].outcome, steps.withdrawn) == ("left", ["w"])
 
 
-def test_a_work_that_is_cancelled_before_its_driver_has_it_is_ended(
+def test_a_task_that_is_cancelled_before_its_driver_has_it_is_ended(
     fleet: Callable[..., Fleet],
 ) -> None:
     steps, over = Steps(), threading.Event()

@@ -1,4 +1,4 @@
-"""What a ledger calls done, and whose run says otherwise, is done again."""
+"""A fleet from its request to its end; and what a ledger calls done though it is not there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,21 @@ from typing import Any
 
 import pytest
 from fleets import cell, end, machine
+from plans import LAB
 
-from pipelines.errors import ConfigError
+from pipelines.buildplan import Request
+from pipelines.commands.plan import planned
+from pipelines.config import Config
+from pipelines.console import say
+from pipelines.errors import BuildError, ConfigError, HostError
+from pipelines.fleet import run as fleet_run
+from pipelines.fleet.executor import FleetPlan
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.run import open_ledger, redo_lost
+from pipelines.fleet.model import Task
+from pipelines.fleet.run import FleetError, FleetRequest, open_ledger, redo_lost, run_fleet
+from pipelines.fleet.workers import Result
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.plan import Plan
 from pipelines.record import (
     AuditedFile,
     AuditResult,
@@ -27,6 +38,7 @@ from pipelines.record import (
 )
 from pipelines.run import Run
 from pipelines.target import Target
+from pipelines.units import GIB
 
 
 def ran(out: Path, key: str, *, share: bool = False, audit: bool = True) -> Path:
@@ -135,3 +147,68 @@ def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
             ledger.close()
     assert (len(held), len(refused)) == (1, 7)
     assert len([*(tmp_path / "out").glob("fleet-*")]) == 1
+
+
+class Executor:
+    """A host at which everything is done at once, but for what is to fail."""
+
+    failing = ""
+
+    def __init__(self, name: str, plan: FleetPlan, *_: object) -> None:
+        self.name, self.plan, self.closed = name, plan, False
+
+    def survey(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        if self.name == "lab2":
+            raise HostError("no route")
+        return {"cpus": 8, "memory": {"total": 64 * GIB, "available": 60 * GIB}}, ()
+
+    def reach(self) -> None:
+        if self.name == "lab2":
+            raise HostError("no route")
+
+    def do(self, task: Task, result: Result) -> None:
+        say(f"building {task.key}")
+        if self.failing and self.failing in task.key:
+            raise BuildError("error C2065")
+        self.plan.runs[task.key] = result.run = str(ran(self.plan.folder.parent, task.key[-4:]))
+
+    def close(self, *, stop: bool) -> None:
+        self.closed = stop
+
+
+def request(out: Path, **axes: str) -> FleetRequest:
+    hosts = {"lab1": LAB, "lab2": LAB}
+    settings = Config.model_validate({"hosts": hosts, "out": str(out), "offline": True})
+
+    def plan(name: str, facts: HostFacts | None) -> Plan:
+        return planned(settings, Request(axes={**axes, "host": name}), facts=facts)
+
+    return FleetRequest(settings, Request(axes=axes), plan)
+
+
+def test_a_fleet_from_its_request_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fleet_run, "HostExecutor", Executor)
+    asked = request(tmp_path, python="3.11,3.12", archs="80")
+    monkeypatch.setattr(Executor, "failing", "cp312")
+    with pytest.raises(
+        FleetError, match=r"1 of 2 tasks are not done: .*cp312.* \(failed\)"
+    ) as caught:
+        run_fleet(asked)
+    assert caught.value.exit_code == BuildError.exit_code
+    said = capsys.readouterr().out
+    assert "lab2 is set aside: no route" in said
+    assert "cp311-cu130 done on lab1" in said
+    assert "building" not in said, "that is in the task's own log"
+    (folder,) = tmp_path.glob("fleet-*")
+    assert "1 of 2 cells done" in (folder / "report.html").read_text("utf-8")
+    with contextlib.closing(Ledger(folder)) as ledger:
+        ledger.order("retry", next(k for k in states(ledger) if "cp312" in k), at=5.0)
+        with ledger.change(5.0) as change:
+            change.fact("ended", "")
+    monkeypatch.setattr(Executor, "failing", "")
+    assert run_fleet(asked) == folder
+    said = capsys.readouterr().out
+    assert f"resuming {folder.name}" in said
+    assert f"{folder.name}: 2 done" in said
