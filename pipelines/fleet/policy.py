@@ -88,12 +88,12 @@ class Room:
         return self.machine.seconds(task) + cold
 
     def start(self, task: Task, now: float) -> float:
-        """When it could begin, by the plan; what is late is late by half as much again."""
+        """When it could begin, by the plan."""
         if self.fits(task):
             return now
         builds = task.needs.slots > self.slots
         ends = (end for end, build in self._ends if build or not builds)
-        return min((max(end, now + (now - end) / 2) for end in ends), default=math.inf)
+        return min((_late(end, now) for end in ends), default=math.inf)
 
     def reserve(self, task: Task, now: float) -> None:
         """Have it be next here; the memory of a test that waits for a GPU is not for builds."""
@@ -103,8 +103,12 @@ class Room:
         if task.needs.slots and self._ends:
             first = min(self._ends)
             self._ends.remove(first)
-            end = max(first[0], now + (now - first[0]) / 2) + self.seconds(task)
-            self._ends.append((end, first[1]))
+            self._ends.append((_late(first[0], now) + self.seconds(task), first[1]))
+
+
+def _late(end: float, now: float) -> float:
+    """When something ends that was to end before: it is late by half as much again."""
+    return max(end, now + (now - end) / 2)
 
 
 def assign(

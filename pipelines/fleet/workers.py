@@ -205,31 +205,21 @@ class HostWorker:
         if not attempt.cancelled:
             return "left", None, False
         attempt.leave.clear()
-        withdrawn = self._withdraw(attempt.task)
-        error = HostError(withdrawn.why) if withdrawn.why else None
-        return "lost" if withdrawn.why else "left", error, withdrawn.gone
+        return self._withdraw(attempt.task)
 
     def withdraw(self, task: Task) -> Withdrawn:
         """End what an attempt has left running on the host; never raises."""
-        found = [Withdrawn(task.key, self.name, "")]
+        _, error, gone = self._logged(_Attempt(task, 0), lambda: self._withdraw(task))
+        why = "" if error is None else line(error.message, 500) or error.title
+        return Withdrawn(task.key, self.name, why, gone)
 
-        def act() -> _End:
-            found[0] = self._withdraw(task)
-            return "left", HostError(found[0].why) if found[0].why else None, False
-
-        outcome, error, _ = self._logged(_Attempt(task, 0), act)
-        if outcome != "left" and error is not None:
-            return Withdrawn(task.key, self.name, line(error.message, 500))
-        return found[0]
-
-    def _withdraw(self, task: Task) -> Withdrawn:
+    def _withdraw(self, task: Task) -> _End:
         try:
             self._require_sign_in()
             self.executor.withdraw(task)
         except PipelineError as error:
-            why = line(error.message, 500) or error.title
-            return Withdrawn(task.key, self.name, why, self._is_gone(error))
-        return Withdrawn(task.key, self.name, "")
+            return "lost", error, self._is_gone(error)
+        return "left", None, False
 
     def reach(self) -> Reached:
         """Connect to the host and look at it; never raises."""
