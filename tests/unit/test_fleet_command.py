@@ -87,16 +87,19 @@ def test_orders_are_left_in_the_ledger(ledger: Ledger, capsys: Captured) -> None
         ("cancel nothing", "no task 'nothing'"),
         ("priority pkg-cp311 high", "expected a whole number"),
         ("priority pkg-cp311 1.5", "expected a whole number"),
-        ("priority pkg-cp311 99999999", "expected a whole number"),
+        ("priority pkg-cp311 1000001", "expected a whole number"),
+        ("priority pkg-cp311 1_000", "expected a whole number"),
+        (f"priority pkg-cp311 {'9' * 5000}", "expected a whole number"),
+        ("priority pkg-cp311", "expected priority TASK NUMBER"),
         ("pause --json", "--json shows a fleet"),
-        ("serve", "no such order"),
-        ("join tls://127.0.0.1:1", "no such order"),
     ],
 )
 def test_what_is_no_order_is_refused(
     ledger: Ledger, capsys: Captured, words: str, told: str
 ) -> None:
-    assert told in said(f"fleet {words}", capsys, ConfigError.exit_code)
+    message = " ".join(said(f"fleet {words}", capsys, ConfigError.exit_code).split())
+    assert told in message
+    assert len(message) < 500
     assert ledger.open_orders() == []
 
 
@@ -108,12 +111,14 @@ def test_what_is_no_order_is_refused(
         ("build --fleet --archs native", "--archs native means one host's GPUs"),
         ("build --fleet --recipe flash-attn", "no host of the fleet can build any"),
         ("plan --fleet", "--fleet"),
+        ("build --hosts a", "--hosts a: there is no --fleet"),
+        ("build test --hosts a", "--hosts a: there is no --fleet"),
     ],
 )
 def test_a_fleet_that_cannot_be_is_refused(
     out: Path, capsys: Captured, words: str, told: str
 ) -> None:
-    assert told in said(words, capsys, ConfigError.exit_code)
+    assert told in " ".join(said(words, capsys, ConfigError.exit_code).split())
     assert not [*out.iterdir()]
 
 
@@ -149,6 +154,13 @@ def test_how_a_fleet_stands(ledger: Ledger) -> None:
     (progress,) = now.hosts[0].running
     assert (progress.key, progress.began) == (CELL.key, 100.0)
     assert [(one.key, one.after) for one in now.waiting] == [(TEST.key, (CELL.key,))]
+    for values, why in (
+        ({"not_before": 4e9}, "it is tried again after a pause"),
+        ({"suspended": True}, "it was interrupted: the same command resumes it"),
+    ):
+        with ledger.change(150.0) as change:
+            change.task(cell, state="waiting", **values)
+        assert why in [one.why for one in state(ledger).waiting]
     with ledger.change(200.0) as change:
         change.host(a, drained=True)
         change.task(cell, state="failed", error=error)
