@@ -2,27 +2,76 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
-import socket
 import tarfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine_box import Box, Exec, Programs, now
-from engine_rules import RULES, Refused
+from engine_box import Box, Exec, Programs
 
 from pipelines.remote.safe_paths import unpack_member
 
-_UNIT = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+#: What it refuses, in moby's words (b985e2313a86, 29.7.2): the status, the text.
+_TEXTS = {
+    # daemon/daemon_windows.go:113
+    "cpus": (400, "range of CPUs is from 0.01 to {0}.00, as there are only {0} CPUs available"),
+    # daemon/errors.go:63, :38, :19, daemon/images/image.go:33
+    "name_clash": (409, 'Conflict. The container name "/{0}" is already in use'),
+    "no_container": (404, "No such container: {0}"),
+    "not_running": (409, "container {0} is not running"),
+    "no_image": (404, "No such image: {0}"),
+    # https://github.com/microsoft/Windows-Containers/issues/399
+    "version": (
+        500,
+        "hcs::CreateComputeSystem {0}: The container operating system does not match the host "
+        "operating system.",
+    ),
+    # vendor/github.com/Microsoft/hcsshim/errors.go:123
+    "no_program": (
+        400,
+        "container {0} encountered an error during hcs::System::CreateProcess: failure in a "
+        "Windows system call: The system cannot find the file specified. (0x2)",
+    ),
+    # daemon/internal/distribution/errors.go:57, pull_v2_windows.go:144
+    "pull_unknown": (404, "manifest for {0} not found: manifest unknown: manifest unknown"),
+    "pull_newer": (200, "a Windows version {0}-based image is incompatible with a {1} host"),
+}
+#: Options that are refused wherever they are set: daemon/daemon_windows.go:118 to 163,
+#: daemon/internal/runconfig/hostconfig_windows.go:40 to 59, daemon/volume/mounts/windows_parser.go.
+_UNSUPPORTED = re.compile(
+    r"Privileged|ReadonlyRootfs|CpuRealtime\w+|Tmpfs|Blkio\w+|CgroupParent|CpuPeriod|Cpuset\w+"
+    r"|Memory(Reservation|Swap|Swappiness)|OomKillDisable|PidsLimit|Ulimits"
+)
+#: Builds that a host runs with process isolation, beside its own:
+#: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/version-compatibility
+_PROCESS_ISOLATION = {"26100": ("20348",)}
+
+
+class Refused(Exception):  # noqa: N818 - an answer, as others are
+    """An answer that is an error: its status and its text."""
+
+    def __init__(self, status: int, says: str) -> None:
+        super().__init__(says)
+        self.status, self.says = status, says
+
+
+def refusal(which: str, *values: object) -> Refused:
+    """One of those above, filled in."""
+    status, says = _TEXTS[which]
+    return Refused(status, says.format(*values))
+
+
+def runs(host: str, version: str, isolation: str) -> bool:
+    """Whether a host of one build (such as 20348) runs an image of another."""
+    if isolation == "hyperv":
+        return int(version) <= int(host)
+    return version == host or version in _PROCESS_ISOLATION.get(host, ())
 
 
 def image(
@@ -50,14 +99,6 @@ def image(
     }
 
 
-def size_of(text: str) -> int:
-    """As moby reads a size: 120g, 127GB."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip().lower())
-    if not found:
-        raise RULES.refusal("storage_size", size=text)
-    return int(float(found[1]) * _UNIT[found[2]])
-
-
 class WindowsEngine:
     """Docker on a Windows Server (or on another Windows) as far as this project meets it."""
 
@@ -79,9 +120,6 @@ class WindowsEngine:
         self.boxes: dict[str, Box] = {}
         self.execs: dict[str, Exec] = {}
         self.volumes: dict[str, dict[str, Any]] = {}
-        #: Directories and files of the host: what bind mounts may name, and which is a directory.
-        self.files: dict[str, bool] = {}
-        self.taken: set[int] = set()
         #: Puts the driver of this machine's GPU into a System32; without one there is no GPU.
         self.driver: Callable[[Path], object] | None = None
         #: What reads its input to the end, and what never ends.
@@ -90,7 +128,6 @@ class WindowsEngine:
             **{name: lambda _, argv=argv: argv for name, argv in standing.items()},  # type: ignore[misc]
             **(programs or {}),
         }
-        self.events: list[dict[str, Any]] = []
         self._lock = threading.RLock()
         self._count = 0
 
@@ -123,19 +160,6 @@ class WindowsEngine:
             "Arch": "amd64",
         }
 
-    def _tell(self, kind: str, action: str, box: Box) -> None:
-        attributes = {"name": box.name, **box.labels}
-        self.events.append(
-            {
-                "Type": kind,
-                "Action": action,
-                "status": action,
-                "id": box.id,
-                "Actor": {"ID": box.id, "Attributes": attributes},
-                "time": int(time.time()),
-            }
-        )
-
     # -- images ----------------------------------------------------------------------------------
 
     def find_image(self, name: str) -> dict[str, Any]:
@@ -144,7 +168,7 @@ class WindowsEngine:
             if name in (one["Id"], one["Id"][7:], *one["RepoDigests"]):
                 known = one
         if known is None:
-            raise RULES.refusal("no_image", image=name)
+            raise refusal("no_image", name)
         return known
 
     def add_image(self, name: str, **keys: Any) -> dict[str, Any]:
@@ -155,7 +179,7 @@ class WindowsEngine:
         """The events of a pull; what is wrong with the image itself ends the stream."""
         found = self.registry.get(name)
         if found is None:
-            raise RULES.refusal("pull_unknown", image=name)
+            raise refusal("pull_unknown", name)
         yield {"status": f"Pulling from {name}", "id": "ltsc2022"}
         if isinstance(found, str):
             yield {"errorDetail": {"message": found}, "error": found}
@@ -171,29 +195,10 @@ class WindowsEngine:
         yield {"status": f"Status: Downloaded newer image for {name}"}
 
     def _incompatible(self, found: dict[str, Any]) -> str:
-        if found["Os"] != "windows":
-            return RULES.refusal("pull_other_system", build=f"10.0.{self.build}").says
         if int(found["OsVersion"].split(".")[2]) > int(self.build):
             version = ".".join(found["OsVersion"].split(".")[:3])
-            return RULES.refusal("pull_newer", image=version, build=f"10.0.{self.build}").says
+            return refusal("pull_newer", version, f"10.0.{self.build}").says
         return ""
-
-    def load(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The events of a load: an image of another system ends the stream."""
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            stream = archive.extractfile("manifest.json")
-            assert stream is not None
-            for one in json.load(stream):
-                config = archive.extractfile(one["Config"])
-                assert config is not None
-                system = json.load(config)["os"]
-                if system != "windows":
-                    text = RULES.refusal("load_other", system=system).says
-                    yield {"errorDetail": {"message": text}, "error": text}
-                    return
-                for name in one["RepoTags"]:
-                    self.add_image(name)
-                    yield {"stream": f"Loaded image: {name}\n"}
 
     # -- containers ------------------------------------------------------------------------------
 
@@ -201,7 +206,7 @@ class WindowsEngine:
         for box in self.boxes.values():
             if name == box.name or box.id.startswith(name):
                 return box
-        raise RULES.refusal("no_container", name=name)
+        raise refusal("no_container", name)
 
     def create(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
         host = asked.get("HostConfig") or {}
@@ -213,9 +218,7 @@ class WindowsEngine:
             name = name or f"simulated_{self._count}"
             for box in self.boxes.values():
                 if box.name == name:
-                    raise RULES.refusal("name_clash", name=name, id=box.id)
-            size = (host.get("StorageOpt") or {}).get("size", "0")
-            size_of(size)
+                    raise refusal("name_clash", name)
             if not host.get("Isolation"):  # createContainerOSSpecificSettings, create_windows.go
                 host["Isolation"] = self.isolation
             asked["HostConfig"] = host
@@ -225,7 +228,6 @@ class WindowsEngine:
                 if mount["Type"] == "volume":
                     self._mount(box, mount)
             self.boxes[identity] = box
-        self._tell("container", "create", box)
         return {"Id": identity, "Warnings": []}
 
     def _mount(self, box: Box, mount: dict[str, Any]) -> None:
@@ -241,25 +243,11 @@ class WindowsEngine:
 
     def _verify(self, host: dict[str, Any]) -> None:
         """verifyContainerSettings of daemon/container.go and daemon/daemon_windows.go."""
-        for mount in host.get("Mounts") or []:
-            if mount["Type"] != "bind":
-                continue
-            if mount["Source"] not in self.files:
-                raise RULES.refusal("bind_missing", source=mount["Source"])
-            if not self.files[mount["Source"]]:
-                raise RULES.refusal("bind_file")
-        isolation = (host.get("Isolation") or "").lower()
-        if isolation not in ("", "default", "process", "hyperv"):
-            raise RULES.refusal("isolation", isolation=host["Isolation"])
-        nano = host.get("NanoCpus") or 0
-        for row in RULES.create:
-            if row.option.startswith("Blkio") and not 0 <= nano <= self.cpus * 10**9:
-                raise RULES.refusal("cpus", cpus=self.cpus)
-            value = host.get(row.option)
-            if row.option == "MemorySwappiness":  # fixMemorySwappiness: -1 is not set
-                value = value is not None and value != -1
-            if value:
-                raise Refused(400, row.says)
+        if not 0 <= (host.get("NanoCpus") or 0) <= self.cpus * 10**9:
+            raise refusal("cpus", self.cpus)
+        for key, value in host.items():
+            if value and _UNSUPPORTED.fullmatch(key):
+                raise Refused(400, f"invalid option: Windows does not support {key}")
 
     def start(self, name: str) -> int:
         """204, or 304 where it runs; what only the start finds is refused here."""
@@ -267,66 +255,32 @@ class WindowsEngine:
         if box.status == "running":
             return 304
         try:
-            self._connect(box)
             self._specify(box)
         except Refused as refused:
-            box.error, box.code, box.ports = refused.says, box.code or 128, {}
+            box.error, box.code = refused.says, box.code or 128
             if box.host.get("AutoRemove"):
-                self.remove(box.id, force=True)
+                self.remove(box.id)
             raise
         box.ending = threading.Thread(target=self._until_it_ends, args=(box,), daemon=True)
         box.ending.start()
-        self._tell("container", "start", box)
         return 204
 
-    def _connect(self, box: Box) -> None:
-        for port, bindings in (box.host.get("PortBindings") or {}).items():
-            for one in bindings or [{}]:
-                if one.get("HostIp") not in (None, "", "0.0.0.0", "::"):  # noqa: S104
-                    raise RULES.refusal("host_address", name=box.name)
-                wanted = int(one.get("HostPort") or 0)
-                others = {
-                    int(bound["HostPort"])
-                    for other in self.boxes.values()
-                    for bounds in other.ports.values()
-                    for bound in bounds
-                }
-                if wanted in self.taken | others:
-                    raise RULES.refusal("port_taken", name=box.name)
-                box.ports[port] = [{"HostIp": "0.0.0.0", "HostPort": str(wanted or _free())}]  # noqa: S104
-
     def _specify(self, box: Box) -> None:
-        """createSpec of oci_windows.go, then createWindows of local_windows.go, then HCS."""
-        for option in box.host.get("SecurityOpt") or []:
-            if "=" not in option:
-                raise RULES.refusal("security_option", option=option)
-        devices = box.host.get("Devices") or []
+        """CreateSpec of oci_windows.go, then createWindows of local_windows.go, then HCS."""
         hyperv = box.host["Isolation"].lower() == "hyperv"
-        for device in devices:
-            path = device["PathOnHost"]
-            if not path.startswith("class/") and "://" not in path:
-                raise RULES.refusal("device_path", path=path)
-        if devices and hyperv:
-            raise RULES.refusal("device_hyperv")
-        for device in devices:
-            kind = device["PathOnHost"].partition("://")[0]
-            if not kind.startswith("class") and kind != "vpci-class-guid":
-                raise RULES.refusal("device_type", type=kind)
-        if devices and self.driver:  # as HostDriverStore; what Python calls it on this machine
+        if box.host.get("Devices") and self.driver:  # as HostDriverStore, by its name here
             self.driver(box.root / r"C:\Windows\System32")
         build = box.image["OsVersion"].split(".")[2]
-        if not RULES.runs(self.build, build, "hyperv" if hyperv else "process"):
-            raise RULES.refusal("version", id=box.id)
+        if not runs(self.build, build, "hyperv" if hyperv else "process"):
+            raise refusal("version", box.id)
         argv = box.local(_command(box))
         if argv is None:
-            box.code = 127
-            raise RULES.refusal("no_program", id=box.id)
+            raise refusal("no_program", box.id)
         box.start(argv, dict(one.split("=", 1) for one in box.asked.get("Env") or []))
 
     def _until_it_ends(self, box: Box) -> None:
         with box.changed:
             box.changed.wait_for(lambda: box.status != "running")
-        self._tell("container", "die", box)
         if box.host.get("AutoRemove") and not box.restarting:
             self._forget(box)
 
@@ -340,20 +294,17 @@ class WindowsEngine:
         self.start(name)
         box.restarting = False
 
-    def remove(self, name: str, *, force: bool) -> None:
+    def remove(self, name: str) -> None:
         box = self.find(name)
         if box.status == "running":
-            if not force:
-                raise RULES.refusal("running", name=name)
             box.stop()
         if box.removed:
-            raise RULES.refusal("no_container", name=name)
+            raise refusal("no_container", name)
         self._forget(box)
 
     def _forget(self, box: Box) -> None:
         with self._lock:
             if self.boxes.pop(box.id, None) is not None:
-                self._tell("container", "destroy", box)
                 with box.changed:
                     box.removed = True
                     box.changed.notify_all()
@@ -369,7 +320,7 @@ class WindowsEngine:
     def exec_create(self, name: str, asked: dict[str, Any]) -> Exec:
         box = self.find(name)
         if box.status != "running":
-            raise RULES.refusal("not_running", id=box.id)
+            raise refusal("not_running", box.id)
         identity = hashlib.sha256(os.urandom(16)).hexdigest()
         self.execs[identity] = made = Exec(identity, box, asked)
         box.execs.append(made)
@@ -377,34 +328,8 @@ class WindowsEngine:
 
     # -- files -----------------------------------------------------------------------------------
 
-    def _files_of(self, name: str) -> Box:
-        box = self.find(name)
-        if box.status == "running" and box.host["Isolation"].lower() == "hyperv":
-            raise RULES.refusal("archive_hyperv")
-        return box
-
-    def archive(self, name: str, path: str) -> tuple[str, bytes]:
-        """What is said of a file or directory, and a tar of it."""
-        box = self._files_of(name)
-        place = box.path(path)
-        if not place.exists():
-            raise RULES.refusal("no_file", path=path, name=name)
-        base = path.replace("\\", "/").rstrip("/").rpartition("/")[2] or "/"
-        about = place.stat()
-        mode = about.st_mode & 0o777 | (1 << 31 if place.is_dir() else 0)
-        stat = {"name": base, "size": about.st_size, "mode": mode, "mtime": now(), "linkTarget": ""}
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w") as archive:
-            archive.add(place, base)
-        return base64.b64encode(json.dumps(stat).encode()).decode(), made.getvalue()
-
     def extract(self, name: str, path: str, data: bytes) -> None:
-        box = self._files_of(name)
-        place = box.path(path)
-        if not place.exists():
-            raise RULES.refusal("no_file", path=path, name=name)
-        if not place.is_dir():
-            raise Refused(400, "extraction point is not a directory")
+        place = self.find(name).path(path)
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for member in archive:
                 unpack_member(archive, member, place, "what a test has packed")
@@ -432,8 +357,3 @@ def _matches(box: Box, filters: dict[str, Any]) -> bool:
     return (not names or any(re.search(name, f"/{box.name}") for name in names)) and (
         not states or box.status in states
     )
-
-
-def _free() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])

@@ -139,8 +139,6 @@ class Box:
         self.created = now()
         self.status, self.code, self.error = "created", 0, ""
         self.started = self.finished = "0001-01-01T00:00:00Z"
-        self.killed_for_memory = False
-        self.ports: dict[str, Any] = {}
         self.execs: list[Exec] = []
         self.output: list[tuple[int, bytes]] = []
         self.changed = threading.Condition()
@@ -191,7 +189,7 @@ class Box:
             if one.process is not None and one.running:
                 one.process.end()
         with self.changed:
-            self.code, self.status, self.finished, self.ports = code, "exited", now(), {}
+            self.code, self.status, self.finished = code, "exited", now()
             self.exits += 1
             self.changed.notify_all()
 
@@ -256,7 +254,7 @@ class Box:
                 "Running": self.status == "running",
                 "Paused": False,
                 "Restarting": False,
-                "OOMKilled": self.killed_for_memory,
+                "OOMKilled": False,
                 "Dead": False,
                 "Pid": self.process.child.pid if self.process and self.status == "running" else 0,
                 "ExitCode": self.code,
@@ -279,7 +277,7 @@ class Box:
             },
             "HostConfig": self.host,
             "Mounts": [],
-            "NetworkSettings": {"Ports": self.ports, "Networks": {"nat": {}}},
+            "NetworkSettings": {"Ports": {}, "Networks": {"nat": {}}},
         }
 
     def summary(self) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 from docker.models.containers import Container as Made
-from engine_api import WindowsEngine, image
-from engine_rules import RULES
+from engine_api import WindowsEngine, image, runs
 from engine_simulator import Handler, Served
 from sshd_server import DIAL_STDIO, needs_sshd, running
 from test_cudafiles import store
@@ -153,7 +152,6 @@ def test_the_whole_life(
     assert [device["PathOnHost"] for device in asked["Devices"]] == [GPU_CLASS]
     assert asked["AutoRemove"] is True
     assert not asked.get("PortBindings")
-    assert not {row.option for row in RULES.create} & {key for key, value in asked.items() if value}
     assert shown["Config"]["Labels"][f"{LABEL}keep"] == "0"
     assert shown["Config"]["StdinOnce"] is True
     host.close()
@@ -243,18 +241,6 @@ def test_one_that_ends_at_once_says_what_it_printed(lab: Lab) -> None:
     with pytest.raises(HostError, match="exit code 7: no licence"):
         lab.host().connect()
     assert lab.names == []
-
-
-def test_the_simulator_loses_nothing_that_is_said_at_once(lab: Lab) -> None:
-    """Who has attached before it started hears all of it, also when nobody has looked yet."""
-    lab.windows.registry["other"] = image("other:1")
-    lab.windows.add_image("other:1")
-    lab.host().engine.client.containers.create("other:1", name="wcw-said")
-    box = lab.windows.find("wcw-said")
-    heard = box.follow()
-    box.start(["sh", "-c", "echo no licence"], {})
-    box.wait(lambda: box.status == "exited")
-    assert b"".join(data for _, data in heard) == b"no licence\n"
 
 
 def test_several_at_a_time_from_one_definition(lab: Lab) -> None:
@@ -519,7 +505,7 @@ def test_an_image_that_is_not_to_be_had(lab: Lab) -> None:
 @pytest.mark.parametrize("version", ["17763", "20348", "26100"])
 def test_the_doctor_and_the_engine_agree_on_builds(host: str, version: str) -> None:
     ours = windows.runs(f"10.0.{host}", LTSC[version])
-    assert ours in (RULES.runs(host, version, "process"), None)
+    assert ours in (runs(host, version, "process"), None)
 
 
 def test_the_doctor_says_before_what_the_start_would_refuse(lab: Lab) -> None:
