@@ -216,20 +216,20 @@ NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
     "other archs": (audit_says(archs="80;120"), "has no machine code for 120"),
     "no check": (audit_says(checks=()), "no check was made"),
     "a check": (
-        audit_says(checks=[{"name": "SASS", "ok": False, "found": "75"}]),
+        audit_says(checks=[samples.check("SASS", "error", "75").model_dump()]),
         "the audit found: SASS",
     ),
     "stand-in inside": (
         audit_says(
-            checks=[{"name": "tool set", "ok": True, "found": "", "values": ["stand-in 14.0"]}]
+            checks=[samples.check("toolset", "ok", "", values=["stand-in 14.0"]).model_dump()]
         ),
         "is a stand-in's wheel",
     ),
     "METADATA lies": (
         lying(f"{INFO}/METADATA", b"Metadata-Version: 2.1\nName: demo-attn\nVersion: 9.9\n\n"),
-        "name and version: METADATA demo-attn 9.9",
+        "name and version: found METADATA demo-attn 9.9",
     ),
-    "RECORD lies": (lying("demo_attn/__init__.py", b"import os\n"), "RECORD: 1 with other bytes"),
+    "RECORD lies": (lying("demo_attn/__init__.py", b"import os\n"), "found 1 with other bytes"),
 }  # fmt: skip
 
 
