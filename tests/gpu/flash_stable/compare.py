@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import itertools
 import json
 import random
 import statistics
@@ -212,6 +213,16 @@ def cached(draw: Draw) -> dict[str, tuple[Any, ...]]:
     }
 
 
+def written(d_sum: Tensor, arguments: tuple[Any, ...] | list[Any]) -> Tensor:
+    """Of a backward's softmax_d what it is for: the rest of a block of 128 rows is not written."""
+    q = arguments[1]
+    if q.dim() == 4:
+        return d_sum[..., : q.shape[1]]
+    at = arguments[9].tolist()
+    parts = [d_sum[:, a + 128 * i : b + 128 * i] for i, (a, b) in enumerate(itertools.pairwise(at))]
+    return torch.cat(parts, 1)
+
+
 def called(layer: Layer, name: str, arguments: tuple[Any, ...]) -> list[Tensor] | str:
     """What a call gives and leaves in its arguments; or why it refused."""
     module = layer.module
@@ -226,8 +237,7 @@ def called(layer: Layer, name: str, arguments: tuple[Any, ...]) -> list[Tensor] 
             forward = (*own[1:4], None, *own[9:11], None, None, None, *own[11:14], 0.0)
             own[4:6] = module.varlen_fwd(*forward, *own[15:21], False, None)[:2]
         result = getattr(module, name)(*own)
-        if not name.endswith("bwd"):
-            result = result[:2]
+        result = [*result[:3], written(result[3], own)] if name.endswith("bwd") else result[:2]
         torch.cuda.synchronize()
     except (RuntimeError, TypeError) as error:
         text = str(error)
