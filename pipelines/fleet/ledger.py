@@ -362,10 +362,10 @@ class Ledger:
         found: list[_Read] = []
         try:
             for row in rows:
-                told = dict(zip(names, row, strict=True))
-                for name in [one for one in _JSON if told.get(one) is not None]:
-                    told[name] = json.loads(told[name])
-                found.append(_READ[kind].validate_python(told))
+                fields = dict(zip(names, row, strict=True))
+                for name in [one for one in _JSON if fields.get(one) is not None]:
+                    fields[name] = json.loads(fields[name])
+                found.append(_READ[kind].validate_python(fields))
         except ValidationError as error:
             raise _damaged(self.path, first_problem(error)) from error
         except (ValueError, TypeError, RecursionError) as error:

@@ -15,7 +15,7 @@ from pipelines.units import GIB
 Kind = Literal["cell", "shard", "link", "test"]
 #: ``done``: it is as it was asked for. ``failed``: the task itself is to blame, it would fail
 #: elsewhere too. ``lost``: the host is, or the way to it; what it did is found again or redone.
-#: ``left``: nobody is to blame, it was interrupted or its time was up; the same host resumes it.
+#: ``left``: neither is to blame, it was interrupted or its time was up; the same host resumes it.
 Outcome = Literal["done", "failed", "lost", "left"]
 #: ``quarantined``: two different hosts died under it; ``blocked``: it comes after one that failed,
 #: or no host fits.
@@ -149,7 +149,7 @@ class Workers(Protocol):
         """Begin the task there, or resume what was begun: ends with one :class:`Ended`."""
 
     def cancel(self, key: str) -> None:
-        """End the task that was started; its end is told as any other."""
+        """End the task that was started; it ends as any other."""
 
     def withdraw(self, task: Task, host: str) -> None:
         """End what a lost attempt may have left running there: a :class:`Withdrawn` follows."""

@@ -165,9 +165,9 @@ def _run(request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledg
     finally:
         for executor in executors.values():
             executor.close(stop=finished)
-    told = history(ledger, settings.fleet.currency)
-    say(f"{report.write(told, folder)}", style="bold")
-    report.tell_github(told)
+    record = history(ledger, settings.fleet.currency)
+    say(f"{report.write(record, folder)}", style="bold")
+    report.tell_github(record)
     _say_end(ledger, summary)
     return folder
 

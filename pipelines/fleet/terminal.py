@@ -122,7 +122,11 @@ def _host(host: HostView, now: float, width: int, column: int) -> Iterator[Text]
     for number, one in enumerate(host.running):
         row = Text(" " * len(name) if number else name)
         row.append_text(_progress(one, now, width - len(name)))
-        yield row if number else row.append(f"  {said}", style=_STYLES.get(host.status, ""))
+        yield (
+            row
+            if number or not said
+            else row.append(f"  {said}", style=_STYLES.get(host.status, ""))
+        )
 
 
 def _progress(one: Progress, now: float, width: int) -> Text:

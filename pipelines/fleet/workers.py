@@ -375,6 +375,7 @@ def log_of(folder: Path, key: str) -> Path:
 
 
 def _words(error: BaseException) -> str:
-    told = error_of(error)
-    said = f"{told.title} error: {told.message}" + (f"\n-> {told.advice}" if told.advice else "")
-    return safe(said, 2 * len(said))
+    found = error_of(error)
+    advice = f"\n-> {found.advice}" if found.advice else ""
+    words = f"{found.title} error: {found.message}{advice}"
+    return safe(words, 2 * len(words))
