@@ -7,7 +7,7 @@ the terminal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -248,8 +248,3 @@ def _shortened(text: str, room: int) -> str:
         return text
     tail = max(1, room * 2 // 3 - 1)
     return f"{text[: max(0, room - tail - 1)]}…{text[-tail:]}"
-
-
-def plain(lines: Sequence[Text]) -> list[str]:
-    """The lines without their colours."""
-    return [one.plain for one in lines]

@@ -15,6 +15,7 @@ import pytest
 from fleets import cell, end, machine
 from plans import LAB
 
+from pipelines.beside import heed
 from pipelines.buildplan import Request
 from pipelines.commands.plan import planned
 from pipelines.config import Config
@@ -25,6 +26,7 @@ from pipelines.fleet.executor import FleetPlan
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Task
 from pipelines.fleet.run import FleetError, FleetRequest, open_ledger, redo_lost, run_fleet
+from pipelines.fleet.terminal import LiveView
 from pipelines.fleet.workers import Result
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
@@ -153,9 +155,10 @@ class Executor:
     """A host at which everything is done at once, but for what is to fail."""
 
     failing = ""
+    blocked = False
 
     def __init__(self, name: str, plan: FleetPlan, *_: object) -> None:
-        self.name, self.plan, self.closed = name, plan, False
+        self.name, self.plan = name, plan
 
     def survey(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         if self.name == "lab2":
@@ -168,12 +171,17 @@ class Executor:
 
     def do(self, task: Task, result: Result) -> None:
         say(f"building {task.key}")
+        while self.blocked:
+            heed()
         if self.failing and self.failing in task.key:
             raise BuildError("error C2065")
         self.plan.runs[task.key] = result.run = str(ran(self.plan.folder.parent, task.key[-4:]))
 
+    def unblock(self) -> None:
+        """Nothing waits for it."""
+
     def close(self, *, stop: bool) -> None:
-        self.closed = stop
+        """Nothing was started."""
 
 
 def request(out: Path, **axes: str) -> FleetRequest:
@@ -212,3 +220,24 @@ def test_a_fleet_from_its_request_to_its_end(
     said = capsys.readouterr().out
     assert f"resuming {folder.name}" in said
     assert f"{folder.name}: 2 done" in said
+
+
+def test_an_interrupted_fleet_is_resumed_by_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fleet_run, "HostExecutor", Executor)
+    asked = request(tmp_path, python="3.11", archs="80")
+
+    def interrupt(ledger: Ledger, *_: object, **__: object) -> None:
+        if "running" in states(ledger).values():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "blocked", True)
+        patch.setattr(fleet_run, "state", interrupt)
+        patch.setattr(LiveView, "update", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            run_fleet(asked)
+    assert "the same command resumes fleet-" in capsys.readouterr().out
+    with contextlib.closing(Ledger(run_fleet(asked))) as ledger:
+        assert [one.outcome for one in ledger.attempts()] == ["left", "done"]

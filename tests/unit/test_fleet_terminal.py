@@ -14,7 +14,7 @@ from rich.console import Console
 from pipelines.fleet.history import FleetState, HostView, Trouble, Waiting, numbered
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Logged, Progress
-from pipelines.fleet.terminal import LiveView, log_lines, plain, render
+from pipelines.fleet.terminal import LiveView, log_lines, render
 
 
 def drawn(shown: FleetState, width: int = 100, height: int = 40) -> list[str]:
@@ -71,7 +71,7 @@ def test_nobody_forges_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         troubles=(Trouble(key=HOSTILE, state="failed", host=HOSTILE, at=BEGAN, error=wrong),),
     )
     events = [Logged(1, BEGAN, HOSTILE, HOSTILE, HOSTILE, HOSTILE)]
-    told = plain(log_lines(events))
+    told = [one.plain for one in log_lines(events)]
     for text in (*drawn(shown), *told):
         assert "\x1b" not in text
         assert "\x07" not in text
