@@ -18,7 +18,7 @@ from pipelines.errors import INTERRUPTED, SetupError
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
     """Do what the command line says, and leave with its exit code."""
-    # Nothing is open yet, and an exception in the midst of an import would come out as anything.
+    # Until a command runs nothing is open, and what becomes of an exception amid an import is open.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     output.settle()
     called.started_as(sys.argv[0] if words is None else "invoke")
@@ -31,7 +31,6 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(SetupError.exit_code)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run(sys.argv[1:] if words is None else words))
 
 

@@ -9,7 +9,6 @@ remains is ``--flag`` and ``--flag=value`` of the program, then each command wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Never
 
 from invoke.parser.argument import Argument
@@ -18,43 +17,65 @@ from invoke.parser.context import ParserContext
 from pipelines.errors import ConfigError
 from pipelines.model import nearest
 
-_HELP = ("-h", "--help")
 #: Of invoke itself: who types them would have it done for real if they were passed over.
 _REFUSED = ("--dry", "-R")
 _MEANT = "Did you mean '{}'? "
+Contexts = Mapping[str, ParserContext]
 
 
-@dataclass(frozen=True)
-class Grammar:
-    """What may stand on a line."""
+def normalised(words: Sequence[str], program: ParserContext, commands: Contexts) -> list[str]:
+    """The line as ``--help``, or as above; :class:`ConfigError` for a word that means nothing.
 
-    program: ParserContext
-    """The flags that may stand anywhere."""
-    commands: Mapping[str, ParserContext]
-    further: Mapping[str, str]
-    """Commands of which each further word is a value of that flag."""
+    ``program`` has the flags that may stand anywhere. A word whose kind is a list stands for all
+    further words of its command.
+    """
+    if not words:
+        return ["--help"]
+    for at, word in enumerate(words):
+        if word in ("-h", "--help"):  # whatever else is wrong with the line
+            before, after = _named(words[:at], commands), _named(words[at + 1 :], commands)
+            return ["--help", *(before[-1:] or after[:1])]
+    return _Reader(program, commands, [*words]).read()
 
 
-@dataclass
+def _named(words: Sequence[str], commands: Contexts) -> list[str]:
+    """The commands among ``words``."""
+    rest, found = [*words], []
+    while rest:
+        if (name := _command(rest, commands)) is not None:
+            found.append(name)
+        else:
+            del rest[0]
+    return found
+
+
+def _command(rest: list[str], commands: Contexts) -> str | None:
+    """The command, of two words or of one, that ``rest`` begins with, which is taken off it."""
+    for many in (2, 1):
+        if (name := ".".join(rest[:many])) in commands:
+            del rest[:many]
+            return name
+    return None
+
+
 class _Part:
     """What was read of a command; the first part of a line is the program."""
 
-    context: ParserContext
-    given: set[str] = field(default_factory=set)
-    words: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return self.context.name or ""
+    def __init__(self, context: ParserContext) -> None:
+        self.context, self.name = context, context.name or ""
+        self.required = [one for one in context.positional_args if one.kind is not list]
+        self.further = next((one for one in context.positional_args if one.kind is list), None)
+        self.given: set[str] = set()
+        self.words: list[str] = []
 
     @property
     def missing(self) -> list[Argument]:
-        return [one for one in self.context.positional_args if str(one.name) not in self.given]
+        return [one for one in self.required if str(one.name) not in self.given]
 
     def give(self, argument: Argument, flag: str, value: str | None) -> None:
         if value == "":  # as good as no flag: a variable of a script that is not set
             raise ConfigError(
-                f"{_long(argument)}: its value is empty", advice="Give one, or leave the flag out."
+                f"{_flag(argument)}: its value is empty", advice="Give one, or leave the flag out."
             )
         if argument.takes_value and argument.kind is not list and argument.name in self.given:
             raise ConfigError(f"{flag} stands there twice", advice="Leave one of them out.")
@@ -62,108 +83,77 @@ class _Part:
         self.words.append(flag if value is None else f"{flag}={value}")
 
 
-def normalised(words: Sequence[str], grammar: Grammar) -> list[str]:
-    """The line as ``--help``, or as above; :class:`ConfigError` for a word that means nothing."""
-    if not words:
-        return ["--help"]
-    for at, word in enumerate(words):
-        if word in _HELP:  # whatever else is wrong with the line
-            before, after = (
-                [part.name for part in _commands(some, grammar.commands)]
-                for some in (words[:at], words[at + 1 :])
-            )
-            return ["--help", *(before[-1:] or after[:1])]
-    return _Reader(grammar, [*words]).read()
-
-
-def _commands(words: Sequence[str], commands: Mapping[str, ParserContext]) -> list[_Part]:
-    """The commands among ``words``, also those of two words."""
-    rest, found = [*words], []
-    while rest:
-        if (part := _command(rest, commands)) is not None:
-            found.append(part)
-        else:
-            del rest[0]
-    return found
-
-
-def _command(rest: list[str], commands: Mapping[str, ParserContext]) -> _Part | None:
-    """The command that ``rest`` begins with, which is taken off it."""
-    for many in (2, 1):
-        if (context := commands.get(".".join(rest[:many]))) is not None:
-            del rest[:many]
-            return _Part(context)
-    return None
-
-
 class _Reader:
     """Reads a line, word by word."""
 
-    def __init__(self, grammar: Grammar, rest: list[str]) -> None:
-        self._grammar = grammar
-        self._parts = [_Part(grammar.program)]
-        self._rest = rest
-        self._before = ""
+    def __init__(self, program: ParserContext, commands: Contexts, rest: list[str]) -> None:
+        self._commands, self._rest = commands, rest
+        self._program = self._part = _Part(program)
+        self._parts = [self._program]
+        self._bare = ""
         """The flag without a value that stands before the next word."""
 
     def read(self) -> list[str]:
         while self._rest:
             if self._rest[0].startswith("-"):
-                self._flag(self._rest.pop(0))
+                self._read_flag(self._rest.pop(0))
             else:
-                self._word()
+                self._read_word()
+                self._bare = ""
         for part in self._parts:
             if part.missing:
                 raise ConfigError(
                     f"{part.name}: {_upper(part.missing)} is missing",
-                    advice=f"Type: wcw {part.name} {_upper(part.context.positional_args)}",
+                    advice=f"Type: wcw {part.name} {_upper(part.required)}",
                 )
-            for name in self._parts[0].given & part.context.args.keys():
+            for name in self._program.given & part.context.args.keys():  # --gpu audit FILE
                 meant: Argument = part.context.args[name]
-                if meant.takes_value and not self._grammar.program.args[name].takes_value:
-                    raise _no_value(meant)  # --gpu audit FILE
+                if meant.takes_value and not self._program.context.args[name].takes_value:
+                    raise _no_value(meant)
         return [word for part in self._parts for word in (part.name, *part.words) if word]
 
-    def _word(self) -> None:
-        part = self._parts[-1]
-        if part.missing:
-            argument = part.missing[0]
-            part.give(argument, _long(argument), self._rest.pop(0))
-        elif (command := _command(self._rest, self._grammar.commands)) is not None:
-            self._parts.append(command)
-        elif further := self._grammar.further.get(part.name):
-            part.give(part.context.args[further], f"--{further}", self._rest.pop(0))
-        else:
-            self._no_command(self._rest[0])
-        self._before = ""
+    def _read_word(self) -> None:
+        wanted = self._part.missing[0] if self._part.missing else None
+        if wanted is None:
+            if (name := _command(self._rest, self._commands)) is not None:
+                self._part = _Part(self._commands[name])
+                self._parts.append(self._part)
+                return
+            wanted = self._part.further
+        if wanted is None:
+            self._refuse_word(self._rest[0])
+        self._part.give(wanted, _flag(wanted), self._rest.pop(0))
 
-    def _flag(self, word: str) -> None:
-        name, given, value = word.partition("=")
-        if not name.startswith("--") and len(name) > len("-x"):  # -j2, -vq
-            name, value = word[:2], word[2:]
-            given = "stuck" if self._found(name).takes_value else ""
+    def _read_flag(self, word: str) -> None:
+        flag, given, value = word.partition("=")
+        if not flag.startswith("--") and len(flag) > len("-x"):  # -j2, -vq
+            flag, value = word[:2], word[2:]
+            given = "=" if self._found(flag).takes_value else ""
             if not given:
                 self._rest.insert(0, f"-{value}")
-        flag = self._found(name)
-        if flag.takes_value and not given:
-            if not self._rest or self._find(self._rest[0]) is not None:
-                raise _no_value(flag)
-            value = self._rest.pop(0)
-        self._before = "" if flag.takes_value else name
-        if given and not flag.takes_value:
-            self._no_command(value)
-        part = self._parts[-1] if name in self._parts[-1].context.flags else self._parts[0]
-        part.give(flag, name, value if flag.takes_value else None)
+        argument = self._found(flag)
+        part = self._part if flag in self._part.context.flags else self._program
+        if not argument.takes_value:
+            self._bare = flag
+            if given:
+                self._refuse_word(value)
+            part.give(argument, flag, None)
+            return
+        if not given and self._rest:
+            value, given = self._rest.pop(0), " "
+        if not given or self._find(value) is not None:  # the parser would take it for that flag
+            raise _no_value(argument)
+        self._bare = ""
+        part.give(argument, flag, value)
 
     def _find(self, flag: str) -> Argument | None:
-        for context in (self._parts[-1].context, self._grammar.program):
+        for context in (self._part.context, self._program.context):
             if flag in context.flags:
                 found: Argument = context.flags[flag]
                 return found
         return None
 
     def _found(self, flag: str) -> Argument:
-        """The flag of that name, of the command or of the program."""
         if (found := self._find(flag)) is not None:
             return found
         if flag == "--":
@@ -174,32 +164,31 @@ class _Reader:
                 advice="Say --dry-run after the command: wcw build --dry-run, "
                 "wcw provision --dry-run.",
             )
-        context, commands = self._parts[-1].context, self._grammar.commands
-        known = sorted({*context.flags, *self._grammar.program.flags})
-        theirs = ", ".join(name for name, one in commands.items() if flag in one.flags)
+        known = sorted({*self._part.context.flags, *self._program.context.flags})
+        theirs = ", ".join(name for name, one in self._commands.items() if flag in one.flags)
         hint = f"It is a flag of: {theirs}. " if theirs else nearest(flag, known, _MEANT)
-        name = context.name
+        name = self._part.name
         raise ConfigError(
             f"unknown flag '{flag}'{f' for {name}' if name else ''}",
             advice=f"{hint}Type: wcw {f'{name} ' if name else ''}--help",
         )
 
-    def _no_command(self, word: str) -> Never:
-        near = nearest(word, [*self._grammar.commands], _MEANT)
-        if self._before and not near:
+    def _refuse_word(self, word: str) -> Never:
+        near = nearest(word, [*self._commands], _MEANT)
+        if self._bare and not near:
             raise ConfigError(
-                f"'{word}' is no command, and {self._before} takes no value",
-                advice=f"Leave it out, or type: wcw {self._parts[-1].name} --help",
+                f"'{word}' is no command, and {self._bare} takes no value",
+                advice=f"Leave it out, or type: wcw {self._part.name} --help",
             )
         raise ConfigError(f"unknown command '{word}'", advice=f"{near}Type: wcw --help")
 
 
-def _long(argument: Argument) -> str:
+def _flag(argument: Argument) -> str:
     return f"--{argument.names[0]}"
 
 
 def _no_value(argument: Argument) -> ConfigError:
-    flag = _long(argument)
+    flag = _flag(argument)
     return ConfigError(f"{flag}: a value is missing", advice=f"Such as {flag} VALUE.")
 
 

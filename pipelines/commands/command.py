@@ -35,8 +35,6 @@ class Command:
     on_line: bool
     alone: bool
     """Whether it stands alone on its line, for its flags mean something else than others'."""
-    further: str
-    """The flag whose values all its further words are; empty: it takes no such words."""
 
     def context(self, name: str, *more: Argument) -> ParserContext:
         """As invoke parses it."""
@@ -46,7 +44,7 @@ class Command:
 def command(
     *,
     shared: tuple[str, ...] = (),
-    help: Mapping[str, str] | None = None,
+    help: Mapping[str, str] = MappingProxyType({}),
     name: str = "",
     several: bool = False,
     many: tuple[str, ...] = (),
@@ -58,9 +56,10 @@ def command(
 
     Its first parameter is the open line with ``on_line``, else those flags of ``shared`` that hold
     for it. The others are its words, which have no default, and its own flags; those of ``many``
-    may be given several times. With ``several`` an axis may have several values.
+    may be given several times, and all further words are values of ``further``. With ``several``
+    an axis may have several values.
     """
-    lists = (*many, further) if further else many
+    more = (further,) if further else ()
 
     def made(run: Callable[..., int | None]) -> Command:
         @functools.wraps(run)
@@ -74,14 +73,15 @@ def command(
             if code:
                 raise Exit(code=code)
 
-        parameters = [*inspect.signature(run).parameters][1:]
-        helps = {"json": _JSON} if "json" in parameters else {}
+        parameters = dict([*inspect.signature(run).parameters.items()][1:])
+        words = [key for key, one in parameters.items() if one.default is one.empty]
         made: Task[Any] = Task(
             body,
             name=name or run.__name__,
             auto_shortflags=False,
-            help=helps | dict(help or {}),
-            iterable=lists,
+            help={**help, **({"json": _JSON} if "json" in parameters else {})},
+            positional=[*words, *more],
+            iterable=[*many, *more],
         )
         own = made.get_arguments()
         for argument in own:
@@ -93,7 +93,6 @@ def command(
             arguments=(*arguments(shared, several=several), *own),
             on_line=on_line,
             alone=alone,
-            further=further,
         )
 
     return made

@@ -56,9 +56,12 @@ def of_command(name: str, command: Command) -> str:
 
 def words_of(command: Command) -> Rows:
     """The words that a command takes by their place, and what each means."""
-    words = [(str(one.name).upper(), one.help or "") for one in command.arguments if one.positional]
-    further = [one for one in command.arguments if one.name == command.further]
-    return words + [(f"[{str(one.name).upper()} ...]", one.help or "") for one in further]
+    rows = []
+    for one in command.arguments:
+        if one.positional:
+            name = str(one.name).upper()
+            rows.append((f"[{name} ...]" if one.kind is list else name, one.help or ""))
+    return rows
 
 
 def flags_of_program(names: Iterable[str]) -> Rows:
@@ -68,10 +71,10 @@ def flags_of_program(names: Iterable[str]) -> Rows:
 
 
 def flags_of(arguments: Iterable[Argument]) -> Rows:
-    """Each flag as it is typed, and what it means; words are none."""
+    """Each flag as it is typed, and what it means; words are none, but those that may follow."""
     rows = []
     for argument in arguments:
-        if not argument.positional:
+        if not argument.positional or argument.kind is list:
             letters = "".join(f"-{one}, " for one in argument.nicknames)
             value = " VALUE" if argument.takes_value and not argument.optional else ""
             rows.append((f"{letters}--{argument.names[0]}{value}", argument.help or ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from json import dumps
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from pipelines.commands.command import command
 from pipelines.commands.lines import aside, request_of, settings_of
@@ -19,13 +19,23 @@ if TYPE_CHECKING:
     from pipelines.matrix.plan import Plan
     from pipelines.toolchain.lock import Cache
 
-Format = Literal["table", "json", "gha"]
-FORMATS: tuple[str, ...] = get_args(Format)
+FORMATS = ("table", "json", "gha")
 
 #: Axes that choose the matrix; the others are its own.
 _CHOSEN = ("host", "recipe", "version")
 #: What a plan ends with that has not one cell to build.
 NOTHING = ConfigError.exit_code
+
+
+def one_format(format: str, *, json: bool) -> str:
+    """What is asked for by ``--format`` and ``--json``."""
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+    if json and format == "gha":
+        raise ConfigError(
+            "--json and --format gha are two answers", advice="Leave one of them out."
+        )
+    return "json" if json else format
 
 
 def run_plan(
@@ -40,8 +50,6 @@ def run_plan(
     """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
     from pipelines.buildplan import jobs_asked
 
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
     made = planned(settings, request, select=select, facts=facts, cache=cache)
     if request.shards:
         made = made.divided(shards_of(request.shards), jobs_asked(settings, request))
@@ -130,16 +138,13 @@ def plan(
     json: bool = False,
 ) -> int:
     """Show what can be built, what not and why, how long it takes and whether it fits."""
-    if json and format == "gha":
-        raise ConfigError(
-            "--json and --format gha are two answers", advice="Leave one of them out."
-        )
+    format = one_format(format, json=json)
     request, shared = request_of(flags)
     return run_plan(
         settings_of(shared, request.axes.get("host")),
         request,
         select=select,
-        format="json" if json else format,
+        format=format,
         facts=_ask(request.axes.get("host"), gpu=shared.gpu) if ask else None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from invoke.program import Program
 
 from pipelines import __version__, called, output
 from pipelines.commands import helptext, host, image
-from pipelines.commands.argv import Grammar, normalised
+from pipelines.commands.argv import normalised
 from pipelines.commands.attest import attest
 from pipelines.commands.audit import audit
 from pipelines.commands.build import build
@@ -78,21 +79,13 @@ def namespace() -> Collection:
     return made
 
 
-def grammar() -> Grammar:
-    """What may stand on a line."""
-    return Grammar(
-        program=ParserContext(args=program_arguments()),
-        commands={name: one.context(name) for name, one in COMMANDS.items()},
-        further={name: one.further for name, one in COMMANDS.items() if one.further},
-    )
-
-
 class Wcw(Program):
     """The program ``wcw``, to which ``tasks.py`` hands invoke's command line, too."""
 
     def __init__(self) -> None:
         super().__init__(__version__, namespace(), name=NAMES[1], binary_names=[*NAMES])
-        self.grammar = grammar()
+        self.contexts = {name: one.context(name) for name, one in COMMANDS.items()}
+        self.anywhere = ParserContext(args=program_arguments())
 
     def core_args(self) -> list[Argument]:
         """Ours, and what invoke's code reads."""
@@ -113,7 +106,7 @@ class Wcw(Program):
         if words[:1] == ["--complete"]:
             words[2:3] = NAMES[:1]
         else:
-            words = normalised(words, self.grammar)
+            words = normalised(words, self.anywhere, self.contexts)
         self.argv = [name, *words]
 
     def parse_core(self, argv: list[str] | None) -> None:
@@ -125,7 +118,7 @@ class Wcw(Program):
 
     def parse_tasks(self) -> None:
         """As invoke's; a command has the shared flags that it takes as well."""
-        self.parser = Parser(self.grammar.commands.values(), self.initial_context)
+        self.parser = Parser(self.contexts.values(), self.initial_context)
         self.tasks = ParseResult(self.parser.parse_argv(self.core.unparsed)[1:])
 
     def parse_cleanup(self) -> None:
@@ -133,10 +126,8 @@ class Wcw(Program):
         if self.args.complete.value:
             everywhere = [one for one in program_arguments() if one.name in EVERYWHERE]
             contexts = [one.context(name, *everywhere) for name, one in COMMANDS.items()]
-            program = self.grammar.program
-            completion.complete(
-                [*NAMES], self.core, program, self.collection, Parser(contexts, program)
-            )
+            parser = Parser(contexts, self.anywhere)
+            completion.complete([*NAMES], self.core, self.anywhere, self.collection, parser)
         super().parse_cleanup()
 
     def print_help(self) -> None:
@@ -153,8 +144,8 @@ class Wcw(Program):
         """Flags alone are no order."""
         raise ConfigError("there is no command on this line", advice="Type: wcw --help")
 
-    def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - invoke's own loads files and flags
-        """How much is told; what commands run is not invoke's to configure."""
+    def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - of invoke's settings
+        """How much is told, which is all that there is to set."""
         if verbosity := self.args.verbose.value:
             from pipelines.logs import configure
 
@@ -166,6 +157,7 @@ class Wcw(Program):
 
     def execute(self) -> None:
         """Do the order; invoke itself would give an interrupt another exit code."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         raise Exit(code=attempt(self._do))
 
     def order(self) -> tuple[list[Call], dict[str, Any]]:

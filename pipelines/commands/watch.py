@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.commands.command import command
 from pipelines.commands.lines import request_of, settings_of
 from pipelines.commands.options import Flags, target, whole
-from pipelines.commands.plan import FORMATS, planned
+from pipelines.commands.plan import one_format, planned
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,12 +65,7 @@ def watch(
     from pipelines.watch.pins import pins as pins_of
     from pipelines.watch.released import load_asked
 
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
-    if json and format == "gha":
-        raise ConfigError(
-            "--json and --format gha are two answers", advice="Leave one of them out."
-        )
+    format = one_format(format, json=json)
     bound, asked_before = _most(whole("most", most)), whole("turn", turn) or 0
     if asked_before < 0:
         raise ConfigError(
@@ -98,7 +93,7 @@ def watch(
         orders = pinned(orders, made.ids)
         notes += made.notes
     orders = bounded(orders, bound, asked_before)
-    if json or format == "json":
+    if format == "json":
         told = show.as_json(index, catalogue.generation, out.torches, orders, notes)
         answer(told | {"matrix": as_gha(orders, archs or "")})
         return

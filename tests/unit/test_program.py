@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,11 +13,14 @@ from typing import Any
 
 import pytest
 import report_samples as samples
+from hypothesis import given
+from hypothesis import strategies as st
+from invoke.exceptions import Exit
 from typed import calls, flags
 
 import pipelines
 from pipelines.commands import leave
-from pipelines.commands.program import run
+from pipelines.commands.program import COMMANDS, run
 from pipelines.console import console
 from pipelines.errors import ConfigError, UnexpectedError
 from pipelines.hosttext import secret
@@ -136,6 +140,35 @@ def test_words_that_are_none(line: str, said: tuple[str, str], capsys: Captured)
     assert err.startswith("configuration error: ")
     assert said[0] in err
     assert said[1] in err
+
+
+TYPED = [
+    *COMMANDS,
+    *(
+        "host",
+        "image",
+        "start",
+        "x",
+        "a=b",
+        "-",
+        "-1",
+        "=",
+        "--x",
+        "-vq",
+        "-j2",
+        "-oj2",
+        "--jobs=2",
+    ),
+    *("--archs=", "--gpu=x", "--select=-x", "--recipe=--gpu", "--verbose", "-q"),
+    *(f"--{flag.names[0]}" for one in COMMANDS.values() for flag in one.arguments),
+]
+
+
+@given(words=st.lists(st.sampled_from(TYPED), max_size=7))
+def test_invoke_reads_whatever_was_not_refused(words: list[str]) -> None:
+    """Its own errors would come out with another exit code."""
+    with contextlib.suppress(ConfigError, Exit):
+        calls(words)
 
 
 # -- flags anywhere --------------------------------------------------------------------------------
