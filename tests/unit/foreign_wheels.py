@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
-import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
+
+from loopback import listening
 
 
 def foreign(
@@ -52,11 +52,6 @@ def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @contextmanager
 def index(root: Path, yanked: Mapping[str, str] | None = None) -> Iterator[str]:
     """A simple index of the files in ``root/files`` on this machine; its URL."""
@@ -69,12 +64,5 @@ def index(root: Path, yanked: Mapping[str, str] | None = None) -> Iterator[str]:
         more = f' data-yanked="{why}"' if why else ""
         link = f'<a href="/files/{path.name}#sha256={digest}"{more}>{path.name}</a><br>\n'
         page.write_text((page.read_text() if page.exists() else "") + link)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(root)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/simple/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(SimpleHTTPRequestHandler, directory=root) as address:
+        yield f"{address}/simple/"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import ssl
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import report_samples as samples
 from fatbins import ELF, container
 from foreign_wheels import foreign
+from loopback import listening
 from pes import msvc, stand_in
 
 from pipelines.architectures.archs import parse
@@ -129,7 +128,7 @@ def record(
     write_manifest(run)
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         """As https://developers.cloudflare.com/waf/tools/browser-integrity-check/ refuses it."""
         if self.headers.get("User-Agent", "").startswith("Python-urllib"):
@@ -137,21 +136,7 @@ class _Quiet(SimpleHTTPRequestHandler):
         else:
             super().do_GET()
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
-
-@contextmanager
-def served(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+def served(root: Path, tls: ssl.SSLContext | None = None) -> AbstractContextManager[str]:
     """The files of a directory on this machine's loopback; its address, without a slash."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(root)))
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http{'s' * bool(tls)}://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return listening(_Handler, tls, directory=root)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from audited import finding
 from foreign_wheels import foreign
+from loopback import listening
 from tls_keys import Authority
 
 from pipelines.commands.program import run
@@ -73,19 +73,12 @@ def index(keys: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
                 time.sleep(0.2)
             self.wfile.write(data)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys / "cert.pem", keys / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(keys / "ca.pem"))
-    made = Index(f"https://127.0.0.1:{server.server_address[1]}")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield made
-    server.shutdown()
-    server.server_close()
+    with listening(Handler, context) as address:
+        made = Index(address)
+        yield made
 
 
 @pytest.fixture

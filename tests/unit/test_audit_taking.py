@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from audited import finding
 from foreign_wheels import foreign
+from loopback import listening
 from pes import msvc
 
 from pipelines.errors import ConfigError, StorageError
@@ -140,8 +140,7 @@ def test_names_of_an_index_become_no_paths(
         take(["other==1.0"], cache)
 
 
-@contextmanager
-def serving(data: bytes, length: int) -> Iterator[str]:
+def serving(data: bytes, length: int) -> AbstractContextManager[str]:
     """A wheel at an address, which says that it is ``length`` bytes long."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -151,16 +150,7 @@ def serving(data: bytes, length: int) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    return listening(Handler)
 
 
 @pytest.fixture

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
-import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 import requests
 from foreign_wheels import foreign
+from loopback import listening
 from pes import dll
 
 from pipelines.errors import ConfigError, LockError
@@ -316,19 +316,9 @@ class Files(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
-
-@contextmanager
-def server(root: Path, lie: str = "") -> Iterator[str]:
-    handler = type("Handler", (Files,), {"root": root, "lie": lie})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_address[1]}"
-        running.shutdown()
-        thread.join()
+def server(root: Path, lie: str = "") -> AbstractContextManager[str]:
+    return listening(type("Handler", (Files,), {"root": root, "lie": lie}))
 
 
 def big(room: Path) -> Path:

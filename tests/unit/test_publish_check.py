@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from indexes import finished, served
+from loopback import listening
 
 from pipelines.commands import program
 from pipelines.errors import AuditError, ConfigError, HostError, StorageError
@@ -143,15 +142,9 @@ def test_a_program_reads_what_is_wrong(index: Path, capsys: Said) -> None:
     assert sum(answer["listed"].values()) == sum(answer["fetched"].values()) + 1
 
 
-@contextmanager
-def front(root: Path, **more: Any) -> Iterator[str]:
+def front(root: Path, **more: Any) -> AbstractContextManager[str]:
     """A server whose handler has these methods in place of its own."""
-    handler = type("Handler", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None} | more)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(root)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    return listening(type("Handler", (SimpleHTTPRequestHandler,), more), directory=root)
 
 
 def answering(when: Callable[[Any], bool], code: int, *head: tuple[str, str]) -> Any:

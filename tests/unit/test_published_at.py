@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
-import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import listening
 from test_rebuild import lied, tree, we, wheel_of
 from test_rebuild import party as party_of
 
@@ -26,11 +25,6 @@ from pipelines.toolchain.lock import Cache, load_lock
 AT = "https://example.org"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
     """The run of who has published."""
@@ -40,19 +34,15 @@ def published(tmp_path: Path) -> Path:
 @pytest.fixture
 def served(published: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The run, as it is found at :data:`AT`: a real server, only without TLS."""
-    handler = functools.partial(Quiet, directory=str(published))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     real = sources._http
 
     def plain(url: str, *rest: Any) -> None:
         assert url.startswith(AT)
-        real(f"http://127.0.0.1:{server.server_address[1]}{url.removeprefix(AT)}", *rest)
+        real(f"{address}{url.removeprefix(AT)}", *rest)
 
-    monkeypatch.setattr(sources, "_http", plain)
-    yield published
-    server.shutdown()
-    server.server_close()
+    with listening(SimpleHTTPRequestHandler, directory=published) as address:
+        monkeypatch.setattr(sources, "_http", plain)
+        yield published
 
 
 @pytest.fixture

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import shutil
 import subprocess
-import threading
-from http.server import ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 import report_samples as samples
 from indexes import finished, record
+from loopback import listening
 from pes import msvc
 from plans import at_desk
 from test_between_stages import good
 from test_publish import catalogue, elsewhere, published  # noqa: F401
-from test_published_at import AT, Quiet
+from test_published_at import AT
 from test_rebuild import party, tree, we
 
 from pipelines.commands import program
@@ -254,18 +253,15 @@ def test_from_an_index_to_a_rebuild_and_its_verdict(
     first = run_build(party(tmp_path, "they", tree(tmp_path)))
     assert published(tmp_path, str(first), "--untested") == 0
     row = plain(tmp_path)
-    handler = functools.partial(Quiet, directory=str(tmp_path / "index"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with listening(SimpleHTTPRequestHandler, directory=tmp_path / "index") as address:
         real = sources._http
 
         def here(url: str, *rest: Any) -> None:
-            real(f"http://127.0.0.1:{server.server_address[1]}{url.removeprefix(AT)}", *rest)
+            real(f"{address}{url.removeprefix(AT)}", *rest)
 
         monkeypatch.setattr(sources, "_http", here)
         cache = Cache(load_lock(), tmp_path / "cache")
         found = published_at(f"{AT}/{row.beside_url('manifest.json')}", cache)
-        server.shutdown()
     assert found.wheel is not None
     assert found.sha256 == row.sha256
     line = we(tmp_path)

@@ -7,11 +7,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import listening
 from packaging.version import Version
 
 from pipelines.index.catalogue import Catalogue
@@ -331,18 +332,8 @@ def answering(answer: Answer) -> Iterator[str]:
         def do_GET(self) -> None:
             answer(self)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/index/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Handler) as address:
+        yield f"{address}/index/"
 
 
 def sends(data: bytes, code: int = 200, length: int | None = None) -> Answer:
