@@ -40,25 +40,22 @@ class Material(NamedTuple):
     name: str
     value: str
 
-    def __str__(self) -> str:
-        return safe(f"{self.kind} {self.name}", 100)
-
-
-class Difference(NamedTuple):
-    """A material that is not the same there and here; ``None``: there is none."""
-
-    kind: Kind
-    name: str
-    there: str | None
-    here: str | None
-
     @property
     def label(self) -> str:
         """For messages."""
         return safe(f"{self.kind} {self.name}", 100)
 
+
+class Difference(NamedTuple):
+    """A material that is not the same there and here."""
+
+    kind: Kind
+    label: str
+    values: str
+    """Both, for messages."""
+
     def __str__(self) -> str:
-        return f"{self.label}: there {_shown(self.there)}, here {_shown(self.here)}"
+        return f"{self.label}: {self.values}"
 
 
 class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_length=5000)]]]):
@@ -91,7 +88,14 @@ class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_le
         unlike = [key for key in {**there, **mine} if there.get(key) != mine.get(key)]
         if any(key != SBOM and key[0] != "place" for key in unlike):
             unlike = [key for key in unlike if key != SBOM]
-        return [Difference(*key, there.get(key), mine.get(key)) for key in unlike]
+        return [
+            Difference(
+                key[0],
+                Material(*key, "").label,
+                f"there {_shown(there.get(key))}, here {_shown(mine.get(key))}",
+            )
+            for key in unlike
+        ]
 
 
 def named(differences: list[Difference]) -> str:

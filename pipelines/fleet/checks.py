@@ -122,7 +122,7 @@ class HostChecks:
         :class:`UnfitHostError` with the first difference.
         """
         rows = made_of.rows("found", "host", "toolset")
-        mine = {str(one): one.value for one in rows if one.name != "requested"}
+        mine = {one.label: one.value for one in rows if one.name != "requested toolset"}
         with self._changed() as known:
             first = known.chains.setdefault(group, _Chain(host=name, chain=mine))
         for key in sorted({*mine, *first.chain}):

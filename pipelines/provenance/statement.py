@@ -66,9 +66,9 @@ def unstated(made: Manifest) -> str:
     for one in made.inputs.materials.rows(*_FILES):
         tool = _tool(made, one)
         if not _SHA256.fullmatch(one.value):
-            return f"{one} is {line(one.value, 80) or 'empty'}, and no sha256"
+            return f"{one.label} is {line(one.value, 80) or 'empty'}, and no sha256"
         if tool is not None and tool.sha256 not in (None, one.value):
-            return f"{one} was hashed as {tool.sha256}, and its pin is {one.value}"
+            return f"{one.label} was hashed as {tool.sha256}, and its pin is {one.value}"
     return ""
 
 

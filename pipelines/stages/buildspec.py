@@ -74,7 +74,7 @@ def materials(
     if plan.host.existing is not None:
         rows += _users(plan)
     if toolset:
-        rows.append(Material("toolset", "requested", toolset))
+        rows.append(Material("host", "requested toolset", toolset))
     if bill:
         rows.append(Material(*SBOM, hashlib.sha256(bill.encode()).hexdigest()))
     return Materials.of(rows)

@@ -17,7 +17,7 @@ from pipelines.target import AXES
 
 MANIFEST = "manifest.json"
 #: Kinds of materials that a plan knows before the host is reached, and the source is packed.
-_PLANNED: tuple[Kind, ...] = ("tool", "variable", "python", "fixed place")
+_PLANNED: tuple[Kind, ...] = ("tool", "toolset", "variable", "python", "fixed place")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,240}\.whl")
 
 
@@ -147,12 +147,7 @@ def require_same(published: Published, today: Materials, *, reached: bool = True
     :class:`LockError` that names what is not as it was.
     """
     unlike = published.materials.differences(today)
-    if not reached:
-        unlike = [
-            one
-            for one in unlike
-            if one.kind in _PLANNED or (one.kind, one.name) == ("toolset", "label")
-        ]
+    unlike = [one for one in unlike if reached or one.kind in _PLANNED]
     other = [one for one in unlike if one.kind != "place"]
     if other:
         raise LockError(
