@@ -1,15 +1,25 @@
 """What a check has found: one model for wheels, hosts and plans, and how it is shown.
 
 A check that could not look is ``unknown``, and one that nothing was expected of is ``skipped``:
-neither is ever as good as ``ok``.
+neither is ever as good as ``ok``. Its text may be a host's or a wheel's, or that of a record which
+anybody may have changed: it is harmless and bounded from the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
+from pydantic import AfterValidator
+
+from pipelines.hosttext import line
 from pipelines.model import Model
+
+_Short = Annotated[str, AfterValidator(partial(line, limit=400))]
+_Long = Annotated[str, AfterValidator(partial(line, limit=1200))]
+_Value = Annotated[str, AfterValidator(partial(line, limit=4000))]  # C++ has such names
+_MOST = 1000  # values
 
 Level = Literal["ok", "warning", "error", "skipped", "unknown"]
 #: The worst first.
@@ -19,18 +29,18 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "unknown", "skipped", "ok")
 class Finding(Model):
     """What one check says of one thing."""
 
-    id: str
+    id: _Short
     """Of the check: what programs go by, such as ``record``."""
-    title: str
+    title: _Short
     """Of the check, for people."""
     level: Level
-    actual: str
-    expected: str = ""
-    hint: str = ""
+    actual: _Short
+    expected: _Short = ""
+    hint: _Long = ""
     """Why, where, and what to do next."""
-    source: str = ""
+    source: _Short = ""
     """What it is about, where a check looks at several things: a GPU, a torch."""
-    values: tuple[str, ...] = ()
+    values: Annotated[tuple[_Value, ...], AfterValidator(lambda found: found[:_MOST])] = ()
     """What was found, for programs."""
     requested: bool = False
     """Whether a user asked for just this: then no answer is as bad as a bad one."""

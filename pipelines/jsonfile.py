@@ -35,7 +35,7 @@ def parse(data: bytes) -> dict[str, Any]:
         # As text: of bytes json would also take UTF-16 and UTF-32, which others do not.
         found = json.loads(
             data.decode(),
-            object_pairs_hook=_once,
+            object_pairs_hook=once,
             parse_constant=_refuse,
             parse_float=_finite,
             parse_int=_short,
@@ -74,7 +74,8 @@ def _short(text: str) -> int:
     return int(text) if len(text) <= _DIGITS else _refuse("a number of that many digits")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; ``ValueError`` for a name twice, of which one reader takes this, another that."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is there twice in one object")

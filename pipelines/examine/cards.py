@@ -23,7 +23,6 @@ from pipelines.architectures.serving import number, serves
 from pipelines.errors import ConfigError
 from pipelines.examine.findings import Card, Coverage, Gpus, Runs
 from pipelines.finding import Finding, Level
-from pipelines.hosttext import line
 from pipelines.matrix.compat import load_compat
 from pipelines.units import few
 from pipelines.wheels.binary import Binary
@@ -278,7 +277,7 @@ def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], asked: int) -> Iterator[F
             title="device code elsewhere",
             level="unknown",
             requested=asked > 0,
-            actual=f"not counted: {line(few(elsewhere), 300)}",
+            actual=f"not counted: {few(elsewhere)}",
             hint="files with device code that are no .dll, .pyd or .so by their names",
         )
     if gpus.binaries:
@@ -287,7 +286,7 @@ def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], asked: int) -> Iterator[F
         yield Finding(
             id="gpu",
             title="GPU",
-            source=line(card.names[0], 60),
+            source=card.names[0],
             level=_LEVELS.get(card.runs, "unknown"),
             requested=True,
             actual=f"{card.capability}: {_RUNS[card.runs]}" + _counts(card),
@@ -323,7 +322,7 @@ def _uneven(gpus: Gpus) -> Finding:
         title="coverage",
         level="warning" if lost else "ok",
         actual=found,
-        hint=line(few(dict.fromkeys(uneven)), 900),
+        hint=few(dict.fromkeys(uneven)),
         values=values,
     )
 

@@ -18,7 +18,7 @@ from pipelines.examine.findings import Examined
 from pipelines.examine.loading import Beside, load_findings, loads_of
 from pipelines.examine.taking import Taken
 from pipelines.examine.workers import DiedError, TookLongerError, each_apart
-from pipelines.finding import Finding
+from pipelines.finding import Finding, Level
 from pipelines.hosttext import line
 from pipelines.remote.limits import cores
 from pipelines.wheels.checks import ANY, check_wheel
@@ -67,13 +67,11 @@ def examine(taken: Taken, asked: Asked) -> Examined:
         gc.unfreeze()
 
 
-def _unread(taken: Taken, check: str, problem: str) -> Examined:
-    found = Finding(id=check, title=check, level="error", actual=line(problem, 600))
-    return _without(taken, found)
-
-
-def _without(taken: Taken, found: Finding) -> Examined:
+def _unread(taken: Taken, check: str, problem: str, level: Level = "error") -> Examined:
     """Of which nothing more is known."""
+    found = Finding(
+        id=check, title=check, level=level, actual=problem, requested=level == "unknown"
+    )
     rest = Finding(
         id="rest", title="everything else", level="unknown", actual="it could not be read"
     )
@@ -137,10 +135,7 @@ def examine_all(
 def _lost(taken: Taken, error: Exception, limit: float) -> Examined:
     if isinstance(error, TookLongerError):
         why = f"took longer than {limit:g} s, and was given up"
-        found = Finding(
-            id="readable", title="readable", level="unknown", requested=True, actual=why
-        )
-        return _without(taken, found)
+        return _unread(taken, "readable", why, "unknown")
     if isinstance(error, DiedError):
         return _unread(taken, "readable", "the process that read it died: out of memory?")
     return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")

@@ -5,7 +5,6 @@ A torch that lacks a name is to be minded as long as another one that was named 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,13 +20,14 @@ from pipelines.examine.loads import OWN, Loads, judge
 from pipelines.finding import Finding, Level
 from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
+from pipelines.units import few
+from pipelines.wheels import pythonabi
 from pipelines.wheels.imported import wanted_libraries
 from pipelines.wheels.libraries import bringers
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import X64
 
 _SHOWN = 3
-_CPYTHON = re.compile(r"cp3(\d{1,2})")
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,8 @@ class Beside:
 
 def python_of(tags: Iterable[str]) -> str:
     """The Python whose torch a wheel with these tags is held against; empty: any."""
-    found = {
-        f"3.{one[1]}{'t' * tag.abi.endswith('t')}"
-        for text in tags
-        for tag in parse_tag(text)
-        if tag.abi.startswith("cp3") and (one := _CPYTHON.fullmatch(tag.interpreter))
-    }
+    every = (tag for text in tags for tag in parse_tag(text))
+    found = {pythonabi.python_of(tag) for tag in every if tag.abi.startswith("cp3")} - {""}
     return found.pop() if len(found) == 1 else ""
 
 
@@ -169,7 +165,7 @@ def _found(one: Loads) -> str:
         return f"{when} lacks {len(names)} of the names that are imported"
     said = [f"{units.counted(one.checked, 'name')} looked up, none is missing"]
     if one.unknown:
-        names_of = _list([text.partition(":")[0] for text in one.unknown])
+        names_of = few((text.partition(":")[0] for text in one.unknown), "; ", _SHOWN)
         said = [*(said if one.checked else ()), f"not checked: {names_of}"]
     return "; ".join(said)
 
@@ -178,9 +174,4 @@ def _detail(one: Loads) -> str:
     lacks = {(each.library, each.symbol): each.demangled for each in one.missing}
     reasons = dict.fromkeys(text.partition(": ")[2] or text for text in one.unknown)
     said = [f"{library} lacks {name}" for (library, _), name in lacks.items()]
-    return _list([*said, *(f"not checked: {why}" for why in reasons)])
-
-
-def _list(texts: Sequence[str]) -> str:
-    more = len(texts) - _SHOWN
-    return "; ".join(texts[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return few([*said, *(f"not checked: {why}" for why in reasons)], "; ", _SHOWN)

@@ -32,9 +32,9 @@ from pipelines.wheels.checking import Installation, Kernels, Order
 from pipelines.wheels.checks import EXTERNAL, check_wheel
 from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.tags import WINDOWS, wheel_tags
+from pipelines.wheels.toolkit import cuda_in, may_be
 
 _PLAIN = re.compile(r"\w[\w.+!-]*", re.ASCII)
-_CUDA = re.compile(r"cu(\d{2,4})(?!\d)")
 _TORCH = re.compile(r"(?:torch|pt)(\d+\.\d+(?:\.\d+)?)")
 _SMALL = 1 << 20
 
@@ -116,20 +116,14 @@ def _fits(
 
 def _states(local: str, target: Target) -> tuple[str, int]:
     """What a local version says against ``target``, and how much it leaves open."""
-    cuda, torch = _CUDA.search(local), _TORCH.search(local)
+    cuda, torch = cuda_in(local), _TORCH.search(local)
     if stamped(local):
         return "it was built in a sandbox, and is not for publishing", 0
-    if cuda and not _same_cuda(cuda[1], target.cuda):
-        return f"CUDA {cuda[1]}, {target.cuda} is wanted", 0
+    if cuda and not may_be(cuda, target.cuda):
+        return f"CUDA {cuda}, {target.cuda} is wanted", 0
     if torch and target.torch and minor(torch[1]) != minor(target.torch):
         return f"torch {torch[1]}, {target.torch} is wanted", 0
     return "", (not torch) + (not cuda)
-
-
-def _same_cuda(stated: str, wanted: str) -> bool:
-    """``128`` is 12.8; ``12`` and ``13`` state the major version alone."""
-    plain = wanted.replace(".", "")
-    return stated == (wanted.partition(".")[0] if len(stated) == 2 else plain)  # noqa: PLR2004
 
 
 def _release(facts: WheelFacts, target: Target) -> str:
@@ -138,9 +132,8 @@ def _release(facts: WheelFacts, target: Target) -> str:
     The latter where the wheel's name says no more: programs of one major version run with each
     other.
     """
-    stated = _CUDA.search(Version(facts.version).local or "")
-    whole = stated is not None and len(stated[1]) > 2  # noqa: PLR2004
-    return target.cuda if whole else target.cuda.partition(".")[0]
+    major = target.cuda.partition(".")[0]
+    return target.cuda if len(cuda_in(facts.version)) > len(major) else major
 
 
 def unstated(offer: Offer, target: Target) -> list[str]:
@@ -150,7 +143,7 @@ def unstated(offer: Offer, target: Target) -> list[str]:
         name
         for name, said, asked in (
             ("torch", _TORCH.search(local), target.torch),
-            ("CUDA", _CUDA.search(local), target.cuda),
+            ("CUDA", cuda_in(local), target.cuda),
         )
         if asked and not said
     ]

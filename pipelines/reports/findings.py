@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipelines.finding import Finding, Level
-from pipelines.hosttext import block, line, safe
+from pipelines.hosttext import safe
 from pipelines.reports.model import Case, Outcome
 
 STYLES: dict[Level, str] = {
@@ -26,7 +26,6 @@ MARKS: dict[Level, str] = {
     "ok": "ok",
 }
 _OUTCOMES: dict[Level, Outcome] = {"error": "failed", "unknown": "skipped", "skipped": "skipped"}
-_VALUES = 100
 _SHORT = 180  # characters of a hint to what is no error
 
 
@@ -64,18 +63,3 @@ def cases(findings: Iterable[Finding], classname: str, file: str = "") -> Iterat
             detail="" if quiet else one.hint,
             stdout=": ".join(filter(None, (file, one.level, one.text, one.hint))),
         )
-
-
-def cleaned(one: Finding) -> Finding:
-    """One of a record, whose text anybody may have changed, made fit to be shown."""
-    return one.model_copy(
-        update={
-            "id": line(one.id, 100),
-            "title": line(one.title, 100),
-            "source": line(one.source, 100),
-            "actual": line(one.actual),
-            "expected": line(one.expected),
-            "hint": block(one.hint, 1000),
-            "values": tuple(line(value, 40) for value in one.values[:_VALUES]),
-        }
-    )

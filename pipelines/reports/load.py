@@ -32,7 +32,6 @@ from pipelines.record import (
 from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
-from pipelines.reports.findings import cleaned
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.model import Suite
@@ -378,7 +377,7 @@ def _caveats(
 
 def _checks(audit: AuditResult | None) -> tuple[Finding, ...]:
     files = (audit.files if audit else ())[:_FILES]
-    return tuple(cleaned(check) for file in files for check in file.checks[:_CHECKS])
+    return tuple(check for file in files for check in file.checks[:_CHECKS])
 
 
 def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:

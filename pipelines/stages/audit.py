@@ -31,7 +31,7 @@ from pipelines.wheels.checking import Kernels, Order
 from pipelines.wheels.checks import check_library, check_wheel
 from pipelines.wheels.imported import Exports, wanted_libraries
 from pipelines.wheels.metadata import WheelFacts, inspect
-from pipelines.wheels.tags import WINDOWS
+from pipelines.wheels.tags import EVERY_PYTHON, WINDOWS
 
 
 def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
@@ -100,14 +100,11 @@ def _checks(
     facts = inspect(file)
     windows = plan.host.capabilities.windows
     machine = "" if windows else session.facts.get("machine") or "x86_64"
+    platform, tag = WINDOWS[0] if windows else f"linux_{machine}", plan.recipe.wheel_tag
     pure = plan.recipe.kind == "pure"
-    order = Order(
-        WINDOWS[0] if windows else f"linux_{machine}",
-        plan.target.python,
-        plan.recipe.wheel_tag,
-        plan.toolset,
-        pure,
-    )
+    if pure:
+        platform, tag = "any", EVERY_PYTHON
+    order = Order(platform, plan.target.python, tag, plan.toolset)
     checks = check_wheel(
         facts,
         order=order,

@@ -66,7 +66,7 @@ def machine(facts: WheelFacts) -> Iterator[Result]:
     if binaries:
         yield Result(level, found or f"{expected}, all {len(binaries)}", expected)
     elif facts.binaries:
-        yield _not_windows()
+        yield Result("unknown", "its binaries are not of Windows")
 
 
 @check("init", "PyInit")
@@ -140,8 +140,6 @@ def torch_names(facts: WheelFacts, torches: dict[str, Exports | None]) -> Iterat
 def libraries(facts: WheelFacts, installation: Installation | None = None) -> Iterator[Result]:
     """Each DLL that is not in it: whether it is known what brings that, and whether it is asked."""
     if not _windows(facts):
-        if facts.binaries:
-            yield _not_windows()
         return
     read = [one.pe for one in facts.binaries if one.pe]
     imported = {name for pe in read for name in pe.imports}
@@ -204,8 +202,6 @@ def build_paths(facts: WheelFacts) -> Iterator[Result]:
     """Paths of the machine that built it."""
     binaries = _windows(facts)
     if not binaries:
-        if facts.binaries:
-            yield _not_windows()
         return
     pdbs = [one.traces.pdb for one in binaries if one.traces and _absolute(one.traces.pdb)]
     paths = [path for one in binaries if one.traces for path in one.traces.paths]
@@ -254,10 +250,6 @@ def _some(binaries: tuple[Binary, ...], expected: str) -> Result:
 
 def _windows(facts: WheelFacts) -> list[Binary]:
     return [one for one in facts.binaries if not one.name.endswith(".so")]
-
-
-def _not_windows() -> Result:
-    return Result("unknown", "its binaries are not of Windows")
 
 
 def _looked_up(

@@ -9,15 +9,10 @@ from typing import NamedTuple
 
 from pipelines.architectures.archs import ArchList
 from pipelines.finding import Finding, Level
-from pipelines.hosttext import line
 from pipelines.toolsets import ToolSet
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.imported import Exports
 from pipelines.wheels.metadata import WheelFacts
-
-_SHORT, _LONG, _VALUE = 400, 1200, 260  # characters
-#: Values of one finding.
-MOST = 500
 
 
 @dataclass(frozen=True)
@@ -25,22 +20,25 @@ class Order:
     """What a wheel was built for, or taken for."""
 
     platform: str
-    """A platform tag such as ``win_amd64``."""
+    """A platform tag such as ``win_amd64``; ``any``: it is to have no compiled code."""
     python: str
     """A release such as ``3.12``."""
     tag: str | None = None
     """The recipe's ``wheel_tag``: of ``py3-none`` or ``py39-none`` nothing is for one Python."""
     toolset: ToolSet | None = None
     """What should have built it, with the stamp of that host's wheels."""
-    pure: bool = False
-    """Whether it is to have no compiled code, and to be for every platform."""
     torch: str = ""
     """The release that its METADATA must take; empty: any."""
 
     @property
+    def pure(self) -> bool:
+        """Whether it is to have no compiled code, and so to be for every platform."""
+        return self.platform == "any"
+
+    @property
     def library(self) -> bool:
         """Whether what is compiled in it is loaded by any Python, and not imported by one."""
-        return (self.tag or "").endswith("-none")
+        return not self.pure and (self.tag or "").endswith("-none")
 
 
 @dataclass(frozen=True)
@@ -125,22 +123,15 @@ class Check:
             raise TypeError(f"check {self.id} needs {unknown}, which no inputs have")
 
     def run(self, inputs: Inputs, policy: Policy) -> Iterable[Finding]:
-        """Its findings; none where it does not apply. Text of the wheel's is made harmless."""
+        """Its findings; none where it does not apply."""
         needs = inspect.signature(self.function).parameters.values()
         given = {need.name: getattr(inputs, need.name) for need in needs}
         if any(given[need.name] is None and need.default is need.empty for need in needs):
             return
         for result in self.function(**given):
-            yield Finding(
-                id=self.id,
-                title=self.title,
-                level=policy.level(self.id, result.level),
-                actual=line(result.actual, _SHORT),
-                expected=line(result.expected, _SHORT),
-                hint=line(result.hint, _LONG),
-                source=line(result.source, _VALUE),
-                values=tuple(line(one, _VALUE) for one in [*result.values][:MOST]),
-            )
+            level = policy.level(self.id, result.level)
+            told = result._replace(level=level, values=tuple(result.values))
+            yield Finding(id=self.id, title=self.title, **told._asdict())
 
 
 def check(id_: str, title: str) -> Callable[[Callable[..., Iterable[Result]]], Check]:

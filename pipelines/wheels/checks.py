@@ -17,49 +17,12 @@ from pipelines.wheels.fatbin import inventory
 from pipelines.wheels.imported import Exports
 from pipelines.wheels.metadata import WheelFacts
 
-#: All of them, in the order in which they are shown.
-CHECKS: tuple[Check, ...] = (
-    packaging.readable,
-    packaging.sha256,
-    packaging.name_and_version,
-    packaging.archive,
-    packaging.files,
-    packaging.record,
-    packaging.stated_tags,
-    packaging.true_tags,
-    packaging.platform,
-    packaging.python,
-    packaging.installable,
-    packaging.metadata,
-    packaging.required,
-    packaging.torch,
-    packaging.sboms,
-    packaging.paths,
-    packaging.upload,
-    binaries.extension_module,
-    binaries.library,
-    binaries.no_compiled_code,
-    binaries.machine,
-    maker.toolset,
-    binaries.init,
-    binaries.python_abi,
-    binaries.no_python,
-    binaries.imported_names,
-    binaries.libraries,
-    kernels.device_code,
-    kernels.complete,
-    kernels.read,
-    kernels.cuda,
-    kernels.sass,
-    kernels.ptx,
-    kernels.covered,
-    kernels.extra,
-    binaries.host_code,
-    binaries.complete,
-    binaries.build_paths,
-    binaries.signature,
-    stable.stable_abi,
-    binaries.torch_names,
+#: All of them: each function of these modules that ``@check`` has made one of, as they stand there.
+CHECKS: tuple[Check, ...] = tuple(
+    one
+    for module in (packaging, maker, binaries, kernels, stable)
+    for one in vars(module).values()
+    if isinstance(one, Check)
 )
 #: Of wheels that are built, taken instead of a build, or published.
 OURS = Policy(

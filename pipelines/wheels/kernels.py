@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
 
@@ -21,7 +21,7 @@ from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Kernels, Result, check, unless
 from pipelines.wheels.fatbin import arch_key, compact
 from pipelines.wheels.metadata import WheelFacts
-from pipelines.wheels.toolkit import Told, newest
+from pipelines.wheels.toolkit import Told, cuda_in, may_be, newest
 
 _NO_DEVICE_CODE = (
     "no device code at all: no extension module holds a fat binary, so no kernel can run on any "
@@ -29,7 +29,6 @@ _NO_DEVICE_CODE = (
     "(clang without -fkeep-persistent-storage-variables does), or nvcc never ran "
     "(a CPU-only build because no CUDA was found). Look for nvcc lines in the build log."
 )
-_CU = re.compile(r"cu(\d{2,3})(?:\D|$)")
 _CUDA_DLLS = re.compile(r"(?i)(cudart|nvcuda|c10_cuda|torch_cuda|cublas|nvrtc)")
 
 Binaries = tuple[Binary, ...]
@@ -132,9 +131,9 @@ def _agreeing(binaries: Binaries, version: str) -> Result:
             heard.hear(containers)
             if heard.wrong:  # NVIDIA's own libraries are of that kind
                 mixed.append(f"{one.name}: code of CUDA {own} and {few(heard.wrong)}")
-    named = _CU.search(Version(version).local or "")
-    if named and told and not any(_is(named[1], own) for own in told):
-        wrong.append(f"its version says cu{named[1]}")
+    named = cuda_in(Version(version).local or "")
+    if named and told and not any(may_be(named, own) for own in told):
+        wrong.append(f"its version says cu{named}")
     found = ", ".join(f"CUDA {each}" for each in sorted(told, key=Version))
     level: Level = "error" if wrong else unless(mixed, "warning")
     imports = {name for one in binaries if one.pe for name in one.pe.imports}
@@ -154,11 +153,6 @@ def _agreeing(binaries: Binaries, version: str) -> Result:
     )
 
 
-def _is(said: str, release: str) -> bool:
-    """Whether ``cu128`` or ``cu12`` may stand for a release such as ``12.8``."""
-    return release.replace(".", "").startswith(said) or said.startswith(release.replace(".", ""))
-
-
 @check("sass", "SASS")
 def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
     """Each architecture is due in every container of the binaries that can have it."""
@@ -168,7 +162,8 @@ def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]
     if kernels is None or kernels.jit:
         yield Result("skipped", compact(found), values=values)
         return
-    due = {arch: _due(having, arch, kernels) for arch in kernels.archs.sass}
+    expects = kernels.expects or (lambda _: kernels.archs.sass)
+    due = {arch: [b for b in having if arch in expects(b.name)] for arch in kernels.archs.sass}
     units = {
         arch: [unit.sass for binary in own for unit in binary.inventory.containers]
         for arch, own in due.items()
@@ -255,10 +250,6 @@ def uncovered(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
             for unit in units
         )
     ]
-
-
-def _due(having: Collection[Binary], arch: str, kernels: Kernels) -> list[Binary]:
-    return [one for one in having if kernels.expects is None or arch in kernels.expects(one.name)]
 
 
 def _where(due: dict[str, list[Binary]], short: list[str]) -> str:

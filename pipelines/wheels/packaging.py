@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -21,18 +20,19 @@ from pipelines.finding import Level
 from pipelines.hosttext import line
 from pipelines.model import Model, read_data
 from pipelines.units import few
-from pipelines.wheels.checking import MOST, Installation, Order, Result, check, unless
+from pipelines.wheels.checking import Installation, Order, Result, check, unless
 from pipelines.wheels.installed import PACKAGES, installed, path_faults
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.pythonabi import python_of
 from pipelines.wheels.sboms import all_of
-from pipelines.wheels.tags import EVERY_PYTHON, misfit, wheel_tags
+from pipelines.wheels.tags import misfit, wheel_tags
 
 _FILE = Path(__file__).with_name("limits.yaml")
 _LONGEST = 2 << 20  # characters of METADATA: the long description is in it
 _USER = "n" * 20
 _SHOWN = 5
+_MOST = 500  # requirements
 _PATCHES = 40  # releases of one minor version of Python, more than any has
-_CPYTHON = re.compile(r"cp3(\d{1,2})")
 
 
 class Folder(Model):
@@ -68,7 +68,7 @@ def requirements(facts: WheelFacts) -> list[Requirement]:
     """Those that can be read."""
     raw, _ = parse_email(facts.metadata[:_LONGEST].encode())
     found = []
-    for text in raw.get("requires_dist", [])[:MOST]:
+    for text in raw.get("requires_dist", [])[:_MOST]:
         try:
             found.append(Requirement(text))
         except InvalidRequirement:
@@ -165,18 +165,18 @@ def true_tags(facts: WheelFacts) -> Iterator[Result]:
 @check("platform", "platform")
 def platform(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """That of the order alone."""
-    expected = "any" if order.pure else order.platform
     platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
-    yield Result(unless(platforms != [expected]), few(platforms), expected)
+    yield Result(unless(platforms != [order.platform]), few(platforms), order.platform)
 
 
 @check("python", "Python")
 def python(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """One that the Python of the order takes; the recipe's ``wheel_tag`` alone where it has one."""
-    expected = "any" if order.pure else order.platform
-    tag = EVERY_PYTHON if order.pure else order.tag
+    tag = order.tag
     own = [each.rpartition("-")[0] for each in facts.tags]
-    takes = {f"{each.interpreter}-{each.abi}" for each in wheel_tags(order.python, [expected])}
+    takes = {
+        f"{each.interpreter}-{each.abi}" for each in wheel_tags(order.python, [order.platform])
+    }
     if tag:
         yield Result(unless(own != [tag] or tag not in takes), few(own), f"{tag} alone")
     else:
@@ -308,7 +308,7 @@ def upload(facts: WheelFacts) -> Iterator[Result]:
 
 def _too_long(facts: WheelFacts) -> str:
     """Why METADATA is not looked into; empty: it is."""
-    if len(facts.metadata) > _LONGEST or facts.metadata.count("\nRequires-Dist:") > MOST:
+    if len(facts.metadata) > _LONGEST or facts.metadata.count("\nRequires-Dist:") > _MOST:
         return f"METADATA of {len(facts.metadata)} characters, or of too many requirements"
     return ""
 
@@ -323,10 +323,9 @@ def _pythons(facts: WheelFacts, said: str) -> Iterator[str]:
         yield f"Requires-Python {line(said, 60)} is no range of versions"
         return
     tags = {tag for text in facts.tags for tag in parse_tag(text)}
-    own = {int(found[1]) for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))}
+    own = {python_of(tag).removesuffix("t") for tag in tags} - {""}
     exact = all(tag.abi not in ("abi3", "abi3t", "none") for tag in tags)
-    taken = [m for m in own if any(wanted.contains(f"3.{m}.{p}") for p in range(_PATCHES))]
-    if own and exact and not taken:
+    if own and exact and not any(wanted.contains(f"{o}.{p}") for o in own for p in range(_PATCHES)):
         yield f"Requires-Python {line(said, 60)} has no Python that its tags are for"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -118,12 +118,6 @@ def machine_name(machine: int) -> str:
     """``x64 (0x8664)``."""
     called = _CALLED.get(machine)
     return f"{called} ({machine:#06x})" if called else f"machine {machine:#06x}"
-
-
-def machine_of(platforms: Iterable[str]) -> int:
-    """That of a wheel's platform tags; of no one Windows platform x64, as most are."""
-    own = {MACHINES[one] for one in platforms if one in MACHINES}
-    return own.pop() if len(own) == 1 else X64
 
 
 def exports_of(data: Data) -> frozenset[str] | None:

@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from pipelines.hosttext import line
-from pipelines.jsonfile import as_dict, inside
+from pipelines.jsonfile import as_dict, inside, once
 from pipelines.model import Model
 from pipelines.wheels.metadata import WheelFacts
 
@@ -179,7 +179,7 @@ def _unique(_: object, unique: bool, found: Any, __: object) -> Iterator[Excepti
 
 def _parsed(data: bytes) -> tuple[Any, int]:
     """The JSON, and how many values are in it; ``ValueError``: too deep."""
-    told = json.loads(data, object_pairs_hook=_once)
+    told = json.loads(data, object_pairs_hook=once)
     level, values = [told], 0
     for _ in range(_DEPTH):
         if not level:
@@ -187,14 +187,6 @@ def _parsed(data: bytes) -> tuple[Any, int]:
         values += len(level)
         level = [inner for one in level for inner in inside(one)]
     raise ValueError(f"nested deeper than {_DEPTH} levels")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; ``ValueError`` for a key twice, of which one reader takes this, another that."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key is in it twice")
-    return made
 
 
 def _component(row: dict[str, Any]) -> Component:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from packaging.tags import parse_tag
+from packaging.version import Version
 
 from pipelines.hosttext import line
 from pipelines.model import Model
@@ -16,10 +17,10 @@ from pipelines.wheels.imported import demangled
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.packaging import requirements
 from pipelines.wheels.petables import Need
+from pipelines.wheels.pythonabi import python_of
 
 _TORCH = ("torch", "c10")  # how its DLLs begin
 _SHIM = ("aoti_torch_", "torch_")  # how names of its C shim begin
-_CPYTHON = re.compile(r"cp3(\d{1,2})")
 _LIMITED = "python3.dll"
 _BOUND = re.compile(r"python3(\d{1,2})(t?)\.dll", re.IGNORECASE)
 _SHOWN = 20
@@ -150,12 +151,12 @@ def stable_abi(facts: WheelFacts) -> Iterator[Result]:
 def _tag(facts: WheelFacts, stable: Stable) -> str:
     """In what a tag for many Pythons promises too much."""
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
-    numbers = [int(one[1]) for tag in tags if (one := _CPYTHON.fullmatch(tag.interpreter))]
-    if {tag.abi for tag in tags} != {"abi3"} or not numbers:
+    stated = [Version(one) for tag in tags if tag.abi == "abi3" and (one := python_of(tag))]
+    if len(stated) != len(tags) or not stable.least_python:
         return ""
-    least = int(stable.least_python.partition(".")[2] or 0)
-    said = min(numbers)
-    return f"its tag says Python 3.{said}, it wants {stable.least_python}" if least > said else ""
+    if Version(stable.least_python) <= min(stated):
+        return ""
+    return f"its tag says Python {min(stated)}, it wants {stable.least_python}"
 
 
 def _older(facts: WheelFacts, stable: Stable) -> str:

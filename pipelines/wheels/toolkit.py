@@ -13,6 +13,7 @@ from pipelines.versions import Release, minor
 from pipelines.wheels.fatbin import Container
 
 _FILE = Path(__file__).with_name("toolkits.yaml")
+_NAMED = re.compile(r"cu(\d{2,4})(?!\d)")
 _CUDART = re.compile(r"cudart64_(\d\d)\d?\.dll", re.IGNORECASE)
 
 
@@ -85,6 +86,19 @@ def same(release: str, wanted: str) -> bool:
     """Whether ``13.0.88`` is a 13.0, or a 13, number by number."""
     one, other = (tuple(map(int, text.split("."))) for text in (release, wanted))
     return one[: len(other)] == other
+
+
+def cuda_in(local: str) -> str:
+    """What a local version says of its CUDA, such as ``128`` or ``12``; empty: nothing."""
+    found = _NAMED.search(local)
+    return found[1] if found else ""
+
+
+def may_be(stated: str, release: str) -> bool:
+    """Whether ``128`` or ``12`` may stand for a release such as ``12.8`` or ``12``."""
+    major = release.partition(".")[0]
+    short = release == major and stated.startswith(major)
+    return short or stated in (major, release.replace(".", ""))
 
 
 def cudarts(names: Iterable[str]) -> tuple[str, ...]:

@@ -163,11 +163,6 @@ def test_a_member_that_would_land_elsewhere(tmp_path: Path, name: str) -> None:
     assert level(seen, "everything else") == "unknown"
 
 
-def test_a_file_that_record_does_not_know(tmp_path: Path) -> None:
-    seen = look(with_member(foreign(tmp_path), "other/late.py"))
-    assert level(seen, "RECORD") == "error"
-
-
 def test_a_file_that_is_cut(tmp_path: Path) -> None:
     path = foreign(tmp_path, files={"a.bin": bytes(5000)})
     whole = path.read_bytes()
@@ -191,11 +186,6 @@ def test_a_size_that_is_a_lie(tmp_path: Path) -> None:
     data[at + 20 : at + 28] = struct.pack("<II", 4, 4)
     path.write_bytes(data)
     assert look(path).worst == "error"
-
-
-def test_a_file_of_another_name(tmp_path: Path) -> None:
-    path = foreign(tmp_path).rename(tmp_path / "notes.txt")
-    assert "not a wheel" in finding(look(path), "readable").text
 
 
 def test_another_file_than_is_stated(tmp_path: Path) -> None:

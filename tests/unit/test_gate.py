@@ -260,27 +260,6 @@ def test_the_limited_api_is_kept_to(
     assert [row.label for row in rows if row.failed] == ([] if ok else ["Python's own ABI"])
 
 
-@pytest.mark.parametrize("tag", ["py3-none", "py39-none"])
-@pytest.mark.parametrize(
-    ("named", "bound", "wrong"),
-    [
-        ("", (), []),
-        ("", ("python312.dll",), ["Python's own ABI", "no Python"]),
-        ("py3-none", (), ["Python"]),
-    ],
-)
-def test_a_library_that_every_python_loads(
-    tag: str, named: str, bound: tuple[str, ...], wrong: list[str]
-) -> None:
-    """As xFormers from 0.0.35 on. Another tag than the recipe's is another build."""
-    tags = (f"{named or tag}-win_amd64",)
-    library = replace(MODULE, name="pkg/_C.pyd", pe=replace(PE, inits=(), imports=bound))
-    facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(library,))
-    rows = judged(facts, "75", python="3.12", tag=tag)
-    expected = [] if named == tag else wrong
-    assert [row.label for row in rows if row.failed] == expected
-
-
 @pytest.mark.parametrize(
     ("tag", "machine", "wrong"),
     [

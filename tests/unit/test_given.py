@@ -488,29 +488,6 @@ def test_a_wheel_without_any_is_nothing_wrong(tmp_path: Path) -> None:
     assert examined(foreign(tmp_path)).cuda == ""
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"pkg/_C.cp311-win_amd64.pyd": pe(machine=0x14C)}, "machine"),
-        ({"pkg/_C.cp311-win_amd64.pyd": b"\x7fELF"}, "machine"),
-    ],
-)
-def test_what_is_wrong_inside(tmp_path: Path, change: dict[str, bytes], name: str) -> None:
-    assert wrong(wheel(tmp_path, {**FILES, **change})) == [name]
-
-
-def test_a_library_for_another_machine_is_told(tmp_path: Path) -> None:
-    path = wheel(tmp_path, {**FILES, "pkg/helper_x86.dll": pe(machine=0x14C)})
-    assert wrong(path) == []
-    (check,) = [one for one in examined(path).checks if one.id == "machine"]
-    assert "helper_x86.dll" in check.actual
-
-
-def test_a_record_that_lies_is_wrong(tmp_path: Path) -> None:
-    path = wheel(tmp_path, FILES, lines=b"pkg/__init__.py,sha256=AAAA,6\n")
-    assert wrong(path) == ["RECORD"]
-
-
 def test_a_damaged_zip(tmp_path: Path) -> None:
     path = foreign(tmp_path)
     path.write_bytes(path.read_bytes()[:-40])

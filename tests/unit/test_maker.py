@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 from foreign_wheels import foreign
 from pes import MSVC_14_44, MSVC_DLLS, STAND_IN_DLLS, dll, msvc, stand_in
-from wheels import fatbin
 
-from pipelines.architectures.archs import parse
 from pipelines.finding import Finding
-from pipelines.prebuilt.decide import examine_external
 from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
-from pipelines.wheels.checking import Inputs, Installation, Kernels, Order, Policy
-from pipelines.wheels.checks import check_wheel
+from pipelines.wheels.checking import Inputs, Order, Policy
 from pipelines.wheels.maker import toolset
 from pipelines.wheels.metadata import WheelFacts, inspect
-from pipelines.wheels.tags import WINDOWS
 
 MODULE = "pkg/_C.cp311-win_amd64.pyd"
 REAL = replace(MSVC, stamp="")  # of a host whose wheels may be published
@@ -197,22 +192,3 @@ def test_a_name_of_a_run_time_hides_nothing(tmp_path: Path, name: str) -> None:
 def test_stamps(local: str, name: str | None) -> None:
     found = stamped(local)
     assert (found.name if found else None) == name
-
-
-def test_the_gate_and_a_given_wheel(tmp_path: Path) -> None:
-    """A wheel of others is told what built it, and refused where its own name lies."""
-    facts = made(tmp_path, stand_in(fatbin()))
-    checks = check_wheel(
-        facts,
-        order=Order("win_amd64", "3.11", toolset=REAL),
-        kernels=Kernels(parse("90a"), "13.0"),
-    )
-    assert "toolset" in {check.id for check in checks if check.failed}
-    for local, ok in (("cu130", True), ("cu130.sandbox.msvc", False)):
-        facts = made(tmp_path, stand_in(), local)
-        one = examine_external(
-            tmp_path / facts.filename, facts.sha256, Installation("3.11", WINDOWS)
-        )
-        (found,) = (check for check in one.checks if check.id == "toolset")
-        assert found.level == ("ok" if ok else "error")
-        assert found.actual == "stand-in 14.0"

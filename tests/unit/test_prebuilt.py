@@ -203,16 +203,6 @@ def test_other_bytes_than_stated(tmp_path: Path) -> None:
         examine(path, offered(path, "0" * 64), CELL)
 
 
-def test_a_wheel_without_device_code_is_refused(tmp_path: Path) -> None:
-    path = wheel(tmp_path, {**FILES, "pkg/_C.cp311-win_amd64.pyd": pe()})
-    assert "device code" in wrong(path)
-
-
-def test_a_wheel_whose_record_lies_is_refused(tmp_path: Path) -> None:
-    path = wheel(tmp_path, FILES, b"pkg/__init__.py,,\n")
-    assert "RECORD" in wrong(path)
-
-
 @pytest.mark.parametrize(
     ("requirement", "torch", "fits"),
     [
