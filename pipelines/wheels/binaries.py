@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
@@ -217,7 +217,7 @@ def build_paths(facts: WheelFacts) -> Iterator[Result]:
     yield Result(
         "warning" if private else unless(unread, "unknown"),
         ", ".join(found) or ("not read" if unread else "none outside of device code"),
-        hint=_list(texts) + (f"; not all read: {few(unread)}" if unread else ""),
+        hint=few(texts, "; ") + (f"; not all read: {few(unread)}" if unread else ""),
         values=texts[:50],
     )
 
@@ -262,17 +262,13 @@ def _looked_up(
         for one in looked.lacking
     ]
     if missing:
-        return Result(wrong, _list(missing), expected)
+        return Result(wrong, few(missing, "; "), expected)
     found = f"{looked.there} exported" if looked.there else "none is imported"
     if looked.unread:
         some = f"{found}; " if looked.there else ""
-        found = f"{some}not read: {_list([*looked.unread])}"
+        found = f"{some}not read: {few(looked.unread, '; ')}"
     return Result(unless(looked.unread, "unknown"), found, expected)
 
 
 def _absolute(path: str) -> bool:
     return bool(re.match(r"[A-Za-z]:[\\/]|[\\/]", path))
-
-
-def _list(texts: Iterable[str]) -> str:
-    return few(dict.fromkeys(texts), "; ")

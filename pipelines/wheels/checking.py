@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from pipelines.architectures.archs import ArchList
+from pipelines.errors import PipelineError
 from pipelines.finding import Finding, Level
 from pipelines.toolsets import ToolSet
 from pipelines.wheels.binary import Binary
@@ -123,12 +124,18 @@ class Check:
             raise TypeError(f"check {self.id} needs {unknown}, which no inputs have")
 
     def run(self, inputs: Inputs, policy: Policy) -> Iterable[Finding]:
-        """Its findings; none where it does not apply."""
+        """Its findings; none where it does not apply. One that breaks has found an error."""
         needs = inspect.signature(self.function).parameters.values()
         given = {need.name: getattr(inputs, need.name) for need in needs}
         if any(given[need.name] is None and need.default is need.empty for need in needs):
             return
-        for result in self.function(**given):
+        try:
+            results = [*self.function(**given)]
+        except PipelineError:  # of this machine, such as a full disk
+            raise
+        except Exception as error:  # what somebody made to break a reader is found by that
+            results = [Result("error", f"it cannot be looked at: {type(error).__name__}: {error}")]
+        for result in results:
             level = policy.level(self.id, result.level)
             told = result._replace(level=level, values=tuple(result.values))
             yield Finding(id=self.id, title=self.title, **told._asdict())

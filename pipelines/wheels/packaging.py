@@ -150,7 +150,7 @@ def true_tags(facts: WheelFacts) -> Iterator[Result]:
     names = [binary.name for binary in facts.binaries]
     wrong = []
     if "any" in platforms and names:
-        wrong.append(f"it is for any platform, and has {_list(names)}")
+        wrong.append(f"it is for any platform, and has {few(names, '; ')}")
     if any(platform.startswith("win") for platform in platforms):
         wrong += [f"{name} is no binary of Windows" for name in names if name.endswith(".so")]
     level = unless(wrong)
@@ -159,7 +159,7 @@ def true_tags(facts: WheelFacts) -> Iterator[Result]:
         wrong, level = ["WHEEL says Root-Is-Purelib, and there are binaries in it"], "warning"
     if not wrong and not names and platforms != {"any"}:
         wrong, level = ["it is for one platform, and there is no binary in it"], "warning"
-    yield Result(level, ", ".join(facts.tags[:_SHOWN]), hint=_list(wrong))
+    yield Result(level, ", ".join(facts.tags[:_SHOWN]), hint=few(wrong, "; "))
 
 
 @check("platform", "platform")
@@ -212,7 +212,7 @@ def metadata(facts: WheelFacts) -> Iterator[Result]:
     said = [f"{name} is there twice, or is unreadable" for name in twice] + said
     level: Level = "error" if twice else unless(said, "warning")
     actual = units.counted(len(said), "mistake") if said else "valid"
-    yield Result(level, actual, hint=_list(said + early))
+    yield Result(level, actual, hint=few(said + early, "; "))
 
 
 @check("requirements", "requirements")
@@ -237,7 +237,7 @@ def required(facts: WheelFacts) -> Iterator[Result]:
     wrong += _pythons(facts, raw.get("requires_python", ""))
     level: Level = "error" if wrong else unless(odd, "warning")
     actual = ", ".join(texts[:_SHOWN]) or "none"
-    yield Result(level, actual, hint=_list(wrong + odd), values=texts)
+    yield Result(level, actual, hint=few(wrong + odd, "; "), values=texts)
 
 
 @check("torch", "torch")
@@ -327,7 +327,3 @@ def _pythons(facts: WheelFacts, said: str) -> Iterator[str]:
     exact = all(tag.abi not in ("abi3", "abi3t", "none") for tag in tags)
     if own and exact and not any(wanted.contains(f"{o}.{p}") for o in own for p in range(_PATCHES)):
         yield f"Requires-Python {line(said, 60)} has no Python that its tags are for"
-
-
-def _list(texts: list[str]) -> str:
-    return few(dict.fromkeys(texts), "; ")

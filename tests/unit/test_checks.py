@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from audited import finding, look
+from foreign_wheels import foreign
 from plans import at_desk
 from test_custody import home
 from wheels import FILES, wheel, wheel_here
@@ -22,7 +23,7 @@ from pipelines.stages.line import AUDIT
 from pipelines.target import Target
 from pipelines.wheels import checks
 from pipelines.wheels.checking import Installation, Policy, Result, check
-from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.tags import WINDOWS
 
 
@@ -60,6 +61,15 @@ def test_a_check_needs_what_there_is() -> None:
         check("m", "moon phase")(lambda moon: [Result("ok", moon)])
 
 
+def test_a_wheel_that_breaks_a_check_has_not_passed(tmp_path: Path) -> None:
+    """packaging parses markers by recursion."""
+    deep = f"a; {'(' * 3000}os_name == 'x'{')' * 3000}"
+    facts = inspect(foreign(tmp_path, requires=[deep]))
+    broken = {one.id: one.actual for one in checks.check_wheel(facts) if one.failed}
+    assert broken.keys() == {"metadata", "requirements"}
+    assert all("RecursionError" in actual for actual in broken.values())
+
+
 def test_names_are_unique_and_policies_know_them() -> None:
     ids = [one.id for one in checks.CHECKS]
     titles = [one.title for one in checks.CHECKS]
@@ -70,8 +80,5 @@ def test_names_are_unique_and_policies_know_them() -> None:
 
 def test_a_policy_changes_the_level_alone() -> None:
     policy = Policy(errors=frozenset({("a", "warning")}), tolerated=frozenset({"b"}))
-    assert [policy.level(*one) for one in (("a", "warning"), ("b", "error"), ("c", "error"))] == [
-        "error",
-        "warning",
-        "error",
-    ]
+    assert (policy.level("a", "warning"), policy.level("b", "error")) == ("error", "warning")
+    assert policy.level("c", "error") == "error"
