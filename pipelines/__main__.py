@@ -23,7 +23,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     output.settle()
     called.started_as(sys.argv[0] if words is None else "invoke")
     try:
-        from pipelines.commands.program import run
+        from pipelines.cli.program import run
     except ImportError as error:
         print(
             f"{SetupError.title} error: this Python ({sys.executable}) lacks {error.name}\n"

@@ -1,6 +1,6 @@
 """Every error this project raises on purpose: one hierarchy, one exit code a class.
 
-An error says what was found, what was expected and what to do next. ``commands/leave.py`` prints
+An error says what was found, what was expected and what to do next. ``cli/exit.py`` prints
 ``message`` and ``advice`` and gives ``exit_code``; no other module of the controller exits.
 """
 

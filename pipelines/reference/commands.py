@@ -9,9 +9,9 @@ from pathlib import Path
 
 from invoke.util import helpline
 
-from pipelines.commands.helptext import OF_PROGRAM, flags_of, flags_of_program, words_of
-from pipelines.commands.options import EVERYWHERE
-from pipelines.commands.program import COMMANDS
+from pipelines.cli.helptext import OF_PROGRAM, flags_of, flags_of_program, words_of
+from pipelines.cli.options import EVERYWHERE
+from pipelines.cli.program import COMMANDS
 from pipelines.reference.markdown import block, cell, code, page, table, text
 
 _UP = "../../"

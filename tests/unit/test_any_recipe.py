@@ -14,7 +14,7 @@ from plans import changed, line_for, plan_for
 from recipefiles import DOCUMENTED, ROOT, SHIPPED, written
 
 from pipelines.buildplan import Request
-from pipelines.commands.plan import run_plan
+from pipelines.cli.plan import run_plan
 from pipelines.config import Config
 from pipelines.console import console
 from pipelines.doctor.run import examine

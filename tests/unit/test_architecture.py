@@ -44,7 +44,7 @@ FLOORS = (
     {"buildplan", "schema", "watch", "scaffold"},
     {"stages", "doctor"},
     {"fleet"},
-    {"commands"},
+    {"cli"},
     {"tasks", "__main__", "reference"},
 )
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}

@@ -13,7 +13,7 @@ from foreign_wheels import foreign
 from pes import msvc
 from typed import calls, flags
 
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError
 

@@ -17,7 +17,7 @@ from foreign_wheels import foreign
 from loopback import listening
 from tls_keys import Authority
 
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError
 from pipelines.examine import indexpage

@@ -12,7 +12,7 @@ from audited import TAG, finding
 from foreign_wheels import foreign
 from pes import dll, msvc
 
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.examine import show

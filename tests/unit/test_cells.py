@@ -13,7 +13,7 @@ from sessions import Here
 from wheels import packed_here
 
 from pipelines.buildplan import BuildPlan
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.errors import (
     AuthError,
     BuildError,

@@ -16,10 +16,10 @@ from plans import Lab
 from sessions import Here
 from typed import flags
 
-from pipelines.commands import lines, program
-from pipelines.commands.command import command
-from pipelines.commands.options import Flags
-from pipelines.commands.program import COMMANDS
+from pipelines.cli import lines, program
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+from pipelines.cli.program import COMMANDS
 from pipelines.errors import BuildError
 from pipelines.hosts.base import Host, HostConfig, Opening
 from pipelines.hosts.kinds import KINDS

@@ -14,7 +14,7 @@ from documents import BASH, Block, blocks, mistakes, unread
 from test_architecture import FLOORS
 from typed import calls
 
-from pipelines.commands.program import COMMANDS
+from pipelines.cli.program import COMMANDS
 from pipelines.config import load_config
 from pipelines.recipe.model import Recipe, Vendored
 from pipelines.toolchain.intent import load_intent
@@ -158,7 +158,7 @@ def our_words() -> str:
     """Every text in the code of hosts, doctor and reports, and in what data says for them."""
     folders = [
         ROOT / "pipelines" / name
-        for name in ("hosts", "doctor", "commands", "session", "matrix", "stages", "reports")
+        for name in ("hosts", "doctor", "cli", "session", "matrix", "stages", "reports")
     ]
     texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.yaml")]
     for path in (path for folder in folders for path in folder.rglob("*.py")):

@@ -13,7 +13,7 @@ import pytest
 from recipefiles import SHIPPED
 
 from pipelines.architectures.archs import parse
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.errors import ConfigError

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.commands import fleet as command
-from pipelines.commands.program import run
+from pipelines.cli import fleet as command
+from pipelines.cli.program import run
 from pipelines.errors import INTERRUPTED, AuditError, BuildError, ConfigError, HostError
 from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger

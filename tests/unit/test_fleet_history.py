@@ -11,7 +11,7 @@ import pytest
 from fleet_shown import BEGAN, HOSTILE, machine
 from fleet_world import Session, World
 
-from pipelines.commands.report import run_report
+from pipelines.cli.report import run_report
 from pipelines.errors import ConfigError
 from pipelines.fleet import report
 from pipelines.fleet.history import history, host_accounts, state, stretches

@@ -14,8 +14,8 @@ from plans import LAB
 from sessions import Here
 
 from pipelines.buildplan import Request
-from pipelines.commands.fleets import refuse_beside_fleet
-from pipelines.commands.plan import planned
+from pipelines.cli.fleets import refuse_beside_fleet
+from pipelines.cli.plan import planned
 from pipelines.config import Config
 from pipelines.errors import ConfigError, HostError, StorageError
 from pipelines.fleet import checks

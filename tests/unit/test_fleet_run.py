@@ -17,7 +17,7 @@ from plans import LAB
 
 from pipelines.beside import heed
 from pipelines.buildplan import Request
-from pipelines.commands.plan import planned
+from pipelines.cli.plan import planned
 from pipelines.config import Config
 from pipelines.console import say
 from pipelines.errors import BuildError, ConfigError, HostError

@@ -16,10 +16,10 @@ from test_gpu_selftest import CARD
 from wheels import wheel_here
 
 from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.commands import lines
-from pipelines.commands import plan as plan_command
-from pipelines.commands.options import Shared
-from pipelines.commands.program import run as typed
+from pipelines.cli import lines
+from pipelines.cli import plan as plan_command
+from pipelines.cli.options import Shared
+from pipelines.cli.program import run as typed
 from pipelines.config import Config, load_config
 from pipelines.console import console
 from pipelines.doctor.run import examine

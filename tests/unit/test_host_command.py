@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import host
+from pipelines.cli import host
 from pipelines.errors import ConfigError, HostError
 from pipelines.hosts.base import GpuWay
 

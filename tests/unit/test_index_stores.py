@@ -17,7 +17,7 @@ from indexes import finished, served
 from pypi_simple import PyPISimple
 from tls_keys import Authority
 
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.errors import AuthError, ConfigError, PipelineError, SetupError, StorageError
 from pipelines.hosttext import redact
 from pipelines.index import releases

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.config import load_config
 from pipelines.errors import ConfigError
 from pipelines.recipe.load import load_recipe

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.errors import ConfigError
 from pipelines.recipe.load import load_recipe
 from pipelines.scaffold.detect import detect

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import lines
-from pipelines.commands.wheelhouse import wheelhouse as gather
+from pipelines.cli import lines
+from pipelines.cli.wheelhouse import wheelhouse as gather
 from pipelines.doctor import Verdict
 from pipelines.doctor import run as doctor
 from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError

@@ -19,7 +19,7 @@ from pipelines import model
 from pipelines import target as targets
 from pipelines.architectures.archs import parse
 from pipelines.buildplan import Request
-from pipelines.commands import plan as command
+from pipelines.cli import plan as command
 from pipelines.config import Config
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import supply_of

@@ -19,7 +19,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from requests.adapters import HTTPAdapter
 
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.errors import LockError, StorageError
 from pipelines.hosttext import redact
 from pipelines.remote.safe_paths import name_fault

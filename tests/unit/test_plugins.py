@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import plugins
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.diagnosis import load_catalogue
 from pipelines.errors import ConfigError, LockError
 from pipelines.provisioning.resources import load_resources

@@ -11,7 +11,7 @@ import pytest
 from environments import RTX_4090, Windows
 
 from pipelines import model, presets
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.errors import ConfigError
 from pipelines.matrix.torches import load_torches
 from pipelines.which.data import PRESETS

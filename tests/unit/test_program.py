@@ -19,8 +19,7 @@ from invoke.exceptions import Exit
 from typed import calls, flags
 
 import pipelines
-from pipelines.commands import leave
-from pipelines.commands.program import COMMANDS, run
+from pipelines.cli.program import COMMANDS, run
 from pipelines.console import console
 from pipelines.errors import ConfigError, UnexpectedError
 from pipelines.hosttext import secret
@@ -322,7 +321,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
         secret("correct-horse")
         raise Odd("it is\nodd: correct-horse")
 
-    monkeypatch.setattr("pipelines.commands.compare.run_compare", fail)
+    monkeypatch.setattr("pipelines.cli.compare.run_compare", fail)
 
 
 @pytest.mark.usefixtures("odd")
@@ -358,7 +357,7 @@ def test_with_v_the_trace_is_shown(capsys: Captured) -> None:
 def test_the_trace_of_a_run_is_in_its_directory(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leave, "run_folder", lambda: tmp_path / "run")
+    monkeypatch.setattr("pipelines.cli.exit.run_folder", lambda: tmp_path / "run")
     assert run(["compare", "a", "b"]) == 70
     assert [*(tmp_path / "run").iterdir()]
     assert not (tmp_path / "cache").exists()
@@ -379,7 +378,7 @@ def test_endless_recursion(monkeypatch: pytest.MonkeyPatch, capsys: Captured) ->
     def deeper(depth: int) -> int:  # with *arguments, Debian 13's Python 3.13.5 itself is killed
         return deeper(depth + 1)
 
-    monkeypatch.setattr("pipelines.commands.compare.run_compare", lambda *_, **__: deeper(0))
+    monkeypatch.setattr("pipelines.cli.compare.run_compare", lambda *_, **__: deeper(0))
     assert run(["compare", "a", "b"]) == 70
     assert "RecursionError" in capsys.readouterr().err
 
@@ -388,7 +387,7 @@ def test_closing_fails_as_well(monkeypatch: pytest.MonkeyPatch, capsys: Captured
     def fail() -> None:
         raise Odd("while closing")
 
-    monkeypatch.setattr("pipelines.commands.program.close_line", fail)
+    monkeypatch.setattr("pipelines.cli.program.close_line", fail)
     assert run(["compare", "a", "b"]) == ConfigError.exit_code, "the first error counts"
     assert run(["plan", "--python", "3.11"]) == 70
     assert capsys.readouterr().err.count("while closing") == 2

@@ -25,8 +25,8 @@ from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from securesystemslib.dsse import Envelope
 from test_rebuild import party, tree, wheel_of
 
-from pipelines.commands import lines
-from pipelines.commands.program import run as wcw
+from pipelines.cli import lines
+from pipelines.cli.program import run as wcw
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import beside, sha256_of
 from pipelines.provenance import attesting, signing

@@ -16,7 +16,7 @@ from plans import at_desk
 from pypi_simple import ACCEPT_JSON_PREFERRED, PyPISimple
 from test_between_stages import good
 
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError
 from pipelines.evidence import Bridge, Evidence, GpuResult

@@ -14,7 +14,7 @@ import pytest
 from indexes import finished, served
 from loopback import listening
 
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.errors import AuditError, ConfigError, HostError, StorageError
 from pipelines.index.publishing import Order, publish
 from pipelines.index.store import Store

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines import errors
 from pipelines.architectures.gpus import load_gpus
-from pipelines.commands.program import COMMANDS
+from pipelines.cli.program import COMMANDS
 from pipelines.diagnosis.model import load_catalogue
 from pipelines.evidence import Evidence
 from pipelines.matrix.compat import load_compat

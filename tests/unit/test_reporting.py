@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import report_samples as samples
 
-from pipelines.commands.compare import run_compare
-from pipelines.commands.find import find
-from pipelines.commands.report import run_report
+from pipelines.cli.compare import run_compare
+from pipelines.cli.find import find
+from pipelines.cli.report import run_report
 from pipelines.errors import WORSE, ConfigError, StorageError
 from pipelines.run import Run
 from pipelines.stages.report import report, tell

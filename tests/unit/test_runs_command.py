@@ -13,7 +13,7 @@ import report_samples as samples
 from rich.console import Console
 
 from pipelines.architectures.archs import parse
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.record import RunFacts
 from pipelines.reports import runs as listing
 from pipelines.reports.runs import remove, runs_in, to_remove

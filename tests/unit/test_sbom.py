@@ -23,7 +23,7 @@ from test_rebuild import lied, party, rewritten, tree, wheel_of
 from wheels import FILES, INFO, METADATA, wheel
 
 from pipelines.buildplan import BuildPlan
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.finding import Finding

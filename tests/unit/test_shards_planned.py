@@ -14,9 +14,9 @@ from plans import plan_for
 
 from pipelines.architectures import gpus
 from pipelines.buildplan import Request, settle
-from pipelines.commands.lines import request_of
-from pipelines.commands.plan import run_plan
-from pipelines.commands.rebuild import rebuild
+from pipelines.cli.lines import request_of
+from pipelines.cli.plan import run_plan
+from pipelines.cli.rebuild import rebuild
 from pipelines.config import load_config
 from pipelines.errors import ConfigError
 from pipelines.files import sha256_of
@@ -152,7 +152,7 @@ def test_a_rebuild_is_reproducible_whatever_the_recipe_says(
         opened.append(given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.commands.lines.open_line", note)
+    monkeypatch.setattr("pipelines.cli.lines.open_line", note)
     with pytest.raises(KeyboardInterrupt):
         rebuild.run({"reproducible": False}, str(tmp_path / "manifest.json"))
     assert request_of(opened[0])[0].reproducible

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 
 SETTINGS = "hosts:\n  sandbox:\n    kind: sandbox\n    home: {home}\ndefault: {{host: sandbox}}\n"
 

@@ -21,7 +21,7 @@ from test_publish import catalogue, elsewhere, published  # noqa: F401
 from test_published_at import AT
 from test_rebuild import party, tree, we
 
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.compared import Comparison
 from pipelines.errors import AuditError, ConfigError
 from pipelines.index.catalogue import Catalogue, Wheel

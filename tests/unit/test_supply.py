@@ -13,7 +13,7 @@ import pytest
 from plans import LAB
 
 from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.commands import plan as plan_command
+from pipelines.cli import plan as plan_command
 from pipelines.config import Config
 from pipelines.console import console
 from pipelines.doctor import diagnose, report

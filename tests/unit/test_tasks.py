@@ -11,8 +11,8 @@ import pytest
 from typed import flags
 
 from pipelines import errors as pipeline_errors
-from pipelines.commands.options import program_arguments
-from pipelines.commands.program import COMMANDS, run
+from pipelines.cli.options import program_arguments
+from pipelines.cli.program import COMMANDS, run
 from pipelines.errors import TimeUpError
 
 ROOT = Path(__file__).parents[2]

@@ -32,7 +32,7 @@ from released import with_release as later
 from test_audit_index import Index, index, keys  # noqa: F401 - fixtures
 from test_workflows import GITHUB, read
 
-from pipelines.commands import program
+from pipelines.cli import program
 from pipelines.console import console
 from pipelines.errors import ConfigError, LockError
 from pipelines.examine import indexpage, workers

@@ -23,7 +23,7 @@ from indexes import finished, served
 from test_which_choice import HASH, catalogue, wheel
 from tls_keys import Authority
 
-from pipelines.commands.program import run
+from pipelines.cli.program import run
 from pipelines.index.publishing import Order, publish
 from pipelines.index.store import Store
 from pipelines.stages.publish import offers_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.commands.order import Call
-from pipelines.commands.program import Wcw
+from pipelines.cli.order import Call
+from pipelines.cli.program import Wcw
 
 
 def calls(text: str | list[str]) -> list[Call]:

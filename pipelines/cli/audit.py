@@ -1,0 +1,95 @@
+"""``invoke audit``: what is inside any wheel, and where it will work."""
+
+from __future__ import annotations
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags, amount, target, whole
+from pipelines.errors import AuditError, ConfigError
+
+
+def _words(flag: str, text: str | None) -> list[str]:
+    """What is between the commas; nothing at all would look as if it had been checked."""
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    if text is not None and not words:
+        raise ConfigError(f"--{flag}: nothing is named", advice=f"Leave --{flag} out, or name one.")
+    return words
+
+
+@command(
+    shared=("python", "offline"),
+    help={
+        "wheel": "a wheel, a directory, an address of a wheel or of an index's page, "
+        "or NAME==VERSION",
+        "also": "one more; every further word is one as well",
+        "gpu": "leave with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0",
+        "torch": "will it load beside these: releases, wheels, directories of torch, by commas",
+        "most": "wheels of an index's page, the newest releases first (default: 50)",
+        "seconds": "give up a wheel after so long: it is not checked, the others go on "
+        "(default: 600)",
+        "junit": "write a JUnit report to this file",
+        "html": "write one page to this file, to be sorted and filtered",
+    },
+    further="also",
+    alone=True,
+)
+def audit(
+    flags: Flags,
+    wheel: str,
+    *,
+    also: list[str] | None = None,
+    gpu: str | None = None,
+    torch: str | None = None,
+    most: str | None = None,
+    seconds: str | None = None,
+    json: bool = False,
+    junit: str | None = None,
+    html: str | None = None,
+) -> int | None:
+    """Look into any wheels, ours or not: which GPUs, which CUDA, what is needed, what is wrong.
+
+    Leaves with 9 where something is wrong with one of them, or what was asked has no answer.
+    """
+    from pipelines.config import load_config
+    from pipelines.console import answer, say
+    from pipelines.examine import show
+    from pipelines.examine.cards import named
+    from pipelines.examine.examining import Asked, examine_all
+    from pipelines.examine.listing import Listing
+    from pipelines.examine.loading import beside
+    from pipelines.examine.taking import take
+    from pipelines.toolchain.lock import Cache, load_lock
+
+    cards = tuple(map(named, _words("gpu", gpu)))
+    count, limit = whole("most", most), amount("seconds", "60", seconds)
+    torches = _words("torch", torch)
+    report, page = target("junit", junit), target("html", html)
+    offline = bool(flags.get("offline")) or load_config().offline
+    cache = Cache(load_lock(), offline=offline)
+    if count is not None and count < 1:
+        raise ConfigError(f"--most {most}: nothing would be looked at", advice="Name 1.")
+    listings: list[Listing] = []
+
+    def told(listing: Listing) -> None:
+        """At once: what is fetched may be gigabytes."""
+        listings.append(listing)
+        if not json:
+            show.listed(listing)
+
+    python = flags.get("python") or ""
+    named_all = [wheel, *(also or ())]
+    taken = take(named_all, cache, python=python, most=count, told=told)
+    held = beside(torches, [one.file for one in taken], cache) if torches else None
+    asked = Asked(cards, held)
+    with show.progress(len(taken)) as step:
+        examined = examine_all(taken, asked, step, seconds=limit)
+    if json:
+        answer(show.told(examined, listings))
+    else:
+        show.show(examined)
+    if report:
+        show.junit(report, examined)
+    if page:
+        from pipelines.examine.page import write
+
+        say(f"{page}  {write(page, examined, listings):,} bytes", style="bold")
+    return AuditError.exit_code if any(one.failed for one in examined) else None

@@ -1,0 +1,35 @@
+"""``invoke build``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipelines.cli.command import command
+from pipelines.cli.options import ALL, DIVIDED, FETCH, FLEET
+
+if TYPE_CHECKING:
+    from pipelines.stages.line import Line
+
+
+@command(
+    shared=(*ALL, "for_", "jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", *FLEET),
+    help={"dry_run": "only say what would be done: nothing is started, fetched or recorded"},
+    on_line=True,
+)
+def build(line: Line, *, dry_run: bool = False) -> None:
+    """Build the wheel on the host, bring it and its log home, look inside it.
+
+    Or, with --shard, its part of the objects.
+    """
+    if dry_run:
+        from pipelines.stages.dryrun import show_build
+
+        show_build(line)
+    elif line.plan.shards is not None:
+        from pipelines.stages.shards import run_shards
+
+        run_shards(line)
+    else:
+        from pipelines.stages.line import run_build
+
+        run_build(line)

@@ -1,0 +1,97 @@
+"""``--select``: the cells of a plan as lines, all of them resolved before the first begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipelines.cli.lines import Tell, held, hold, request_of, settings_of
+from pipelines.cli.options import Flags
+from pipelines.cli.plan import planned, told_of
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import Request
+    from pipelines.config import Config
+    from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.plan import Row
+    from pipelines.stages.line import Line
+    from pipelines.stages.matrix import Matrix
+
+
+def open_matrix(flags: Flags) -> Matrix:
+    """The matrix of these flags: the one that is open if there is one.
+
+    Its cells are those of ``invoke plan`` with the same flags. What the plan rejects, or the host
+    cannot give, is left out with the reason; :class:`ConfigError` when nothing remains, or when
+    ``--select`` has that very cell's name.
+    """
+    from pipelines.matrix.cells import patterns_of
+    from pipelines.stages.matrix import Cell, Matrix
+
+    if (opened := held()) is not None:
+        return opened
+    request, shared = request_of(flags)
+    if request.share or request.objects:
+        raise ConfigError(
+            "--shard and --objects are for one wheel, and --select is for several",
+            advice="Say --shards N with --select, or name the one cell by its axes.",
+        )
+    settings = settings_of(shared, request.axes.get("host"))
+    plan = planned(
+        settings,
+        request,
+        select=shared.select,
+        facts=told_of(
+            request.axes.get("host"),
+            request.axes.get("archs") or settings.default.archs,
+            gpu=shared.gpu,
+        ),
+    )
+    left_out = {row.name: row.why_not for row in plan.rows if not row.possible}
+    cells: list[Cell] = []
+    sessions: dict[tuple[str, str], LiveSession] = {}
+    for row in plan.rows:
+        if row.possible:
+            try:
+                cells.append(Cell(row.name, _line(settings, request, row, sessions)))
+            except ConfigError as error:
+                left_out[row.name] = error.message
+    if not cells:
+        raise ConfigError(
+            f"not one of {len(left_out)} cells can be built: {_together(left_out.values())}",
+            advice="invoke plan shows every cell, and what would work instead.",
+        )
+    for name in patterns_of(shared.select or ""):
+        if name in left_out:  # it was asked for by its own name, not by a pattern
+            raise ConfigError(
+                f"{name} cannot be built: {left_out[name]}",
+                advice=f"Leave it out of --select; invoke plan --select {name} says what would do.",
+            )
+    matrix = Matrix(cells, left_out, request.minutes)
+    matrix.announce()
+    return hold(matrix)
+
+
+def _line(
+    settings: Config, request: Request, row: Row, sessions: dict[tuple[str, str], LiveSession]
+) -> Line:
+    from pipelines.buildplan import resolve
+    from pipelines.hosts.live import LiveSession
+    from pipelines.stages.line import Line
+
+    axes = {axis: value for axis, value in row.target.values().items() if value}
+    same = (row.target.host, row.target.python)  # what decides which Python is talked to
+    shared = sessions.get(same)
+    plan = resolve(
+        settings,
+        replace(request, axes=axes),
+        host=shared.host if shared else None,
+        events=Tell,
+    )
+    return Line(plan, sessions.setdefault(same, LiveSession(plan.host)))
+
+
+def _together(reasons: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(reasons))[:2000]

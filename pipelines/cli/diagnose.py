@@ -1,0 +1,22 @@
+"""``invoke diagnose``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+
+
+@command(help={"log": "a build's log, such as out/latest/build.log"})
+def diagnose(_: Flags, log: str, *, json: bool = False) -> None:
+    """Say why a build failed, from its log: the first real cause, and what cures it."""
+    from pipelines.console import answer, console
+    from pipelines.diagnosis import diagnose_file
+    from pipelines.diagnosis.report import render, told
+
+    diagnosis = diagnose_file(Path(log))
+    if json:
+        answer(told(diagnosis, log))
+    else:
+        console.print(render(diagnosis, log))

@@ -1,0 +1,81 @@
+"""How a command line is left: with an exit code and what there is to say, never a traceback."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from invoke.exceptions import Exit
+
+from pipelines.cli.lines import held, run_folder
+from pipelines.errors import INTERRUPTED, PipelineError, UnexpectedError
+from pipelines.hosttext import line, safe
+from pipelines.paths import default_cache
+
+_log = logging.getLogger(__name__)
+_LONGEST = 200_000  # characters of a trace: that of an endless recursion has no more to tell
+
+
+def attempt(function: Callable[[], object]) -> int:
+    """The exit code that ``function`` ends with, once what there is to say was said."""
+    try:
+        function()
+    except Exit as left:
+        return left.code
+    except SystemExit as left:  # of invoke's program, which has said what there was to say
+        return int(left.code or 0)
+    except PipelineError as error:
+        return _tell(error)
+    except KeyboardInterrupt:
+        from pipelines.console import errors
+
+        kept = (
+            " What was finished is kept; the same command goes on."
+            if run_folder() or held()
+            else ""
+        )
+        errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
+        return INTERRUPTED
+    except Exception as error:
+        _log.info("unexpected", exc_info=error)
+        return _tell(unexpected(error))
+    return 0
+
+
+def _tell(error: PipelineError) -> int:
+    from pipelines.console import print_error
+
+    print_error(error)
+    return error.exit_code
+
+
+def unexpected(error: Exception) -> UnexpectedError:
+    """What is said of ``error``, whose trace is then in a file."""
+    return UnexpectedError(
+        f"this should not happen: {type(error).__name__}: {line(error)}",
+        advice=f"It is a fault of this program. {_write(error)}\nPlease report it as an issue of "
+        "the project's repository, with that file and the command. With -v it is shown here, too.",
+    )
+
+
+def _write(error: Exception) -> str:
+    """Write the trace to where it fits best, and say where."""
+    text = safe("".join(traceback.format_exception(error)), _LONGEST)
+    name = f"error-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+    for place in (run_folder, _in_cache, lambda: Path(tempfile.gettempdir())):
+        try:
+            if (folder := place()) is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text, "utf-8")
+                return f"Its trace is in {folder / name}."
+        except (OSError, RuntimeError):  # not to be written, or no home
+            continue
+    return "Its trace could not be written anywhere."
+
+
+def _in_cache() -> Path:
+    return default_cache() / "errors"

@@ -1,0 +1,146 @@
+"""``invoke fleet``."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, get_args
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipelines.fleet.ledger import Ledger
+    from pipelines.fleet.model import Verb
+
+#: Verb -> what stands after it.
+_AFTER = {
+    "pause": (),
+    "resume": (),
+    "drain": ("HOST",),
+    "undrain": ("HOST",),
+    "cancel": ("TASK",),
+    "retry": ("TASK",),
+    "priority": ("TASK", "NUMBER"),
+}
+#: Seconds in which a controller that runs answers an order.
+_PATIENCE = 5.0
+_MOST = 1_000_000
+
+
+@command(
+    help={
+        "order": "pause, resume, drain HOST, undrain HOST, cancel TASK, retry TASK, "
+        "priority TASK N: docs/fleet.md",
+        "name": "of the fleet, a directory below out/ (default: the latest)",
+    },
+    further="order",
+)
+def fleet(
+    _: Flags,
+    *,
+    order: list[str] | None = None,
+    name: str | None = None,
+    json: bool = False,
+) -> None:
+    """Show the latest fleet; have it pause, drain a host, cancel a task."""
+    from contextlib import closing
+
+    from pipelines.config import load_config
+    from pipelines.fleet.ledger import Ledger
+    from pipelines.paths import home
+
+    settings = load_config()
+    if json and order:
+        raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
+    read = _read(order) if order else None
+    with closing(Ledger(_folder(home() / settings.out, name))) as ledger:
+        if read is not None:
+            _give(ledger, *read)
+        else:
+            _show(ledger, settings.fleet.currency, as_json=json)
+
+
+def _folder(out: Path, name: str | None) -> Path:
+    """The directory of the fleet of that name, or of the latest."""
+    from pipelines.fleet.ledger import FILE
+
+    found = {path.parent.name: path.parent for path in sorted(out.glob(f"fleet-*/{FILE}"))}
+    if name is None and found:
+        return found[max(found)]
+    if name in found:
+        return found[name]
+    last = ", ".join(sorted(found)[-5:])
+    raise ConfigError(
+        f"there is no fleet {name or ''}".rstrip() + f" in {out}",
+        advice=f"There are: {last}" if last else "There is none yet. Type: invoke build --fleet",
+    )
+
+
+def _read(words: list[str]) -> tuple[Verb, str, int]:
+    """What an order says; :class:`ConfigError` for what is none."""
+    from pipelines.fleet.model import Verb
+
+    verb = next((one for one in get_args(Verb) if one == words[0]), None)
+    if verb is None:
+        raise ConfigError(
+            f"fleet {words[0]}: there is no such order",
+            advice=f"There are: {', '.join(_AFTER)}.",
+        )
+    if len(words) - 1 != len(_AFTER[verb]):
+        raise ConfigError(
+            f"fleet {' '.join(words)}: expected {' '.join((verb, *_AFTER[verb]))}",
+            advice="invoke fleet shows the hosts and tasks.",
+        )
+    number = 0
+    if verb == "priority":
+        if not re.fullmatch(r"[0-9]{1,7}", words[2]) or int(words[2]) > _MOST:
+            raise ConfigError(
+                f"fleet priority {words[1]} {words[2][:20]}: expected a whole number",
+                advice=f"Tasks of a higher one begin first; they all have 0, at most {_MOST}.",
+            )
+        number = int(words[2])
+    return verb, words[1] if len(words) > 1 else "", number
+
+
+def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
+    """Leave an order, and say what the controller answered, if there is one."""
+    from pipelines.console import say
+
+    over = bool(ledger.fact("ended"))
+    if over and verb != "retry":
+        raise ConfigError(
+            f"{ledger.path.name} has come to its end: there is nothing left to {verb}",
+            advice="invoke build --fleet begins another one.",
+        )
+    order = ledger.order(verb, subject, number, at=time.time())
+    if over:
+        with ledger.change(time.time()) as change:
+            change.fact("ended", "")
+        say(f"noted: the same command as before resumes {ledger.path.name}", "yellow")
+        return
+    deadline = time.monotonic() + _PATIENCE
+    while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if answer is None:
+        say("noted; no process runs this fleet now: the command that began it resumes it", "yellow")
+    else:
+        say(answer or "done", "green")
+
+
+def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
+    from pipelines.console import answer, console, say
+    from pipelines.fleet.history import state
+    from pipelines.fleet.report import REPORT
+    from pipelines.fleet.terminal import render
+
+    now = state(ledger, currency=currency)
+    if as_json:
+        answer({"schema": 2, **now.model_dump(mode="json")})
+    else:
+        console.print(render(now, console.width))
+        if (page := ledger.path / REPORT).is_file():
+            say(str(page), style="bold")

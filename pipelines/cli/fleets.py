@@ -1,0 +1,94 @@
+"""``--fleet``: a line of commands as the order of a fleet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipelines.cli.lines import request_of, settings_of
+from pipelines.cli.options import Flags
+from pipelines.cli.order import Call
+from pipelines.cli.plan import planned
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.matrix.plan import Plan
+
+_STEPS = ("provision", "build", "test")
+#: Flags of those commands that mean one run, one host, or nothing real.
+_NOT_WITH = {
+    "dry_run": "invoke plan shows what would be built.",
+    "repair": "invoke provision --host NAME --repair does that, host by host.",
+    "run": "It names one run; invoke test --run tests that one.",
+    "wheel": "It names one wheel; invoke test --wheel tests that one.",
+    "with_": "It goes with --wheel.",
+    "script": "It goes with --wheel.",
+    "shard": "--shards N divides each wheel among the hosts.",
+    "objects": "--shards N divides each wheel among the hosts, and links it.",
+    "minutes": "invoke fleet pause lets what runs come to its end, and begins nothing more.",
+    "host": "--hosts NAME[,NAME...] says which hosts are the fleet.",
+    "gpu": "Give the hosts their GPUs in pipeline.yaml: key gpu.",
+}
+
+
+def refuse_beside_fleet(calls: Sequence[Call]) -> None:
+    """Refuse what does not go with ``--fleet``, before anything is begun."""
+    for name, flags in calls:
+        if name not in _STEPS:
+            raise ConfigError(
+                f"--fleet is for {', '.join(_STEPS)}, and here is {name}",
+                advice="Type it as a line of its own.",
+            )
+        for flag, advice in _NOT_WITH.items():
+            if flags.get(flag):
+                raise ConfigError(
+                    f"--{flag.rstrip('_').replace('_', '-')} does not go with --fleet",
+                    advice=advice,
+                )
+    if all(name != "build" for name, _ in calls):
+        raise ConfigError(
+            f"--fleet builds, and here is only {', '.join(name for name, _ in calls)}",
+            advice="Type: invoke build --fleet, or invoke build test --fleet",
+        )
+
+
+def refuse_without_fleet(calls: Sequence[Call]) -> None:
+    """Refuse hosts of a fleet where there is none: it would be done on another host than said."""
+    for _, flags in calls:
+        if value := flags.get("hosts"):
+            raise ConfigError(
+                f"--hosts {value}: there is no --fleet beside it",
+                advice="Add --fleet; one host alone is --host NAME.",
+            )
+
+
+def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
+    """Have the fleet do what the line says; see :func:`pipelines.fleet.run.run_fleet`."""
+    from pipelines.fleet.run import FleetRequest, run_fleet
+
+    request, shared = request_of(flags)
+    settings = settings_of(shared)
+    asked = request.axes.get("archs") or settings.default.archs or ""
+    if re.search(r"\bnative\b", asked, re.IGNORECASE):
+        raise ConfigError(
+            "--archs native means one host's GPUs, and a fleet has several hosts",
+            advice="Name the architectures, such as --archs '80;90'.",
+        )
+
+    def plan(host: str, facts: HostFacts | None) -> Plan:
+        here = replace(request, axes={**request.axes, "host": host})
+        return planned(settings, here, select=shared.select, facts=facts)
+
+    run_fleet(
+        FleetRequest(
+            settings=settings,
+            request=request,
+            plan=plan,
+            hosts=tuple(filter(None, (shared.hosts or "").split(","))),
+            select=shared.select or "",
+            test="test" in steps,
+        )
+    )

@@ -1,0 +1,25 @@
+"""``invoke hosts``."""
+
+from __future__ import annotations
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+
+
+@command(help={"clean": "remove what nobody owns any more"})
+def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
+    """Show the hosts and what was made for them; --clean removes what nobody owns."""
+    from pipelines.config import load_config
+    from pipelines.console import answer
+    from pipelines.errors import ConfigError
+    from pipelines.stages import hosts as work
+
+    settings = load_config()
+    if json and clean:
+        raise ConfigError("--json shows what there is", advice="Leave out --clean, or --json.")
+    if json:
+        answer(work.told(settings))
+    elif clean:
+        work.clean(settings)
+    else:
+        work.show(settings)

@@ -1,0 +1,254 @@
+"""``invoke image build`` and its like: the images of hosts that are containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.cli.command import command
+from pipelines.cli.lines import Tell, request_of, settings_of
+from pipelines.cli.options import FETCH, Flags
+from pipelines.errors import ConfigError, HostError, ProvisionError
+
+if TYPE_CHECKING:
+    from pipelines.hosts.engine.engine import Engine
+    from pipelines.hosts.images.check import Checked
+    from pipelines.toolchain.lock import Cache
+
+
+_SHARED = ("host", "python", *FETCH)
+_ENGINE = {
+    "image": "sandbox or windows (default: the host's, else by the engine's system)",
+    "engine": "context or URL of the engine (default: the host's, else Docker's own)",
+}
+
+
+class _Asked:
+    """What the flags mean, with ``pipeline.yaml``."""
+
+    def __init__(self, flags: Flags, named: str | None, engine: str | None) -> None:
+        from pipelines.hosts.engine.engine import Engine
+        from pipelines.toolchain.lock import Cache, load_lock
+
+        request, shared = request_of(flags)
+        self.settings = settings_of(shared)
+        self.host = request.axes.get("host")
+        self.python = request.axes.get("python") or self.settings.default.python
+        keys: Any = self.settings.host(self.host) if self.host else None
+        image: str | None = getattr(keys, "image", None)
+        if self.host and image is None:
+            raise ConfigError(
+                f"host '{self.host}' is not made from an image", advice="Name one that is."
+            )
+        if self.host and named:
+            raise ConfigError("--host and --image: one of them", advice="Leave one of them out.")
+        tls = getattr(keys, "engine_tls", None)
+        self.engine: Engine = Engine(
+            engine or str(getattr(keys, "engine", "")),
+            tls=Path(tls).expanduser() if tls else None,
+        )
+        of_engine = "windows" if self.engine.system == "windows" else "sandbox"
+        self.image: str = named or image or of_engine
+        house = Path(self.settings.wheelhouse) if self.settings.wheelhouse else None
+        self.cache: Cache = Cache(load_lock(), wheelhouse=house, offline=self.settings.offline)
+
+    def users(self) -> dict[str, list[str]]:
+        """Ids of images of ours on this engine -> the hosts that would use them now."""
+        from pipelines.hosts.images import find
+        from pipelines.hosts.images.wanted import images
+
+        found: dict[str, list[str]] = {}
+        for name, host in self.settings.hosts.items():
+            image, engine = getattr(host, "image", None), getattr(host, "engine", None)
+            if engine != self.engine.name or image not in images():
+                continue
+            if images()[image].system != self.engine.system:
+                continue
+            if (used := find(self.engine, image, self.python, self.cache)) is not None:
+                found.setdefault(used.id, []).append(name)
+        return found
+
+
+@command(
+    shared=_SHARED,
+    help={
+        **_ENGINE,
+        "base": "what it stands on, instead of the lock's: NAME@sha256:...",
+        "tree": "what it stands on where no registry is: a tar file or directory",
+    },
+)
+def build(
+    flags: Flags,
+    *,
+    image: str | None = None,
+    engine: str | None = None,
+    base: str | None = None,
+    tree: str | None = None,
+) -> None:
+    """Build an image from the lock, unless it is there; or fetch the one that a host names."""
+    from pipelines.console import say
+    from pipelines.hosts import images
+
+    asked = _Asked(flags, image, engine)
+    made = images.ensure(
+        asked.engine,
+        asked.image,
+        asked.python,
+        asked.cache,
+        Tell(asked.host or "engine"),
+        base=base or "",
+        tree=Path(tree).expanduser() if tree else None,
+    )
+    say(f"{made.tag} is there: {made.id}", style="green")
+    if made.record:
+        used = made.record["inputs"]["base"]
+        whence = "as given" if used["given"] else "the lock's"
+        say(f"key {made.record['key'][:12]}, on {used['name']} {used['digest']} ({whence})")
+
+
+@command(
+    shared=_SHARED,
+    help=_ENGINE,
+)
+def check(
+    flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
+) -> int:
+    """Compare the running containers of a host with the record of their image, file by file."""
+    from pipelines.console import answer
+    from pipelines.hosts.engine.boxes import Boxes
+    from pipelines.hosts.images import check as checking
+
+    asked = _Asked(flags, image, engine)
+    if not asked.host:
+        raise ConfigError("which host?", advice="Name one with --host, which is a container.")
+    running = [box for box in Boxes(asked.engine).all(asked.host) if box.status == "running"]
+    if not running:
+        raise HostError(
+            f"no container of host '{asked.host}' is running",
+            advice="Give it 'keep: true' and start it, or do this while a build runs.",
+        )
+    found = [checking.check(asked.engine, box, asked.cache) for box in running]
+    if json:
+        checked = [checking.as_json(one) for one in found]
+        answer({"schema": 1, "host": asked.host, "checked": checked})
+    else:
+        for one in found:
+            _show_checked(one)
+    return 0 if all(one.same for one in found) else ProvisionError.exit_code
+
+
+def _show_checked(found: Checked) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pipelines.console import console, say
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("part", "recorded", "there", "differs"):
+        table.add_column(column, justify="right" if column in ("recorded", "there") else "left")
+    for part in found.parts:
+        told = part.told or "no"
+        table.add_row(part.name, str(part.recorded), str(part.there), escape(told))
+    console.print(table)
+    for what in found.unchecked:
+        say(f"not checked: {what}", style="yellow")
+    say("not checked: what lies outside of these directories and packages", style="dim")
+    if found.same:
+        say(f"container '{found.container}' is as its image was made", style="green")
+    else:
+        say(f"container '{found.container}' is not as its image was made", style="red")
+
+
+@command(
+    shared=_SHARED,
+    help={**_ENGINE, "to": "where: NAME:TAG, with the registry in the name"},
+)
+def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None = None) -> None:
+    """Push an image of ours to a registry; prints the name by which hosts ask for it."""
+    from pipelines.console import bars, say
+    from pipelines.hosts import images
+    from pipelines.hosts.images import publish
+
+    asked = _Asked(flags, image, engine)
+    found = images.find(asked.engine, asked.image, asked.python, asked.cache)
+    if found is None:
+        raise ConfigError(
+            f"the engine has no image '{asked.image}' that is today's",
+            advice="Type: invoke image build",
+        )
+    say(publish.LICENCE[found.system], style="yellow")
+    with bars() as show:
+        reference = publish.push(asked.engine, found, to, show)
+    say(f"image: {reference}", style="green")
+
+
+@command(shared=_SHARED, help=_ENGINE, name="list")
+def list_(
+    flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
+) -> None:
+    """List the images of ours that an engine has, and which hosts would use them."""
+    from pipelines.console import answer
+
+    asked = _Asked(flags, image, engine)
+    rows = _rows(asked)
+    if json:
+        answer({"schema": 1, "engine": asked.engine.title, "images": rows})
+        return
+    _show_rows(asked, rows)
+
+
+def _rows(asked: _Asked) -> list[dict[str, Any]]:
+    from pipelines.hosts.images import finding
+    from pipelines.hosts.images import record as names
+    from pipelines.hosttext import line
+
+    rows, users = [], asked.users()
+    for one in sorted(finding.ours(asked.engine), key=lambda one: -int(one.get("Created", 0))):
+        labels = {key: line(text) for key, text in one["Labels"].items()}
+        state = finding.state_of(asked.engine, labels, asked.cache)
+        rows.append(
+            {
+                "tag": line(names.tag_of(one)),
+                "id": line(one["Id"]),
+                "image": labels.get(names.IMAGE, ""),
+                "python": labels.get(names.VERSION, ""),
+                "key": labels.get(names.KEY, ""),
+                "base": labels.get(names.GIVEN, ""),
+                "bytes": int(one.get("Size", 0)),
+                "state": state,
+                "hosts": users.get(str(one["Id"]), []),
+            }
+        )
+    return rows
+
+
+def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pipelines.console import console, say
+    from pipelines.hosts.images.finding import OLD
+    from pipelines.units import size
+
+    if not rows:
+        say(f"{asked.engine.title} has none of our images: invoke image build makes one")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("image", "python", "size", "base", "state", "hosts", "id"):
+        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
+    for row in rows:
+        shown = [row[key] for key in ("image", "python")]
+        shown += [
+            size(row["bytes"]),
+            row["base"],
+            row["state"],
+            ", ".join(row["hosts"]),
+            row["tag"] or row["id"][:19],
+        ]
+        table.add_row(*map(escape, shown))
+    console.print(table)
+    if any(row["state"] == OLD for row in rows):
+        say("old ones of this checkout are removed by: invoke hosts --clean", style="dim")
+
+
+COMMANDS = (build, check, push, list_)

@@ -1,0 +1,204 @@
+"""What a command line works on: a line, with one plan and one session; or a matrix of lines."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.cli.options import AXIS_FLAGS, Flags, Shared
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import Request
+    from pipelines.config import Config
+    from pipelines.session.base import Bars
+    from pipelines.stages.line import Line
+    from pipelines.stages.matrix import Matrix
+
+#: What was said of presets.
+_said: set[str] = set()
+_line: Line | None = None
+_matrix: Matrix | None = None
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Tells a person what a host is doing while it is made ready."""
+
+    name: str
+
+    def step(self, text: str) -> None:
+        """A line for each step."""
+        from pipelines.console import say
+
+        say(f"{self.name}: {text}", style="dim")
+
+    def bars(self) -> AbstractContextManager[Bars]:
+        """A bar for each transfer."""
+        from pipelines.console import bars
+
+        return bars()
+
+
+def request_of(flags: Flags) -> tuple[Request, Shared]:
+    """What was asked for by the flags of a line."""
+    from pipelines.buildplan import Request
+
+    known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
+    shared = Shared.model_validate(known)
+    axes = {axis: flags[flag] for axis, flag in AXIS_FLAGS.items() if flags.get(flag)}
+    if shared.for_:
+        axes = _with_preset(shared.for_, axes)
+    request = Request(
+        axes=axes,
+        jobs=shared.jobs,
+        minutes=shared.minutes,
+        wheel=shared.wheel,
+        share=shared.shard,
+        objects=_runs(shared.objects),
+        shards=shared.shards,
+        reproducible=shared.reproducible,
+    )
+    return request, shared
+
+
+def _with_preset(name: str, axes: dict[str, str]) -> dict[str, str]:
+    """The axes with those of ``--for``, which is said once on a line of commands."""
+    from pipelines.console import say
+    from pipelines.presets import applied
+
+    made, words = applied(name, axes)
+    if words not in _said:
+        _said.add(words)
+        say(words)
+    return made
+
+
+def _runs(text: str | None) -> tuple[str, ...]:
+    """The runs of ``--objects``; :class:`ConfigError` where it names none.
+
+    A script whose variables came out empty would have a whole wheel built, and think it was linked.
+    """
+    runs = tuple(filter(None, map(str.strip, (text or "").split(","))))
+    if text and not runs:
+        raise ConfigError(
+            f"--objects '{text[:40]}' names no run",
+            advice="Name the runs of invoke build --shard. Leave it out for a whole wheel.",
+        )
+    return runs
+
+
+def settings_of(shared: Shared, host: str | None = None) -> Config:
+    """``pipeline.yaml`` with what the flags say instead; a GPU is for the host of that name."""
+    from pipelines.config import load_config
+
+    said = {name: value for name in ("offline", "wheelhouse") if (value := getattr(shared, name))}
+    settings = load_config().model_copy(update=said)
+    return settings.with_gpu(host or settings.default.host) if shared.gpu else settings
+
+
+def open_line(flags: Flags) -> Line:
+    """The line of these flags: the one that is open, unless they ask for another cell or host."""
+    from pipelines.hosts.live import gpus_of
+
+    request, shared = request_of(flags)
+    settings = settings_of(shared, request.axes.get("host"))
+    asked = request.axes.get("archs") or settings.default.archs or ""
+    native = None
+    if re.search(r"\bnative\b", asked, re.IGNORECASE):  # the host's own, so it is asked first
+        default = settings.default.model_copy(update={"archs": None})
+        axes = {name: value for name, value in request.axes.items() if name != "archs"}
+        first = _at(replace(request, axes=axes), settings.model_copy(update={"default": default}))
+        native = gpus_of(first.session)
+    return _at(request, settings, native)
+
+
+def _at(request: Request, settings: Config, native: tuple[str, ...] | None = None) -> Line:
+    global _line  # noqa: PLW0603
+    from pipelines.buildplan import resolve
+    from pipelines.hosts.live import LiveSession
+    from pipelines.stages.line import Line
+
+    opened = _line.plan if _line is not None else None
+    plan = resolve(settings, request, native=native, opened=opened, events=Tell)
+    if opened is not None and plan.host is not opened.host:
+        tell_line()
+        close_line()
+    if _line is None:
+        _line = Line(plan, LiveSession(plan.host))
+    _line.plan = plan
+    return _line
+
+
+@contextmanager
+def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
+    """A line of its own with a host, beside the one that is open."""
+    from pipelines.buildplan import Request, resolve
+    from pipelines.hosts.live import LiveSession
+    from pipelines.stages.line import Line
+
+    asked = Request(axes={"host": host} if host else {})
+    plan = resolve(settings_of(Shared(gpu=gpu), host), asked, events=Tell)
+    line = Line(plan, LiveSession(plan.host))
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+def run_folder() -> Path | None:
+    """The directory of the run that this process works at, if it does."""
+    return _line.run.path if _line is not None and _line.begun else None
+
+
+def hold(matrix: Matrix) -> Matrix:
+    """Keep the cells of this order, in place of a line."""
+    global _matrix  # noqa: PLW0603
+    tell_line()
+    close_line()
+    _matrix = matrix
+    return matrix
+
+
+def held() -> Matrix | None:
+    """The cells of this order, if it has several."""
+    return _matrix
+
+
+def tell_line() -> None:
+    """Say how the run, or the runs, of this order stand, if that is still to be said."""
+    for one in (_line, _matrix):
+        if one is not None:
+            one.tell()
+
+
+def require_cells() -> None:
+    """Raise an error if cells of this order failed; what it has done was told."""
+    if _matrix is not None:
+        _matrix.require_all()
+
+
+def close_line() -> None:
+    """Leave the host as it was found."""
+    global _line, _matrix
+    line, _line, matrix, _matrix = _line, None, _matrix, None
+    for one in (line, matrix):
+        if one is not None:
+            one.close()
+
+
+def _terminate(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def settle() -> None:
+    """Close what is open however this process ends; nothing is said yet."""
+    _said.clear()
+    atexit.register(close_line)
+    signal.signal(signal.SIGTERM, _terminate)

@@ -1,0 +1,49 @@
+"""``invoke lock``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+
+
+@command(
+    help={
+        "only": "complete these tools alone: names, separated by commas; msvc: the sandbox's",
+        "cuda": "add the components of this CUDA toolkit, as NVIDIA lists them: 13.6",
+        "sync": "only write the pins into images/ and ansible/",
+        "check": "only say whether lock, images/ and ansible/ agree with toolchain.yaml",
+        "stage": "only put the wheels that images/ and ansible/ install into this directory",
+    }
+)
+def lock(
+    _: Flags,
+    *,
+    only: str | None = None,
+    cuda: str | None = None,
+    sync: bool = False,
+    check: bool = False,
+    stage: str | None = None,
+) -> None:
+    """Make the lock of toolchain.yaml, pin what is new (needs the internet), sync the rest."""
+    from pipelines.toolchain import command
+
+    if cuda is not None:
+        command.run_add(cuda)
+        return
+    if stage is not None:
+        command.run_stage(Path(stage))
+    if sync or check:
+        command.run_sync(check=check)
+    elif stage is None:
+        from pipelines.config import own_pins
+
+        own = own_pins()
+        names = None if only is None else only.replace(" ", "").split(",")
+        tools = None if names is None else ",".join(n for n in names if n not in own)
+        if tools != "":
+            command.run_complete(tools)
+        for name, kind in own.items():
+            if names is None or name in names:
+                kind.make_pins(anew=names is not None)

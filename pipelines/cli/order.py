@@ -1,0 +1,91 @@
+"""A line of commands as one order: the flags that hold for each, and what does not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from pipelines.cli.options import SHARED
+from pipelines.errors import ConfigError
+
+#: A command, and its flags as they were typed; a flag that was not is as good as false.
+Call = tuple[str, dict[str, Any]]
+
+
+def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Give every command the flags that hold for it; the flags of the whole line.
+
+    A command without a flag takes it from the nearest command before it that has it, else after
+    it, else from ``typed``: what stood before the first one, or at commands that do not take it.
+    """
+    line: dict[str, Any] = {}
+    for ordered in (calls, calls[::-1]):
+        line.clear()
+        for _, flags in ordered:
+            for flag in SHARED & flags.keys():
+                if not flags[flag] and flag in line:
+                    flags[flag] = line[flag]
+                if flags[flag]:
+                    line[flag] = flags[flag]
+    for flag, value in typed.items():
+        taking = [flags for _, flags in calls if flag in flags]
+        lacking = [flags for flags in taking if flags[flag] in (None, value, False, "")]
+        if not lacking:
+            name = f"--{flag.strip('_').replace('_', '-')}"
+            raise ConfigError(
+                f"{name} {value}: another value stands at the command that it is for"
+                if taking
+                else f"{name}: {_named(calls)} takes no such flag",
+                advice="Leave it out, or type: wcw --help",
+            )
+        for flags in lacking:
+            flags[flag] = value
+        line.setdefault(flag, value)
+    return line
+
+
+def _named(calls: Sequence[Call]) -> str:
+    return ", ".join(dict.fromkeys(name for name, _ in calls))
+
+
+def refuse(calls: Sequence[Call], *, alone: Container[str]) -> None:
+    """Raise :class:`ConfigError` for what does not go together; ``alone`` are commands."""
+    _refuse_company(calls, alone)
+    _refuse_half_dry(calls)
+    _refuse_one_of_many(calls)
+
+
+def _refuse_company(calls: Sequence[Call], alone: Container[str]) -> None:
+    """The flags of some commands would be taken for others' of the same name."""
+    for name, _ in calls:
+        if name in alone and len(calls) > 1:
+            raise ConfigError(
+                f"{name} stands alone on its line, and here is {_named(calls)}",
+                advice="Type them as two lines. A file called as a command is written ./NAME.",
+            )
+
+
+def _refuse_half_dry(calls: Sequence[Call]) -> None:
+    """A line that only shows what one command would do must not do the rest for real."""
+    dry = [call for call in calls if call[1].get("dry_run")]
+    real = [call for call in calls if not call[1].get("dry_run")]
+    if dry and real:
+        raise ConfigError(
+            f"--dry-run is said to {_named(dry)}, but {_named(real)} would be done for real",
+            advice="Type what is to be done and what is to be shown as two lines.",
+        )
+
+
+def _refuse_one_of_many(calls: Sequence[Call]) -> None:
+    """One run is not that of several cells: said before the first of them is built."""
+    for _, flags in calls:
+        if flags.get("run") and flags.get("select"):
+            raise ConfigError(
+                "--run names one run, --select chooses several cells",
+                advice="Leave one of them out: --select takes the latest run of each cell.",
+            )
+        if flags.get("wheel") and (flags.get("select") or flags.get("run")):
+            raise ConfigError(
+                "--wheel names a wheel of its own, --run and --select those that were built here",
+                advice="Leave one of them out.",
+            )

@@ -1,0 +1,168 @@
+"""``invoke plan``: the matrix as a table, as JSON, or as a matrix of GitHub Actions."""
+
+from __future__ import annotations
+
+import re
+from json import dumps
+from typing import TYPE_CHECKING
+
+from pipelines.cli.command import command
+from pipelines.cli.lines import aside, request_of, settings_of
+from pipelines.cli.options import ALL, Flags
+from pipelines.divided import shards_of
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import Request
+    from pipelines.config import Config
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.matrix.plan import Plan
+    from pipelines.toolchain.lock import Cache
+
+FORMATS = ("table", "json", "gha")
+
+#: Axes that choose the matrix; the others are its own.
+_CHOSEN = ("host", "recipe", "version")
+#: What a plan ends with that has not one cell to build.
+NOTHING = ConfigError.exit_code
+
+
+def one_format(format: str, *, json: bool) -> str:
+    """What is asked for by ``--format`` and ``--json``."""
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+    if json and format == "gha":
+        raise ConfigError(
+            "--json and --format gha are two answers", advice="Leave one of them out."
+        )
+    return "json" if json else format
+
+
+def run_plan(
+    settings: Config,
+    request: Request,
+    *,
+    select: str | None = None,
+    format: str = "table",
+    facts: HostFacts | None = None,
+    cache: Cache | None = None,
+) -> int:
+    """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
+    from pipelines.buildplan import jobs_asked
+
+    made = planned(settings, request, select=select, facts=facts, cache=cache)
+    if request.shards:
+        made = made.divided(shards_of(request.shards), jobs_asked(settings, request))
+    _print(made, format)
+    done = made.recipe.strategy == "skip" or any(row.possible for row in made.rows)
+    return 0 if done else NOTHING
+
+
+def planned(
+    settings: Config,
+    request: Request,
+    *,
+    select: str | None = None,
+    facts: HostFacts | None = None,
+    cache: Cache | None = None,
+) -> Plan:
+    """The plan for what was asked.
+
+    The request's axes have several values between commas where a matrix has several; lists of
+    architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
+    are of a host that was asked; without, this machine stands in for it. Nothing is fetched and no
+    host is connected to; only what a recipe names under ``prebuilt`` is listed. Raises
+    :class:`ConfigError` for what is not understood.
+    """
+    from pipelines.buildplan import archs_asked, jobs_asked
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.matrix.plan import make_plan
+    from pipelines.paths import home
+    from pipelines.prebuilt.decide import platforms_of
+    from pipelines.recipe.load import check_torch, load_recipe
+    from pipelines.toolchain.lock import Cache, load_lock
+
+    axes = request.axes
+    name = axes.get("host") or settings.default.host
+    host = settings.host(name)
+    chosen = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
+    if torch := axes.get("torch"):
+        check_torch(chosen, torch)
+    cache = cache or Cache(load_lock())
+    lock = cache.lock
+    return make_plan(
+        chosen,
+        {axis: text for axis, text in axes.items() if axis not in _CHOSEN}
+        | {"archs": archs_asked(settings, request, chosen)},
+        cache,
+        facts or HostFacts.local(),
+        runs=home() / settings.out,
+        supply=host.supply(lock),
+        others=lambda: settings.others(name, lock),
+        host=name,
+        select=select,
+        jobs=jobs_asked(settings, request),
+        platforms=platforms_of(windows=host.is_windows),
+        notes=tuple(host.notes(name)),
+    )
+
+
+def _print(made: Plan, format: str) -> None:
+    from pipelines.console import answer
+    from pipelines.matrix.export import as_gha, as_json
+    from pipelines.matrix.show import print_table
+
+    if format == "json":
+        answer(as_json(made))
+    elif format == "gha":
+        answer(dumps(as_gha(made), separators=(",", ":")))
+    else:
+        print_table(made)
+
+
+@command(
+    shared=(*ALL, "for_", "jobs", "shards", "gpu"),
+    help={
+        "select": "only the cells whose name fits, such as 'cp312-torch2.8-*'",
+        "format": "table, json, or gha (a matrix of GitHub Actions)",
+        "ask": "ask the host for its memory, cores and GPUs, instead of taking this machine's",
+    },
+    several=True,
+)
+def plan(
+    flags: Flags,
+    *,
+    select: str | None = None,
+    format: str = "table",
+    ask: bool = False,
+    json: bool = False,
+) -> int:
+    """Show what can be built, what not and why, how long it takes and whether it fits."""
+    format = one_format(format, json=json)
+    request, shared = request_of(flags)
+    return run_plan(
+        settings_of(shared, request.axes.get("host")),
+        request,
+        select=select,
+        format=format,
+        facts=_ask(request.axes.get("host"), gpu=shared.gpu) if ask else None,
+    )
+
+
+def told_of(host: str | None, archs: str | None, *, gpu: bool = False) -> HostFacts | None:
+    """What the host says of itself where ``archs`` are its own; otherwise nothing is asked."""
+    return _ask(host, gpu=gpu) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
+
+
+def _ask(host: str | None, *, gpu: bool) -> HostFacts:
+    """What the host says of itself; with a GPU, if it is to have one."""
+    from pipelines.hosts.live import gpus_of
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.stages.toolset import default_toolset
+
+    with aside(host, gpu=gpu) as line:
+        native = gpus_of(line.session)
+        msvc = default_toolset(line.session, line.plan.host)
+        return HostFacts.told(
+            line.session.facts, name=line.plan.host.name, native=native, msvc=msvc
+        )

@@ -1,0 +1,218 @@
+"""The program: the commands as tasks of invoke, and a line of them as one order."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.completion import complete as completion
+from invoke.config import Config
+from invoke.exceptions import Exit, ParseError
+from invoke.executor import Executor
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.parser.parser import Parser, ParseResult
+from invoke.program import Program
+
+from pipelines import __version__, called, output
+from pipelines.cli import helptext, host, image
+from pipelines.cli.argv import normalised
+from pipelines.cli.attest import attest
+from pipelines.cli.audit import audit
+from pipelines.cli.build import build
+from pipelines.cli.cache import cache
+from pipelines.cli.command import Command
+from pipelines.cli.compare import compare
+from pipelines.cli.diagnose import diagnose
+from pipelines.cli.doctor import doctor
+from pipelines.cli.exit import attempt
+from pipelines.cli.fleet import fleet
+from pipelines.cli.fleets import open_fleet, refuse_beside_fleet, refuse_without_fleet
+from pipelines.cli.hosts import hosts
+from pipelines.cli.init import init
+from pipelines.cli.jobs import jobs
+from pipelines.cli.lines import close_line, require_cells, settle, tell_line
+from pipelines.cli.lock import lock
+from pipelines.cli.options import EVERYWHERE, LINE, program_arguments
+from pipelines.cli.order import Call, complete, refuse
+from pipelines.cli.plan import plan
+from pipelines.cli.provision import provision
+from pipelines.cli.publish import publish
+from pipelines.cli.rebuild import rebuild
+from pipelines.cli.report import report
+from pipelines.cli.runs import runs
+from pipelines.cli.sbom import sbom
+from pipelines.cli.test import smoke_test
+from pipelines.cli.verify import verify
+from pipelines.cli.watch import watch
+from pipelines.cli.wheelhouse import wheelhouse
+from pipelines.cli.which import which
+from pipelines.errors import ConfigError, StorageError
+
+#: Every command, in the order of a day's work.
+COMMANDS: dict[str, Command] = {
+    one.task.name: one
+    for one in (
+        *(init, provision, build, smoke_test, report, compare, rebuild, attest, verify, publish),
+        *(watch, which, audit, sbom, doctor, hosts, plan, fleet, jobs, runs, diagnose, cache),
+        *(lock, wheelhouse),
+    )
+}
+#: Those of two words, such as ``host start``, which is ``host.start`` as well.
+_GROUPS = {"host": host.COMMANDS, "image": image.COMMANDS}
+COMMANDS |= {
+    f"{group}.{one.task.name}": one for group, commands in _GROUPS.items() for one in commands
+}
+#: What the program is called.
+NAMES = ("wcw", "windows-cuda-wheels")
+#: Arguments of invoke that its own code reads; nobody can type them.
+_INNER = ("complete", "debug", "list-depth", "list-format", "write-pyc")
+
+
+def namespace() -> Collection:
+    """All tasks."""
+    made = Collection(*(COMMANDS[name].task for name in COMMANDS if "." not in name))
+    for group, commands in _GROUPS.items():
+        made.add_collection(Collection(group, *(one.task for one in commands)))
+    return made
+
+
+class Wcw(Program):
+    """The program ``wcw``, to which ``tasks.py`` hands invoke's command line, too."""
+
+    def __init__(self) -> None:
+        super().__init__(__version__, namespace(), name=NAMES[1], binary_names=[*NAMES])
+        self.contexts = {name: one.context(name) for name, one in COMMANDS.items()}
+        self.anywhere = ParserContext(args=program_arguments())
+
+    def core_args(self) -> list[Argument]:
+        """Ours, and what invoke's code reads."""
+        inner = [one for one in super().core_args() if one.name in _INNER]
+        for one in inner:
+            if one.name == "write-pyc":
+                one.default = True  # without compiled files every start is slow
+        return [*program_arguments(), *inner]
+
+    def create_config(self) -> None:
+        """No file of invoke's is looked for."""
+        self.config = Config(lazy=True)
+
+    def normalize_argv(self, argv: list[str] | None) -> None:
+        """As :func:`normalised`; of a line to complete the program has its own name."""
+        super().normalize_argv(argv)
+        name, *words = self.argv
+        if words[:1] == ["--complete"]:
+            words[2:3] = NAMES[:1]
+        else:
+            words = normalised(words, self.anywhere, self.contexts)
+        self.argv = [name, *words]
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        """As invoke's, with our exit code."""
+        try:
+            super().parse_core(argv)
+        except ParseError as error:  # of a shell that is not known
+            raise ConfigError(str(error), advice="Type: wcw --help") from None
+
+    def parse_tasks(self) -> None:
+        """As invoke's; a command has the shared flags that it takes as well."""
+        self.parser = Parser(self.contexts.values(), self.initial_context)
+        self.tasks = ParseResult(self.parser.parse_argv(self.core.unparsed)[1:])
+
+    def parse_cleanup(self) -> None:
+        """As invoke's; flags are completed with all that a command takes."""
+        if self.args.complete.value:
+            everywhere = [one for one in program_arguments() if one.name in EVERYWHERE]
+            contexts = [one.context(name, *everywhere) for name, one in COMMANDS.items()]
+            parser = Parser(contexts, self.anywhere)
+            completion.complete([*NAMES], self.core, self.anywhere, self.collection, parser)
+        super().parse_cleanup()
+
+    def print_help(self) -> None:
+        """The commands and the flags of the program."""
+        print(helptext.of_program(COMMANDS))
+
+    list_tasks = print_help
+
+    def print_task_help(self, name: str) -> None:
+        """What a command does, and its flags."""
+        print(helptext.of_command(name, COMMANDS[name]))
+
+    def no_tasks_given(self) -> None:
+        """Flags alone are no order."""
+        raise ConfigError("there is no command on this line", advice="Type: wcw --help")
+
+    def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - of invoke's settings
+        """How much is told, which is all that there is to set."""
+        if verbosity := self.args.verbose.value:
+            from pipelines.logs import configure
+
+            configure(verbosity)
+        if self.args.quiet.value:
+            from pipelines.console import console
+
+            console.quiet = True
+
+    def execute(self) -> None:
+        """Do the order; invoke itself would give an interrupt another exit code."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise Exit(code=attempt(self._do))
+
+    def order(self) -> tuple[list[Call], dict[str, Any]]:
+        """The commands of the line with the flags that hold for each, and those of the line."""
+        calls = [(str(one.name), one.as_kwargs) for one in self.tasks]
+        typed = {flag: one.value for flag in LINE if (one := self.args[flag]).value}
+        line = complete(calls, typed)
+        refuse(calls, alone={name for name, one in COMMANDS.items() if one.alone})
+        if line.get("fleet"):
+            refuse_beside_fleet(calls)
+        else:
+            refuse_without_fleet(calls)
+        return calls, line
+
+    def _do(self) -> None:
+        calls, line = self.order()
+        try:
+            if line.get("fleet"):
+                open_fleet(line, [name for name, _ in calls])
+            else:
+                tasks = [(name, _keywords(COMMANDS[name], flags, line)) for name, flags in calls]
+                Executor(self.collection, self.config).execute(*tasks)
+        finally:
+            tell_line()
+        require_cells()
+        if lost := output.lost():
+            _tell_lost(lost, fatal=any({"json", "format"} & flags.keys() for _, flags in calls))
+
+
+def _keywords(
+    command: Command, flags: Mapping[str, Any], line: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the task is called with: its own parameters, and the flags of the line."""
+    shared = {flag: flags[flag] for flag in command.shared if flags[flag]}
+    own = {flag: value for flag, value in flags.items() if flag not in command.shared}
+    return {**own, "flags": {**line, **shared} if command.on_line else shared}
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what a command line says; the exit code. What was opened for it is closed again."""
+    settle()
+    called.commands_are(COMMANDS)
+    code = attempt(lambda: Wcw().run([NAMES[0], *words]))
+    closed = attempt(close_line)
+    return code or closed
+
+
+def _tell_lost(lost: OSError, *, fatal: bool) -> None:
+    """What was printed is not whole; that is an error where it is what was asked for."""
+    from pipelines.console import print_error
+
+    error = StorageError(
+        f"standard output could not be written: {lost.strerror}",
+        advice="What was printed is not whole. Free some space, or print to somewhere else.",
+    )
+    if fatal:
+        raise error
+    print_error(error)

@@ -1,0 +1,174 @@
+"""``invoke publish``: wheels of runs into an index that pip and uv install from."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.index.catalogue import Wheel
+    from pipelines.index.publishing import Done
+
+
+@command(
+    help={
+        "runs": "runs below out/, their directories, or a directory of runs",
+        "to": "a directory, s3://BUCKET/PATH, or github:OWNER/REPO@TAG for the wheels",
+        "pages": "with github: where the pages go, such as a checkout of gh-pages",
+        "untested": "also wheels that no GPU has run; pages and catalogue say it of them",
+        "no_variants": "plain wheels alone",
+        "yank": "take this file back: installers pass it over",
+        "because": "with --yank: why, in a line",
+        "tracks": "address of the index of which the projects here are the same (PEP 708)",
+        "unlock": "take away the lock of a publish that has died",
+        "check": "fetch all of the index at this address as its users do, and compare it",
+        "dry_run": "only say what would be published, or why not",
+    },
+    further="runs",
+    alone=True,
+)
+def publish(
+    _: Flags,
+    *,
+    runs: list[str] | None = None,
+    to: str | None = None,
+    pages: str | None = None,
+    untested: bool = False,
+    no_variants: bool = False,
+    yank: str | None = None,
+    because: str | None = None,
+    tracks: str | None = None,
+    unlock: bool = False,
+    check: str | None = None,
+    json: bool = False,
+    dry_run: bool = False,
+) -> None:
+    """Publish the wheels of runs: add them to an index, which is whole at every moment.
+
+    Leaves with 9 for a wheel that must not be published, with 11 where the index cannot be written
+    or somebody else is at it: then nothing was changed that anybody sees. With --check it leaves
+    with 9 for other bytes, with 11 for what is not served, with 5 where there is no answer.
+    """
+    from pipelines.cli.find import find
+    from pipelines.console import answer, say
+    from pipelines.hosttext import line
+    from pipelines.index.outside import look
+    from pipelines.index.publishing import Order, planned
+    from pipelines.index.publishing import publish as do
+    from pipelines.index.releases import Release
+    from pipelines.index.store import Store
+    from pipelines.stages.publish import offers_of
+    from pipelines.stages.shown import rebuilt_of
+
+    if check and not (to or runs):
+        seen = look(check)
+        if json:
+            problems = [problem._asdict() for problem in seen.problems]
+            counts = {"listed": dict(seen.listed), "fetched": dict(seen.fetched)}
+            answer({"schema": 1, "check": check, **counts, "problems": problems})
+        seen.require()
+        for agent, many in seen.fetched.items():
+            say(f"{agent}: {many} pages and files, all as the catalogue has them", "green")
+        return
+    if not to or check:
+        raise ConfigError(
+            "publish: one of --to and --check is expected: an index to publish to, or to look at",
+            advice="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
+        )
+    if not runs and not yank and tracks is None:
+        raise ConfigError(
+            "publish: no run is named", advice="Such as: wcw publish latest --to DIRECTORY"
+        )
+    _require_reason(yank, because)
+    _require_address(tracks)
+    _require_pages(to, pages)
+    found = [run for name in runs or () for run in find(name)]
+    offers = offers_of(found, untested=untested)
+    order = Order(
+        offers=offers,
+        rebuilt=[rebuilt_of(run) for run in found if run.facts().rebuilds],
+        variants=not no_variants,
+        yank=yank or "",
+        because=line(because or "", 300),
+        tracks=tracks,
+        unlock=unlock,
+    )
+    store, release = Store(pages or to), Release(to) if pages else None
+    if dry_run:
+        done = planned(store, order, release=release)
+    else:
+        done = do(store, order, release=release, say=_tell_wheel)
+    if json:
+        answer(
+            {
+                "schema": 1,
+                "to": to,
+                "dry_run": dry_run,
+                "generation": done.catalogue.generation,
+                "published": [one.model_dump(mode="json") for one in done.fresh],
+                "wheels": len(done.catalogue.wheels),
+                "pages": list(done.pages),
+            }
+        )
+    else:
+        _tell(done, dry_run=dry_run)
+
+
+def _require_reason(yank: str | None, because: str | None) -> None:
+    if bool(yank) != bool(because):
+        raise ConfigError(
+            "--yank and --because go together: who has the file installed reads why",
+            advice="Such as --yank FILE --because 'crashes on sm_89'.",
+        )
+
+
+def _require_address(tracks: str | None) -> None:
+    from pipelines.hosttext import line
+    from pipelines.index.catalogue import ADDRESS
+
+    if tracks and not re.fullmatch(ADDRESS, tracks):
+        raise ConfigError(
+            f"--tracks {line(tracks, 200)}: no address of an index",
+            advice="Such as https://example.org/simple/, with / at its end.",
+        )
+
+
+def _require_pages(to: str, pages: str | None) -> None:
+    if to.startswith("github:") != bool(pages):
+        raise ConfigError(
+            "--pages goes with --to github:...: a release holds files, and shows no pages",
+            advice="Name a directory that GitHub Pages or another server shows.",
+        )
+
+
+def _tell_wheel(wheel: Wheel) -> None:
+    from pipelines import units
+    from pipelines.console import say
+    from pipelines.hosttext import safe
+    from pipelines.index.rows import smoke_words
+
+    say(safe(wheel.file))
+    style = "yellow" if wheel.smoke.verdict == "untested" else "dim"
+    say(f"  {units.size(wheel.size)}, {safe(smoke_words(wheel))}", style)
+
+
+def _tell(done: Done, *, dry_run: bool) -> None:
+    from pipelines import units
+    from pipelines.console import say
+    from pipelines.index.pages import views
+
+    would = "would be " if dry_run else ""
+    if dry_run:
+        for one in done.fresh:
+            _tell_wheel(one)
+    say(
+        f"{units.counted(len(done.fresh), 'wheel')} {would}published, "
+        f"{len(done.catalogue.wheels)} in all; "
+        f"{units.counted(len(done.pages), 'page')} {would}written",
+        "green",
+    )
+    say(f"Indexes in it: {', '.join(f'{place}/' for place in sorted(views(done.catalogue)))}")

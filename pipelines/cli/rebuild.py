@@ -1,0 +1,34 @@
+"""``invoke rebuild``."""
+
+from __future__ import annotations
+
+from pipelines.cli.command import command
+from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
+
+
+@command(
+    shared=("host", "jobs", "minutes", *FETCH),
+    help={"subject": "a manifest.json, or the wheel that it came with; a file or an https address"},
+)
+def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
+    """Build a published wheel again from clean, and say whether it is the same bytes."""
+    from pipelines.buildplan import open_cache
+    from pipelines.cli.lines import open_line, request_of, settings_of
+    from pipelines.console import answer
+    from pipelines.stages.published import read_published
+    from pipelines.stages.publishedat import published_at
+    from pipelines.stages.rebuild import run_rebuild, told
+
+    if "://" in subject:
+        cache = open_cache(settings_of(request_of(flags)[1]))
+        published = published_at(subject, cache)
+    else:
+        published = read_published(subject)
+    axes = {AXIS_FLAGS[axis]: text for axis, text in published.axes.items()}
+    # Also where --reproducible or --shards said so, and the recipe does not.
+    line = open_line({**flags, **axes, "reproducible": True})
+    try:
+        run_rebuild(line, published)
+    finally:
+        if json and line.begun:
+            answer(told(line.run))

@@ -1,0 +1,66 @@
+"""``invoke report``: reports made again from the records of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+
+
+def run_report(names: Sequence[str]) -> Path:
+    """Make the reports of the runs called ``names`` again; the HTML page.
+
+    Names are those of :func:`find`, or none: ``latest``; or one name of a fleet. One run's page is
+    ``report.html`` in its directory; that of several stands beside the first one's directory, and
+    tells of a damaged one that it is damaged. ``summary.md`` comes with it. Raises
+    :class:`ConfigError` for what is no run, ``StorageError`` when the page cannot be written.
+    """
+    from pipelines.cli.find import find, fleet_of
+    from pipelines.console import console, say
+    from pipelines.reports import terminal
+    from pipelines.reports.load import load_any, load_view
+    from pipelines.reports.write import tell_github, write
+
+    if len(names) == 1 and (fleet := fleet_of(names[0])) is not None:
+        return report_fleet(fleet)
+    runs = [run for name in (names or ["latest"]) for run in find(name)]
+    views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
+    folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
+    page = write(views, folder)
+    console.print(terminal.render(views))
+    tell_github(views)
+    say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
+    return page
+
+
+def report_fleet(folder: Path) -> Path:
+    """Make the page of a fleet again from its ledger, with JUnit and summary; the page."""
+    from contextlib import closing
+
+    from pipelines.config import load_config
+    from pipelines.console import say
+    from pipelines.fleet import report
+    from pipelines.fleet.history import history
+    from pipelines.fleet.ledger import Ledger
+
+    with closing(Ledger(folder)) as ledger:
+        told = history(ledger, load_config().fleet.currency)
+    page = report.write(told, folder)
+    report.tell_github(told)
+    say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
+    return page
+
+
+@command(
+    help={
+        "run": "a name below out/, latest, a run's directory, or a directory of runs, "
+        "or of a fleet",
+        "also": "one more for the same page; may be repeated",
+    },
+    many=("also",),
+)
+def report(_: Flags, run: str, *, also: list[str] | None = None) -> None:
+    """Make the reports of runs again: one HTML page, summaries for GitHub and terminal."""
+    run_report([run, *(also or ())])

@@ -1,0 +1,73 @@
+"""``invoke runs``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags, amount, whole
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipelines.reports.runs import PastRun
+
+_DAYS = 14.0
+
+
+@command(
+    help={
+        "prune": "remove old runs; never the latest, nor one that a command is at",
+        "days": "those that began so many days ago are old (default 14, unless --keep is given)",
+        "keep": "keep so many of the last ones, however old",
+        "dry_run": "with --prune: only list what would be removed",
+    }
+)
+def runs(
+    _: Flags,
+    *,
+    prune: bool = False,
+    days: str | None = None,
+    keep: str | None = None,
+    json: bool = False,
+    dry_run: bool = False,
+) -> None:
+    """List the runs below out/, the latest first, with what became of them; remove old ones."""
+    from pipelines.config import load_config
+    from pipelines.paths import home
+    from pipelines.reports.runs import remove, runs_in, to_remove
+
+    many, age = whole("keep", keep), amount("days", "14", days)
+    if many is not None and many < 0:
+        raise ConfigError(f"--keep {keep}: expected 0 or more", advice="Such as --keep 20.")
+    if not prune and (age is not None or many is not None):
+        raise ConfigError("--days and --keep say what --prune removes", advice="Add --prune.")
+    found = runs_in(home() / load_config().out)
+    if not prune:
+        _show(found, json=json)
+        return
+    old = to_remove(found, days=age if days or keep else _DAYS, keep=many)
+    if dry_run:
+        _show(old, json=json, what="would be removed", freed="to be freed")
+    else:
+        _show(remove(old), json=json, what="removed", freed="freed")
+
+
+def _show(runs: Sequence[PastRun], *, json: bool, what: str = "", freed: str = "") -> None:
+    from pipelines import units
+    from pipelines.console import answer, say
+    from pipelines.reports.runs import show, told
+
+    if json:
+        answer(told(runs))
+        return
+    without = show(runs) if runs else []
+    if without:
+        say(f"No room here for: {', '.join(without)}; --json has everything.", "dim")
+    many = units.counted(len(runs), "run")
+    size = units.size(sum(run.size for run in runs))
+    if what:
+        say(f"{many} {what}, {size} {freed}", "green")
+    else:
+        say(f"{many}, {size}; invoke runs --prune removes those of {_DAYS:g} days and more", "dim")

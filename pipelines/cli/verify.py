@@ -1,0 +1,145 @@
+"""``invoke verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.cli.command import command
+from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
+from pipelines.errors import ConfigError, PipelineError
+
+if TYPE_CHECKING:
+    from pipelines.provenance.verifying import Check, Verified
+
+
+def _enough(text: str | None) -> tuple[str, ...]:
+    """The words between the commas, each of which is known."""
+    from pipelines.provenance.verifying import ACCEPTED
+
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in ACCEPTED:
+            raise ConfigError(
+                f"--accept {word}: expected {' or '.join(ACCEPTED)}",
+                advice="Such as --accept unsigned.",
+            )
+    return tuple(words)
+
+
+_MARKS = {
+    "ok": "[green]ok[/green]",
+    "said": "[dim]said[/dim]",
+    "mind": "[yellow]mind[/yellow]",
+    "unknown": "[yellow]--[/yellow]",
+    "no": "[bold red]no[/bold red]",
+}
+_SHOWN = 20
+
+
+@command(
+    shared=("host", "jobs", "minutes", *FETCH),
+    help={
+        "wheel": "the wheel",
+        "provenance": "its provenance (default: WHEEL.intoto.jsonl with it)",
+        "key": "a public key that must have signed it; may be repeated",
+        "accept": "what is enough: 'unsigned', and 'lock' for another lock than today's; by commas",
+        "rebuild": "build it again as well, and compare the bytes",
+    },
+    many=("key",),
+)
+def verify(
+    flags: Flags,
+    wheel: str,
+    *,
+    provenance: str | None = None,
+    key: list[str] | None = None,
+    accept: str | None = None,
+    rebuild: bool = False,
+    json: bool = False,
+) -> int | None:
+    """Check who vouches for a wheel, and what it was made of: hash, signature, manifest, lock.
+
+    Leaves with 9 where something is wrong or nobody's signature was checked, with 3 where the lock
+    has other files today.
+    """
+    from pipelines.console import answer
+    from pipelines.provenance.signing import load_public
+    from pipelines.provenance.verifying import find
+    from pipelines.provenance.verifying import verify as look
+    from pipelines.toolchain.lock import load_lock
+
+    enough = _enough(accept)
+    file = Path(wheel).expanduser()
+    beside = find(file) if provenance is None else Path(provenance).expanduser()
+    if not file.is_file() or not beside.is_file():
+        missing = beside if file.is_file() else file
+        raise ConfigError(f"{missing}: there is no such file", advice="Name one that is here.")
+    paths = [Path(name).expanduser() for name in key or ()]
+    keys = [(path, load_public(path)) for path in paths]
+    found = look(file, beside, keys, load_lock()).accepting(enough)
+    told: dict[str, Any] = {"schema": 1, **found.model_dump(mode="json"), "exit": found.code}
+    if not json:
+        _show(found)
+    try:
+        if rebuild and not found.code:
+            told |= {"exit": None, "rebuild": None}
+            _rebuild(file, flags, told)
+            told["exit"] = 0
+    except PipelineError as error:
+        told["exit"] = error.exit_code
+        raise
+    finally:
+        if json:
+            answer(told)
+    return found.code
+
+
+def _rebuild(wheel: Path, flags: Flags, told: dict[str, Any]) -> None:
+    """Build it again and note the verdict in ``told``; errors are those of ``rebuild``."""
+    from pipelines.cli.lines import open_line
+    from pipelines.stages import rebuild
+    from pipelines.stages.published import read_published
+
+    published = read_published(str(wheel))
+    axes = {AXIS_FLAGS[axis]: text for axis, text in published.axes.items()}
+    line = open_line({**flags, **axes})
+    try:
+        rebuild.run_rebuild(line, published)
+    finally:
+        if line.begun:
+            told["rebuild"] = rebuild.told(line.run)
+
+
+def _show(found: Verified) -> None:
+    """A table: a line a check, what differs below it."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pipelines.console import console, say
+    from pipelines.hosttext import safe
+
+    say(found.wheel, style="bold")
+    say(f"sha256 {found.sha256}\nby {found.provenance}", style="dim")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for one in found.checks:
+        text = "\n".join([escape(safe(one.found, 500)), *_details(one)])
+        table.add_row(_MARKS[one.state], one.name, text)
+    console.print(table)
+    if found.code:
+        say("It is not verified.", style="bold red")
+    elif any(one.name == "signature" and one.state != "ok" for one in found.checks):
+        say("Nobody's signature was checked, as you said is enough.", style="yellow")
+
+
+def _details(one: Check) -> list[str]:
+    from rich.markup import escape
+
+    from pipelines.hosttext import safe
+
+    rows = [f"[dim]{escape(safe(text, 400))}[/dim]" for text in one.detail[:_SHOWN]]
+    more = len(one.detail) - _SHOWN
+    return rows + ([f"[dim]and {more} more, see --json[/dim]"] if more > 0 else [])

@@ -1,0 +1,183 @@
+"""``invoke watch``: what is out and not in an index yet, as cells to build."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from json import dumps
+from typing import TYPE_CHECKING
+
+from pipelines.cli.command import command
+from pipelines.cli.lines import request_of, settings_of
+from pipelines.cli.options import Flags, target, whole
+from pipelines.cli.plan import one_format, planned
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import Request
+    from pipelines.config import Config
+    from pipelines.index.catalogue import Catalogue
+    from pipelines.matrix.plan import Plan
+    from pipelines.recipe.model import Recipe
+    from pipelines.watch.cells import Watched
+    from pipelines.watch.look import Out
+
+
+@command(
+    shared=("host", "python", "torch", "cuda"),
+    help={
+        "index": "the index: a directory, s3://BUCKET/PATH, or its https address",
+        "recipe": "recipes, separated by commas (default: those that the index has wheels of)",
+        "archs": "GPU architectures, such as '75;86;90+PTX' (default: the recipe's)",
+        "most": "cells at once; the others wait for the next time (default: 24)",
+        "turn": "how often it was asked before: half of --most are others each time (default: 0)",
+        "pre": "pre-releases too",
+        "pins": "write what the lock needs for new wheels of torch to this file: docs/watch.md",
+        "format": "table, json, or gha (inputs of wheels.yml as a matrix)",
+    },
+    several=True,
+)
+def watch(
+    flags: Flags,
+    index: str,
+    *,
+    recipe: str | None = None,
+    archs: str | None = None,
+    most: str | None = None,
+    turn: str | None = None,
+    pre: bool = False,
+    pins: str | None = None,
+    format: str = "table",
+    json: bool = False,
+) -> None:
+    """Compare what torch, CUDA, Python and upstreams have released with what an index holds.
+
+    Prints the cells to build, each with the reason, and what no cell comes of. Leaves with 3 where
+    a page cannot be read or lies: then nobody knows whether anything is new.
+    """
+    from pipelines.console import answer
+    from pipelines.recipe.load import load_recipe, load_versions
+    from pipelines.toolchain.lock import load_lock
+    from pipelines.watch import held, show
+    from pipelines.watch.cells import ahead, strangers
+    from pipelines.watch.look import look
+    from pipelines.watch.orders import as_gha, bounded, order_of, pinned
+    from pipelines.watch.pins import pins as pins_of
+    from pipelines.watch.released import load_asked
+
+    format = one_format(format, json=json)
+    bound, asked_before = _most(whole("most", most)), whole("turn", turn) or 0
+    if asked_before < 0:
+        raise ConfigError(
+            f"--turn {turn}: expected 0 or more", advice="Such as the number of a run."
+        )
+    file = target("pins", pins)
+    request, shared = request_of(flags)
+    if archs:
+        request = replace(request, axes={**request.axes, "archs": archs})
+    settings = settings_of(shared, request.axes.get("host"))
+    catalogue = held.catalogue_of(index)
+    names = _recipes(_words(recipe), catalogue)
+    recipes = [load_recipe(name) for name in names]
+    lock = load_lock()
+    out = look({name: load_versions(name) for name in names}, lock, pre=pre)
+    found = [_compared(each, out, catalogue, request, settings) for each in recipes]
+    orders = [order_of(one, _plan(one, request, settings)) for one in found]
+    notes = [*out.notes, *ahead(catalogue, out.torches), *strangers(catalogue, _all_recipes())]
+    notes += [note for one in found for note in one.notes]
+    if file is not None:
+        lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
+        home = load_asked().torch_builds
+        made = pins_of(lock, out.torches, [one.target for one in lacking], home=home)
+        made.write(file)
+        orders = pinned(orders, made.ids)
+        notes += made.notes
+    orders = bounded(orders, bound, asked_before)
+    if format == "json":
+        told = show.as_json(index, catalogue.generation, out.torches, orders, notes)
+        answer(told | {"matrix": as_gha(orders, archs or "")})
+        return
+    if format == "gha":
+        answer(dumps(as_gha(orders, archs or ""), separators=(",", ":")))
+    show.show(orders, notes)
+
+
+def _most(asked: int | None) -> int:
+    from pipelines.matrix.export import GHA_MOST
+    from pipelines.watch.released import load_asked
+
+    most = load_asked().most if asked is None else asked
+    if not 1 <= most <= GHA_MOST:
+        raise ConfigError(
+            f"--most {most}: a matrix has 1 to {GHA_MOST} cells", advice="Such as --most 24."
+        )
+    return most
+
+
+def _words(text: str | None) -> list[str]:
+    return (text or "").replace(",", " ").split()
+
+
+def _all_recipes() -> list[Recipe]:
+    """Every recipe, in its default version."""
+    from pipelines.recipe.load import load_versions, recipe_names
+
+    return [next(iter(load_versions(name).values())) for name in recipe_names()]
+
+
+def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
+    """Those that are named; else those of which the index has a wheel."""
+    from pipelines.watch.held import is_of
+
+    if named:
+        return list(dict.fromkeys(named))
+    wheels = catalogue.wheels
+    found = [one.name for one in _all_recipes() if any(is_of(wheel, one) for wheel in wheels)]
+    if not found:
+        raise ConfigError(
+            "the index has no wheel of any recipe, so it does not say what is to be watched",
+            advice="Name recipes: --recipe flash-attn,xformers",
+        )
+    return found
+
+
+def _compared(
+    recipe: Recipe, out: Out, catalogue: Catalogue, request: Request, settings: Config
+) -> Watched:
+    from pipelines.buildplan import archs_asked
+    from pipelines.watch.cells import Watched, compare
+    from pipelines.watch.released import Note, choose, load_asked
+
+    axes = request.axes
+    if not recipe.is_wheel or recipe.strategy in ("skip", "prebuilt"):
+        note = Note(recipe.name, f"no wheel of {recipe.name} is built here", recipe.skip)
+        return Watched(recipe, (), 0, 0, (note,))
+    if recipe.name in out.yanked:
+        return Watched(recipe, (), 0, 0, ())
+    asked = _words(axes.get("torch"))
+    torches, left = choose(recipe, out.torches, asked, load_asked().torches)
+    return compare(
+        recipe,
+        out.torches,
+        torches,
+        catalogue,
+        host=axes.get("host") or settings.default.host,
+        archs=archs_asked(settings, request, recipe),
+        pythons=_words(axes.get("python")),
+        cudas=_words(axes.get("cuda")),
+        notes=left,
+    )
+
+
+def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
+    """The plan of the cells that are wanted; ``None`` without any."""
+    if not watched.wanted:
+        return None
+    axes = {name: text for name, text in request.axes.items() if name in ("host", "archs")}
+    axes["recipe"] = watched.recipe.name
+    for axis in ("python", "torch", "cuda"):
+        values = dict.fromkeys(getattr(one.cell.target, axis) for one in watched.wanted)
+        if any(values):
+            axes[axis] = ",".join(values)
+    select = ",".join(one.name for one in watched.wanted)
+    return planned(settings, replace(request, axes=axes), select=select)

@@ -1,0 +1,53 @@
+"""``invoke wheelhouse``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.cli.command import command
+from pipelines.cli.options import CELL
+
+if TYPE_CHECKING:
+    from pipelines.stages.line import Line
+
+
+@command(
+    shared=CELL,
+    help={
+        "folder": "where to put it",
+        "controller_python": "Python of the machine it is for, such as 3.12 (default: this one)",
+    },
+    on_line=True,
+)
+def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None) -> None:
+    """Gather all that an order needs into a directory, for a machine without a network."""
+    from pipelines.console import bars, say
+    from pipelines.errors import ConfigError, StorageError
+    from pipelines.recipe.origin import FileSource, GitSource
+    from pipelines.recipe.sourcetree import fetch_file
+    from pipelines.toolchain import wheelhouse as house
+
+    plan, place = line.plan, Path(folder)
+    recipe, cache = plan.recipe, plan.cache
+    if isinstance(recipe.source, GitSource):  # of a packed commit no hash is pinned
+        raise ConfigError(
+            f"{recipe.name} {recipe.version} comes from git: no wheelhouse can hold it",
+            advice="Take a release with --recipe-version, or bring the whole download cache.",
+        )
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{place}: there can be no such directory: {error.strerror}",
+            advice="Name a directory, or one that can be made.",
+        ) from None
+    tools = [*plan.host.tools, *(tool for wanted in plan.wanted for tool in wanted.uploads)]
+    with bars() as show:
+        fresh = house.gather_files(cache, tools, place, show)
+        if isinstance(recipe.source, FileSource):
+            path = fetch_file(recipe.source, recipe, cache, show)
+            fresh += house.put(path, recipe.source.sha256, place)
+    fresh += house.gather_controller(place, controller_python)
+    size = sum(path.stat().st_size for path in place.iterdir()) >> 20
+    say(f"{place}: {fresh} files are new, {size} MiB in all", style="green")

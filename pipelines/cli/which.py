@@ -1,0 +1,90 @@
+"""``invoke which``: what ``which.py`` of an index says of a Python of this machine."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import tempfile
+from collections.abc import Sequence
+from json import loads
+from pathlib import Path
+from typing import Any
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags
+from pipelines.errors import ConfigError
+
+_SECONDS = 900.0  # imports of three packages, each in its own time
+_MOST = 8 << 20  # bytes of its answer
+
+
+@command(
+    help={
+        "python": "the Python to look at, such as python_embeded/python.exe (default: ours)",
+        "index": "a directory or an https address of an index",
+        "package": "this package alone",
+        "for": "say where it differs from the Python that this program brings, such as comfyui",
+        "share": "print one line about the machine, for the index's page; no names, no paths",
+        "no_load": "import nothing, not even in another process",
+    },
+    alone=True,
+)
+def which(
+    _: Flags,
+    *,
+    python: str | None = None,
+    index: str | None = None,
+    package: str | None = None,
+    for_: str | None = None,
+    share: bool = False,
+    no_load: bool = False,
+    json: bool = False,
+) -> int:
+    """Say which wheel of an index fits a Python, or why what is installed there does not load.
+
+    It runs the very file that the index serves. Leaves with 9 where nothing fits and nothing loads.
+    """
+    from pipelines.console import answer
+    from pipelines.hosttext import block, line
+    from pipelines.which.children import run_child
+    from pipelines.which.joining import WHICH, joined
+
+    python = str(Path(python).expanduser()) if python else sys.executable
+    said = {"--index": index, "--package": package, "--for": for_}
+    flags = [word for flag, text in said.items() if text for word in (flag, text)]
+    alone = {"--share": share, "--no-load": no_load, "--json": json}
+    flags += [flag for flag, given in alone.items() if given]
+    mark = secrets.token_hex(16)
+    with tempfile.TemporaryDirectory() as room:
+        file = Path(room) / WHICH
+        file.write_bytes(joined())
+        ended = run_child(
+            [python, str(file), "--mark", mark, *flags], _SECONDS, most=_MOST, apart=True
+        )
+    if said_besides := block(ended.errors, 4000):
+        print(said_besides, file=sys.stderr)
+    *rows, last = ended.output.splitlines() or [""]
+    if ended.code not in (0, 9) or last != mark:
+        raise ConfigError(
+            f"{line(python, 300)} has given no answer: "
+            + line(ended.why or f"it has ended with {ended.code}", 300),
+            advice="Name a Python from 3.9 on with --python, and an index that can be read.",
+        )
+    if json:
+        answer(_read(rows, python))
+    else:
+        for row in rows:
+            print(block(row, 100_000))
+    return ended.code
+
+
+def _read(rows: Sequence[str], python: str) -> Any:
+    from pipelines.hosttext import line
+
+    try:
+        return loads("\n".join(rows))
+    except (ValueError, RecursionError):
+        raise ConfigError(
+            f"{line(python, 300)} has given an answer that is no JSON",
+            advice="Something of that Python prints as well: type the same without --json.",
+        ) from None
