@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pipelines import called, output
-from pipelines.errors import INTERRUPTED, SetupError
+from pipelines.core import called, output
+from pipelines.core.errors import INTERRUPTED, SetupError
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:

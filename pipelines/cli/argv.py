@@ -14,8 +14,8 @@ from typing import Never
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
-from pipelines.errors import ConfigError
-from pipelines.model import nearest
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import nearest
 
 #: Of invoke itself: who types them would have it done for real if they were passed over.
 _REFUSED = ("--dry", "-R")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 
 @command(
@@ -17,11 +17,11 @@ from pipelines.errors import ConfigError
 )
 def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False) -> None:
     """Sign what a run's wheels were made of: in-toto, SLSA provenance, DSSE."""
-    from pipelines.config import load_config
-    from pipelines.console import answer, say
-    from pipelines.paths import home
-    from pipelines.provenance import attesting
-    from pipelines.provenance.signing import load_private
+    from pipelines.config.model import load_config
+    from pipelines.core.console import answer, say
+    from pipelines.core.paths import home
+    from pipelines.publish.provenance import attesting
+    from pipelines.publish.provenance.signing import load_private
 
     settings = load_config().provenance
     named = key or settings.key

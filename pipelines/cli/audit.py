@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags, amount, target, whole
-from pipelines.errors import AuditError, ConfigError
+from pipelines.core.errors import AuditError, ConfigError
 
 
 def _words(flag: str, text: str | None) -> list[str]:
@@ -49,14 +49,14 @@ def audit(
 
     Leaves with 9 where something is wrong with one of them, or what was asked has no answer.
     """
-    from pipelines.config import load_config
-    from pipelines.console import answer, say
-    from pipelines.examine import show
-    from pipelines.examine.cards import named
-    from pipelines.examine.examining import Asked, examine_all
-    from pipelines.examine.listing import Listing
-    from pipelines.examine.loading import beside
-    from pipelines.examine.taking import take
+    from pipelines.audit import show
+    from pipelines.audit.cards import named
+    from pipelines.audit.examining import Asked, examine_all
+    from pipelines.audit.listing import Listing
+    from pipelines.audit.loading import beside
+    from pipelines.audit.taking import take
+    from pipelines.config.model import load_config
+    from pipelines.core.console import answer, say
     from pipelines.toolchain.lock import Cache, load_lock
 
     cards = tuple(map(named, _words("gpu", gpu)))
@@ -89,7 +89,7 @@ def audit(
     if report:
         show.junit(report, examined)
     if page:
-        from pipelines.examine.page import write
+        from pipelines.audit.page import write
 
         say(f"{page}  {write(page, examined, listings):,} bytes", style="bold")
     return AuditError.exit_code if any(one.failed for one in examined) else None

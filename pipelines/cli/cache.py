@@ -23,8 +23,8 @@ _DAYS = 14.0
 )
 def cache(line: Line, *, prune: bool = False, days: str | None = None, json: bool = False) -> None:
     """Show what is kept to make the next command fast; --prune gives room back."""
-    from pipelines.console import answer
-    from pipelines.errors import ConfigError
+    from pipelines.core.console import answer
+    from pipelines.core.errors import ConfigError
     from pipelines.stages import kept
 
     old = amount("days", "14", days) or _DAYS

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pipelines.cli.lines import Tell, held, hold, request_of, settings_of
 from pipelines.cli.options import Flags
 from pipelines.cli.plan import planned, told_of
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.buildplan import Request
-    from pipelines.config import Config
+    from pipelines.config.model import Config
     from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.buildplan import Request
     from pipelines.matrix.plan import Row
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
@@ -77,8 +77,8 @@ def open_matrix(flags: Flags) -> Matrix:
 def _line(
     settings: Config, request: Request, row: Row, sessions: dict[tuple[str, str], LiveSession]
 ) -> Line:
-    from pipelines.buildplan import resolve
     from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.buildplan import resolve
     from pipelines.stages.line import Line
 
     axes = {axis: value for axis, value in row.target.values().items() if value}

@@ -64,7 +64,7 @@ def command(
     def made(run: Callable[..., int | None]) -> Command:
         @functools.wraps(run)
         def body(_: Context, *, flags: Flags = MappingProxyType({}), **own: Any) -> None:
-            from pipelines.console import answering
+            from pipelines.core.console import answering
 
             # What a program reads stands alone on standard output.
             answers = own.get("json") or own.get("format", "table") != "table"

@@ -14,8 +14,8 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
     The runs are named as for :func:`find`, each a single one.
     """
     from pipelines.cli.find import find
-    from pipelines.console import answer, console
-    from pipelines.errors import ConfigError
+    from pipelines.core.console import answer, console
+    from pipelines.core.errors import ConfigError
     from pipelines.reports import terminal
     from pipelines.reports.compare import compare as compared
     from pipelines.reports.compare import told

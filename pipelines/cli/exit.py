@@ -12,9 +12,9 @@ from pathlib import Path
 from invoke.exceptions import Exit
 
 from pipelines.cli.lines import held, run_folder
-from pipelines.errors import INTERRUPTED, PipelineError, UnexpectedError
-from pipelines.hosttext import line, safe
-from pipelines.paths import default_cache
+from pipelines.core.errors import INTERRUPTED, PipelineError, UnexpectedError
+from pipelines.core.hosttext import line, safe
+from pipelines.core.paths import default_cache
 
 _log = logging.getLogger(__name__)
 _LONGEST = 200_000  # characters of a trace: that of an endless recursion has no more to tell
@@ -31,7 +31,7 @@ def attempt(function: Callable[[], object]) -> int:
     except PipelineError as error:
         return _tell(error)
     except KeyboardInterrupt:
-        from pipelines.console import errors
+        from pipelines.core.console import errors
 
         kept = (
             " What was finished is kept; the same command goes on."
@@ -47,7 +47,7 @@ def attempt(function: Callable[[], object]) -> int:
 
 
 def _tell(error: PipelineError) -> int:
-    from pipelines.console import print_error
+    from pipelines.core.console import print_error
 
     print_error(error)
     return error.exit_code

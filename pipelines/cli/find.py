@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.config import load_config
-from pipelines.errors import ConfigError
-from pipelines.paths import home
-from pipelines.run import Run
+from pipelines.config.model import load_config
+from pipelines.core.errors import ConfigError
+from pipelines.core.paths import home
+from pipelines.record.run import Run
 
 _MOST = 2000  # runs of one directory
 

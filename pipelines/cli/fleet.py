@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,9 +49,9 @@ def fleet(
     """Show the latest fleet; have it pause, drain a host, cancel a task."""
     from contextlib import closing
 
-    from pipelines.config import load_config
+    from pipelines.config.model import load_config
+    from pipelines.core.paths import home
     from pipelines.fleet.ledger import Ledger
-    from pipelines.paths import home
 
     settings = load_config()
     if json and order:
@@ -108,7 +108,7 @@ def _read(words: list[str]) -> tuple[Verb, str, int]:
 
 def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     """Leave an order, and say what the controller answered, if there is one."""
-    from pipelines.console import say
+    from pipelines.core.console import say
 
     over = bool(ledger.fact("ended"))
     if over and verb != "retry":
@@ -132,7 +132,7 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
 
 
 def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
-    from pipelines.console import answer, console, say
+    from pipelines.core.console import answer, console, say
     from pipelines.fleet.history import state
     from pipelines.fleet.report import REPORT
     from pipelines.fleet.terminal import render

@@ -11,7 +11,7 @@ from pipelines.cli.lines import request_of, settings_of
 from pipelines.cli.options import Flags
 from pipelines.cli.order import Call
 from pipelines.cli.plan import planned
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.matrix.hostfacts import HostFacts

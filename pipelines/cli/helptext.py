@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from invoke.parser.argument import Argument
 from invoke.util import helpline
 
-from pipelines.called import as_typed
 from pipelines.cli.command import Command
 from pipelines.cli.options import EVERYWHERE, program_arguments
+from pipelines.core.called import as_typed
 
 _WIDEST = 100  # characters
 _SOME = 20  # what a description is given, however narrow the terminal

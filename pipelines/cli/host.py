@@ -18,7 +18,7 @@ _FORCE = {"force": "also while builds run in it: they end"}
 @command(shared=_SHARED, on_line=True)
 def start(line: Line) -> None:
     """Start a host that is ours and leave it running: later commands need no start-up."""
-    from pipelines.console import say
+    from pipelines.core.console import say
 
     _lifecycle(line).start(tied=False)
     say(f"running, {_lifecycle(line).address()}", style="green")
@@ -31,7 +31,7 @@ def start(line: Line) -> None:
 )
 def stop(line: Line, *, force: bool = False) -> None:
     """Stop a host that is ours and what runs in it; --force while builds run there."""
-    from pipelines.console import say
+    from pipelines.core.console import say
 
     _refuse_with_jobs(line, "stop", force=force)
     say("stopped" if _lifecycle(line).stop() else "it was not running", style="green")
@@ -40,7 +40,7 @@ def stop(line: Line, *, force: bool = False) -> None:
 @command(shared=_SHARED, on_line=True)
 def status(line: Line) -> None:
     """Say whether a host that is ours is there, and whether it runs."""
-    from pipelines.console import say
+    from pipelines.core.console import say
 
     say(_lifecycle(line).describe())
 
@@ -52,7 +52,7 @@ def status(line: Line) -> None:
 )
 def remove(line: Line, *, force: bool = False) -> None:
     """Stop a host that is ours and remove it; downloads and images stay."""
-    from pipelines.console import say
+    from pipelines.core.console import say
 
     _refuse_with_jobs(line, "remove", force=force)
     _lifecycle(line).teardown()
@@ -61,7 +61,7 @@ def remove(line: Line, *, force: bool = False) -> None:
 
 def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
     """:class:`ConfigError` with the jobs that would end, unless that is what was asked for."""
-    from pipelines.errors import ConfigError, HostError, PipelineError
+    from pipelines.core.errors import ConfigError, HostError, PipelineError
     from pipelines.stages.jobs import running
 
     if force or not _lifecycle(line).address():
@@ -86,7 +86,7 @@ def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
 
 
 def _lifecycle(line: Line) -> Lifecycle:
-    from pipelines.errors import ConfigError
+    from pipelines.core.errors import ConfigError
 
     found = line.plan.host.lifecycle
     if found is None:

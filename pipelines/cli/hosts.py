@@ -9,9 +9,9 @@ from pipelines.cli.options import Flags
 @command(help={"clean": "remove what nobody owns any more"})
 def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
     """Show the hosts and what was made for them; --clean removes what nobody owns."""
-    from pipelines.config import load_config
-    from pipelines.console import answer
-    from pipelines.errors import ConfigError
+    from pipelines.config.model import load_config
+    from pipelines.core.console import answer
+    from pipelines.core.errors import ConfigError
     from pipelines.stages import hosts as work
 
     settings = load_config()

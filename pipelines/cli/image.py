@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.cli.command import command
 from pipelines.cli.lines import Tell, request_of, settings_of
 from pipelines.cli.options import FETCH, Flags
-from pipelines.errors import ConfigError, HostError, ProvisionError
+from pipelines.core.errors import ConfigError, HostError, ProvisionError
 
 if TYPE_CHECKING:
     from pipelines.hosts.engine.engine import Engine
@@ -86,7 +86,7 @@ def build(
     tree: str | None = None,
 ) -> None:
     """Build an image from the lock, unless it is there; or fetch the one that a host names."""
-    from pipelines.console import say
+    from pipelines.core.console import say
     from pipelines.hosts import images
 
     asked = _Asked(flags, image, engine)
@@ -114,7 +114,7 @@ def check(
     flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
 ) -> int:
     """Compare the running containers of a host with the record of their image, file by file."""
-    from pipelines.console import answer
+    from pipelines.core.console import answer
     from pipelines.hosts.engine.boxes import Boxes
     from pipelines.hosts.images import check as checking
 
@@ -141,7 +141,7 @@ def _show_checked(found: Checked) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from pipelines.console import console, say
+    from pipelines.core.console import console, say
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("part", "recorded", "there", "differs"):
@@ -165,7 +165,7 @@ def _show_checked(found: Checked) -> None:
 )
 def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None = None) -> None:
     """Push an image of ours to a registry; prints the name by which hosts ask for it."""
-    from pipelines.console import bars, say
+    from pipelines.core.console import bars, say
     from pipelines.hosts import images
     from pipelines.hosts.images import publish
 
@@ -187,7 +187,7 @@ def list_(
     flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
 ) -> None:
     """List the images of ours that an engine has, and which hosts would use them."""
-    from pipelines.console import answer
+    from pipelines.core.console import answer
 
     asked = _Asked(flags, image, engine)
     rows = _rows(asked)
@@ -198,9 +198,9 @@ def list_(
 
 
 def _rows(asked: _Asked) -> list[dict[str, Any]]:
+    from pipelines.core.hosttext import line
     from pipelines.hosts.images import finding
     from pipelines.hosts.images import record as names
-    from pipelines.hosttext import line
 
     rows, users = [], asked.users()
     for one in sorted(finding.ours(asked.engine), key=lambda one: -int(one.get("Created", 0))):
@@ -226,9 +226,9 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from pipelines.console import console, say
+    from pipelines.core.console import console, say
+    from pipelines.core.units import size
     from pipelines.hosts.images.finding import OLD
-    from pipelines.units import size
 
     if not rows:
         say(f"{asked.engine.title} has none of our images: invoke image build makes one")

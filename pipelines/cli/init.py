@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,8 +56,8 @@ def init(
 
     Nothing of the repository is run. Leaves with 2 when files that are there would be replaced.
     """
-    from pipelines.console import say
-    from pipelines.hosttext import line
+    from pipelines.core.console import say
+    from pipelines.core.hosttext import line
     from pipelines.scaffold.choices import decide, questions
     from pipelines.scaffold.detect import detect
     from pipelines.scaffold.files import made
@@ -116,9 +116,9 @@ def _refuse(project: Project, *, without_submodules: bool) -> None:
 
 def _show(project: Project) -> None:
     """What was found, a line a thing."""
-    from pipelines import units
-    from pipelines.console import console, say
-    from pipelines.hosttext import line
+    from pipelines.core import units
+    from pipelines.core.console import console, say
+    from pipelines.core.hosttext import line
     from pipelines.scaffold.pyproject import backend_of
 
     told = project.told
@@ -150,7 +150,7 @@ def _answered(
     questions: list[Question], given: Mapping[str, str | None], *, yes: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Key -> value of each question; and of those that nobody answered."""
-    from pipelines.console import console, say
+    from pipelines.core.console import console, say
 
     asks = not yes and sys.stdin.isatty() and console.is_terminal
     keys = {question.key for question in questions}
@@ -178,7 +178,7 @@ def _answered(
 
 def _asked(question: Question) -> str:
     """What somebody types; asked again while it cannot be."""
-    from pipelines.console import print_error
+    from pipelines.core.console import print_error
 
     while True:
         try:
@@ -192,8 +192,8 @@ def _asked(question: Question) -> str:
 
 
 def _tell_others(found: Comparison) -> None:
-    from pipelines.console import say
-    from pipelines.hosttext import line
+    from pipelines.core.console import say
+    from pipelines.core.hosttext import line
 
     for name in found.same:
         say(f"  as it is    {name}")
@@ -204,7 +204,7 @@ def _tell_others(found: Comparison) -> None:
 
 
 def _tell(found: Comparison, choices: Choices) -> None:
-    from pipelines.console import say
+    from pipelines.core.console import say
 
     rows: Mapping[str, tuple[str, ...]] = {
         "wrote": found.new,

@@ -22,8 +22,8 @@ def jobs(
     line: Line, *, follow: str | None = None, cancel: str | None = None, json: bool = False
 ) -> None:
     """List a host's builds, which go on without us; follow or end one."""
-    from pipelines.console import answer
-    from pipelines.errors import ConfigError
+    from pipelines.core.console import answer
+    from pipelines.core.errors import ConfigError
     from pipelines.stages import jobs as stage
 
     if json:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.cli.options import AXIS_FLAGS, Flags, Shared
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.buildplan import Request
-    from pipelines.config import Config
+    from pipelines.config.model import Config
+    from pipelines.matrix.buildplan import Request
     from pipelines.session.base import Bars
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
@@ -35,20 +35,20 @@ class Tell:
 
     def step(self, text: str) -> None:
         """A line for each step."""
-        from pipelines.console import say
+        from pipelines.core.console import say
 
         say(f"{self.name}: {text}", style="dim")
 
     def bars(self) -> AbstractContextManager[Bars]:
         """A bar for each transfer."""
-        from pipelines.console import bars
+        from pipelines.core.console import bars
 
         return bars()
 
 
 def request_of(flags: Flags) -> tuple[Request, Shared]:
     """What was asked for by the flags of a line."""
-    from pipelines.buildplan import Request
+    from pipelines.matrix.buildplan import Request
 
     known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
     shared = Shared.model_validate(known)
@@ -70,8 +70,8 @@ def request_of(flags: Flags) -> tuple[Request, Shared]:
 
 def _with_preset(name: str, axes: dict[str, str]) -> dict[str, str]:
     """The axes with those of ``--for``, which is said once on a line of commands."""
-    from pipelines.console import say
-    from pipelines.presets import applied
+    from pipelines.config.presets import applied
+    from pipelines.core.console import say
 
     made, words = applied(name, axes)
     if words not in _said:
@@ -96,7 +96,7 @@ def _runs(text: str | None) -> tuple[str, ...]:
 
 def settings_of(shared: Shared, host: str | None = None) -> Config:
     """``pipeline.yaml`` with what the flags say instead; a GPU is for the host of that name."""
-    from pipelines.config import load_config
+    from pipelines.config.model import load_config
 
     said = {name: value for name in ("offline", "wheelhouse") if (value := getattr(shared, name))}
     settings = load_config().model_copy(update=said)
@@ -121,8 +121,8 @@ def open_line(flags: Flags) -> Line:
 
 def _at(request: Request, settings: Config, native: tuple[str, ...] | None = None) -> Line:
     global _line  # noqa: PLW0603
-    from pipelines.buildplan import resolve
     from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.buildplan import resolve
     from pipelines.stages.line import Line
 
     opened = _line.plan if _line is not None else None
@@ -139,8 +139,8 @@ def _at(request: Request, settings: Config, native: tuple[str, ...] | None = Non
 @contextmanager
 def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
     """A line of its own with a host, beside the one that is open."""
-    from pipelines.buildplan import Request, resolve
     from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.buildplan import Request, resolve
     from pipelines.stages.line import Line
 
     asked = Request(axes={"host": host} if host else {})

@@ -37,7 +37,7 @@ def lock(
     if sync or check:
         command.run_sync(check=check)
     elif stage is None:
-        from pipelines.config import own_pins
+        from pipelines.config.model import own_pins
 
         own = own_pins()
         names = None if only is None else only.replace(" ", "").split(",")

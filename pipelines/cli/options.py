@@ -1,7 +1,7 @@
 """The flags that hold for a whole line of commands, and how the values of flags are read.
 
-The axes of :class:`pipelines.target.Target` are such flags as well. A flag of one command alone is
-a parameter of its task.
+The axes of :class:`pipelines.record.target.Target` are such flags as well. A flag of one command
+alone is a parameter of its task.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from invoke.parser.argument import Argument
 from pydantic import BeforeValidator
 
-from pipelines.errors import ConfigError
-from pipelines.model import Model
-from pipelines.target import AXES
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model
+from pipelines.record.target import AXES
 
 #: Shared flags that hold for a command, by name; those that were not given may be missing.
 Flags = Mapping[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from pipelines.cli.options import SHARED
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 #: A command, and its flags as they were typed; a flag that was not is as good as false.
 Call = tuple[str, dict[str, Any]]

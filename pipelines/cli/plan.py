@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pipelines.cli.command import command
 from pipelines.cli.lines import aside, request_of, settings_of
 from pipelines.cli.options import ALL, Flags
-from pipelines.divided import shards_of
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
+from pipelines.record.divided import shards_of
 
 if TYPE_CHECKING:
-    from pipelines.buildplan import Request
-    from pipelines.config import Config
+    from pipelines.config.model import Config
+    from pipelines.matrix.buildplan import Request
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import Plan
     from pipelines.toolchain.lock import Cache
@@ -48,7 +48,7 @@ def run_plan(
     cache: Cache | None = None,
 ) -> int:
     """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
-    from pipelines.buildplan import jobs_asked
+    from pipelines.matrix.buildplan import jobs_asked
 
     made = planned(settings, request, select=select, facts=facts, cache=cache)
     if request.shards:
@@ -74,10 +74,10 @@ def planned(
     host is connected to; only what a recipe names under ``prebuilt`` is listed. Raises
     :class:`ConfigError` for what is not understood.
     """
-    from pipelines.buildplan import archs_asked, jobs_asked
+    from pipelines.core.paths import home
+    from pipelines.matrix.buildplan import archs_asked, jobs_asked
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import make_plan
-    from pipelines.paths import home
     from pipelines.prebuilt.decide import platforms_of
     from pipelines.recipe.load import check_torch, load_recipe
     from pipelines.toolchain.lock import Cache, load_lock
@@ -108,7 +108,7 @@ def planned(
 
 
 def _print(made: Plan, format: str) -> None:
-    from pipelines.console import answer
+    from pipelines.core.console import answer
     from pipelines.matrix.export import as_gha, as_json
     from pipelines.matrix.show import print_table
 

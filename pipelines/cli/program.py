@@ -16,7 +16,7 @@ from invoke.parser.context import ParserContext
 from invoke.parser.parser import Parser, ParseResult
 from invoke.program import Program
 
-from pipelines import __version__, called, output
+from pipelines import __version__
 from pipelines.cli import helptext, host, image
 from pipelines.cli.argv import normalised
 from pipelines.cli.attest import attest
@@ -49,7 +49,8 @@ from pipelines.cli.verify import verify
 from pipelines.cli.watch import watch
 from pipelines.cli.wheelhouse import wheelhouse
 from pipelines.cli.which import which
-from pipelines.errors import ConfigError, StorageError
+from pipelines.core import called, output
+from pipelines.core.errors import ConfigError, StorageError
 
 #: Every command, in the order of a day's work.
 COMMANDS: dict[str, Command] = {
@@ -147,11 +148,11 @@ class Wcw(Program):
     def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - of invoke's settings
         """How much is told, which is all that there is to set."""
         if verbosity := self.args.verbose.value:
-            from pipelines.logs import configure
+            from pipelines.core.logs import configure
 
             configure(verbosity)
         if self.args.quiet.value:
-            from pipelines.console import console
+            from pipelines.core.console import console
 
             console.quiet = True
 
@@ -207,7 +208,7 @@ def run(words: Sequence[str]) -> int:
 
 def _tell_lost(lost: OSError, *, fatal: bool) -> None:
     """What was printed is not whole; that is an error where it is what was asked for."""
-    from pipelines.console import print_error
+    from pipelines.core.console import print_error
 
     error = StorageError(
         f"standard output could not be written: {lost.strerror}",

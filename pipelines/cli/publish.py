@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.index.catalogue import Wheel
-    from pipelines.index.publishing import Done
+    from pipelines.publish.index.catalogue import Wheel
+    from pipelines.publish.index.publishing import Done
 
 
 @command(
@@ -54,13 +54,13 @@ def publish(
     with 9 for other bytes, with 11 for what is not served, with 5 where there is no answer.
     """
     from pipelines.cli.find import find
-    from pipelines.console import answer, say
-    from pipelines.hosttext import line
-    from pipelines.index.outside import look
-    from pipelines.index.publishing import Order, planned
-    from pipelines.index.publishing import publish as do
-    from pipelines.index.releases import Release
-    from pipelines.index.store import Store
+    from pipelines.core.console import answer, say
+    from pipelines.core.hosttext import line
+    from pipelines.publish.index.outside import look
+    from pipelines.publish.index.publishing import Order, planned
+    from pipelines.publish.index.publishing import publish as do
+    from pipelines.publish.index.releases import Release
+    from pipelines.publish.index.store import Store
     from pipelines.stages.publish import offers_of
     from pipelines.stages.shown import rebuilt_of
 
@@ -127,8 +127,8 @@ def _require_reason(yank: str | None, because: str | None) -> None:
 
 
 def _require_address(tracks: str | None) -> None:
-    from pipelines.hosttext import line
-    from pipelines.index.catalogue import ADDRESS
+    from pipelines.core.hosttext import line
+    from pipelines.publish.index.catalogue import ADDRESS
 
     if tracks and not re.fullmatch(ADDRESS, tracks):
         raise ConfigError(
@@ -146,10 +146,10 @@ def _require_pages(to: str, pages: str | None) -> None:
 
 
 def _tell_wheel(wheel: Wheel) -> None:
-    from pipelines import units
-    from pipelines.console import say
-    from pipelines.hosttext import safe
-    from pipelines.index.rows import smoke_words
+    from pipelines.core import units
+    from pipelines.core.console import say
+    from pipelines.core.hosttext import safe
+    from pipelines.publish.index.rows import smoke_words
 
     say(safe(wheel.file))
     style = "yellow" if wheel.smoke.verdict == "untested" else "dim"
@@ -157,9 +157,9 @@ def _tell_wheel(wheel: Wheel) -> None:
 
 
 def _tell(done: Done, *, dry_run: bool) -> None:
-    from pipelines import units
-    from pipelines.console import say
-    from pipelines.index.pages import views
+    from pipelines.core import units
+    from pipelines.core.console import say
+    from pipelines.publish.index.pages import views
 
     would = "would be " if dry_run else ""
     if dry_run:

@@ -12,9 +12,9 @@ from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
 )
 def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
     """Build a published wheel again from clean, and say whether it is the same bytes."""
-    from pipelines.buildplan import open_cache
     from pipelines.cli.lines import open_line, request_of, settings_of
-    from pipelines.console import answer
+    from pipelines.core.console import answer
+    from pipelines.matrix.buildplan import open_cache
     from pipelines.stages.published import read_published
     from pipelines.stages.publishedat import published_at
     from pipelines.stages.rebuild import run_rebuild, told

@@ -18,7 +18,7 @@ def run_report(names: Sequence[str]) -> Path:
     :class:`ConfigError` for what is no run, ``StorageError`` when the page cannot be written.
     """
     from pipelines.cli.find import find, fleet_of
-    from pipelines.console import console, say
+    from pipelines.core.console import console, say
     from pipelines.reports import terminal
     from pipelines.reports.load import load_any, load_view
     from pipelines.reports.write import tell_github, write
@@ -39,8 +39,8 @@ def report_fleet(folder: Path) -> Path:
     """Make the page of a fleet again from its ledger, with JUnit and summary; the page."""
     from contextlib import closing
 
-    from pipelines.config import load_config
-    from pipelines.console import say
+    from pipelines.config.model import load_config
+    from pipelines.core.console import say
     from pipelines.fleet import report
     from pipelines.fleet.history import history
     from pipelines.fleet.ledger import Ledger

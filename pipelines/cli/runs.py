@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags, amount, whole
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,8 @@ def runs(
     dry_run: bool = False,
 ) -> None:
     """List the runs below out/, the latest first, with what became of them; remove old ones."""
-    from pipelines.config import load_config
-    from pipelines.paths import home
+    from pipelines.config.model import load_config
+    from pipelines.core.paths import home
     from pipelines.reports.runs import remove, runs_in, to_remove
 
     many, age = whole("keep", keep), amount("days", "14", days)
@@ -55,8 +55,8 @@ def runs(
 
 
 def _show(runs: Sequence[PastRun], *, json: bool, what: str = "", freed: str = "") -> None:
-    from pipelines import units
-    from pipelines.console import answer, say
+    from pipelines.core import units
+    from pipelines.core.console import answer, say
     from pipelines.reports.runs import show, told
 
     if json:

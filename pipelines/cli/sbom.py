@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
-from pipelines.errors import AuditError, ConfigError
+from pipelines.core.errors import AuditError, ConfigError
 
 
 @command(shared=("offline",), help={"wheel": "a wheel, or the https address of one"}, alone=True)
@@ -13,10 +13,10 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
 
     Leaves with 9 for a wheel without one, or with one that is not valid.
     """
-    from pipelines.config import load_config
-    from pipelines.console import answer
-    from pipelines.examine.taking import take
-    from pipelines.provenance import show
+    from pipelines.audit.taking import take
+    from pipelines.config.model import load_config
+    from pipelines.core.console import answer
+    from pipelines.publish.provenance import show
     from pipelines.toolchain.lock import Cache, load_lock
     from pipelines.wheels.metadata import inspect
     from pipelines.wheels.sboms import all_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
 from pipelines.cli.options import ALL, FETCH, FLEET
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line

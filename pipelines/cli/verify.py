@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.cli.command import command
 from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
-from pipelines.errors import ConfigError, PipelineError
+from pipelines.core.errors import ConfigError, PipelineError
 
 if TYPE_CHECKING:
-    from pipelines.provenance.verifying import Check, Verified
+    from pipelines.publish.provenance.verifying import Check, Verified
 
 
 def _enough(text: str | None) -> tuple[str, ...]:
     """The words between the commas, each of which is known."""
-    from pipelines.provenance.verifying import ACCEPTED
+    from pipelines.publish.provenance.verifying import ACCEPTED
 
     words = [] if text is None else [word.strip() for word in text.split(",")]
     for word in words:
@@ -63,10 +63,10 @@ def verify(
     Leaves with 9 where something is wrong or nobody's signature was checked, with 3 where the lock
     has other files today.
     """
-    from pipelines.console import answer
-    from pipelines.provenance.signing import load_public
-    from pipelines.provenance.verifying import find
-    from pipelines.provenance.verifying import verify as look
+    from pipelines.core.console import answer
+    from pipelines.publish.provenance.signing import load_public
+    from pipelines.publish.provenance.verifying import find
+    from pipelines.publish.provenance.verifying import verify as look
     from pipelines.toolchain.lock import load_lock
 
     enough = _enough(accept)
@@ -116,8 +116,8 @@ def _show(found: Verified) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from pipelines.console import console, say
-    from pipelines.hosttext import safe
+    from pipelines.core.console import console, say
+    from pipelines.core.hosttext import safe
 
     say(found.wheel, style="bold")
     say(f"sha256 {found.sha256}\nby {found.provenance}", style="dim")
@@ -138,7 +138,7 @@ def _show(found: Verified) -> None:
 def _details(one: Check) -> list[str]:
     from rich.markup import escape
 
-    from pipelines.hosttext import safe
+    from pipelines.core.hosttext import safe
 
     rows = [f"[dim]{escape(safe(text, 400))}[/dim]" for text in one.detail[:_SHOWN]]
     more = len(one.detail) - _SHOWN

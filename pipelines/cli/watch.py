@@ -11,16 +11,16 @@ from pipelines.cli.command import command
 from pipelines.cli.lines import request_of, settings_of
 from pipelines.cli.options import Flags, target, whole
 from pipelines.cli.plan import one_format, planned
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.buildplan import Request
-    from pipelines.config import Config
-    from pipelines.index.catalogue import Catalogue
+    from pipelines.config.model import Config
+    from pipelines.matrix.buildplan import Request
     from pipelines.matrix.plan import Plan
+    from pipelines.publish.index.catalogue import Catalogue
+    from pipelines.publish.watch.cells import Watched
+    from pipelines.publish.watch.look import Out
     from pipelines.recipe.model import Recipe
-    from pipelines.watch.cells import Watched
-    from pipelines.watch.look import Out
 
 
 @command(
@@ -55,15 +55,15 @@ def watch(
     Prints the cells to build, each with the reason, and what no cell comes of. Leaves with 3 where
     a page cannot be read or lies: then nobody knows whether anything is new.
     """
-    from pipelines.console import answer
+    from pipelines.core.console import answer
+    from pipelines.publish.watch import held, show
+    from pipelines.publish.watch.cells import ahead, strangers
+    from pipelines.publish.watch.look import look
+    from pipelines.publish.watch.orders import as_gha, bounded, order_of, pinned
+    from pipelines.publish.watch.pins import pins as pins_of
+    from pipelines.publish.watch.released import load_asked
     from pipelines.recipe.load import load_recipe, load_versions
     from pipelines.toolchain.lock import load_lock
-    from pipelines.watch import held, show
-    from pipelines.watch.cells import ahead, strangers
-    from pipelines.watch.look import look
-    from pipelines.watch.orders import as_gha, bounded, order_of, pinned
-    from pipelines.watch.pins import pins as pins_of
-    from pipelines.watch.released import load_asked
 
     format = one_format(format, json=json)
     bound, asked_before = _most(whole("most", most)), whole("turn", turn) or 0
@@ -104,7 +104,7 @@ def watch(
 
 def _most(asked: int | None) -> int:
     from pipelines.matrix.export import GHA_MOST
-    from pipelines.watch.released import load_asked
+    from pipelines.publish.watch.released import load_asked
 
     most = load_asked().most if asked is None else asked
     if not 1 <= most <= GHA_MOST:
@@ -127,7 +127,7 @@ def _all_recipes() -> list[Recipe]:
 
 def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
     """Those that are named; else those of which the index has a wheel."""
-    from pipelines.watch.held import is_of
+    from pipelines.publish.watch.held import is_of
 
     if named:
         return list(dict.fromkeys(named))
@@ -144,9 +144,9 @@ def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
 def _compared(
     recipe: Recipe, out: Out, catalogue: Catalogue, request: Request, settings: Config
 ) -> Watched:
-    from pipelines.buildplan import archs_asked
-    from pipelines.watch.cells import Watched, compare
-    from pipelines.watch.released import Note, choose, load_asked
+    from pipelines.matrix.buildplan import archs_asked
+    from pipelines.publish.watch.cells import Watched, compare
+    from pipelines.publish.watch.released import Note, choose, load_asked
 
     axes = request.axes
     if not recipe.is_wheel or recipe.strategy in ("skip", "prebuilt"):

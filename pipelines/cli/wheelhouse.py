@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 )
 def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None) -> None:
     """Gather all that an order needs into a directory, for a machine without a network."""
-    from pipelines.console import bars, say
-    from pipelines.errors import ConfigError, StorageError
+    from pipelines.core.console import bars, say
+    from pipelines.core.errors import ConfigError, StorageError
     from pipelines.recipe.origin import FileSource, GitSource
     from pipelines.recipe.sourcetree import fetch_file
     from pipelines.toolchain import wheelhouse as house

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 _SECONDS = 900.0  # imports of three packages, each in its own time
 _MOST = 8 << 20  # bytes of its answer
@@ -44,10 +44,10 @@ def which(
 
     It runs the very file that the index serves. Leaves with 9 where nothing fits and nothing loads.
     """
-    from pipelines.console import answer
-    from pipelines.hosttext import block, line
-    from pipelines.which.children import run_child
-    from pipelines.which.joining import WHICH, joined
+    from pipelines.core.console import answer
+    from pipelines.core.hosttext import block, line
+    from pipelines.publish.which.children import run_child
+    from pipelines.publish.which.joining import WHICH, joined
 
     python = str(Path(python).expanduser()) if python else sys.executable
     said = {"--index": index, "--package": package, "--for": for_}
@@ -79,7 +79,7 @@ def which(
 
 
 def _read(rows: Sequence[str], python: str) -> Any:
-    from pipelines.hosttext import line
+    from pipelines.core.hosttext import line
 
     try:
         return loads("\n".join(rows))

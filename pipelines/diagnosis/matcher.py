@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import safe
 from pipelines.diagnosis.model import Catalogue, Signature, load_catalogue
-from pipelines.errors import ConfigError
-from pipelines.hosttext import safe
 
 _BLOCK = 1 << 18
 #: Bytes before a hit that are kept: of its line, and to find the unit that it belongs to.

@@ -15,10 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from pipelines import plugins
-from pipelines.errors import ConfigError
-from pipelines.model import Link, Model, Text, explain
-from pipelines.yamlfile import read_yaml
+from pipelines.core import plugins
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Link, Model, Text, explain
+from pipelines.core.yamlfile import read_yaml
 
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
 

@@ -7,11 +7,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pipelines.called import as_typed
-from pipelines.diagnosed import DiagnosisResult, HealedResult
+from pipelines.core.called import as_typed
+from pipelines.core.github import inert
 from pipelines.diagnosis.heal import Change
 from pipelines.diagnosis.matcher import Diagnosis, Finding
-from pipelines.github import inert
+from pipelines.record.diagnosed import DiagnosisResult, HealedResult
 
 _OTHERS = 12  # findings besides the cause that are shown
 

@@ -16,7 +16,7 @@ _MOST = 20  # GPUs, and warnings
 def judge(facts: Facts) -> Iterator[Verdict]:
     """Of the facts below ``bridge``: GPUs and driver, the bridge itself, what it has complained of.
 
-    They are :class:`pipelines.evidence.Bridge`.
+    They are :class:`pipelines.core.evidence.Bridge`.
     """
     gpus = [name for row in (facts.rows("gpus") or [])[:_MOST] if (name := row.text())]
     driver = facts.text("driver")

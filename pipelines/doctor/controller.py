@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import Facts, Verdict, at_least
 from pipelines.doctor.thresholds import Thresholds
-from pipelines.units import GIB, gib
 
 AREA = "this machine"
 _PYTHON = (3, 11)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from pipelines.architectures import archs
-from pipelines.architectures.serving import serves
+from pipelines.core.architectures import archs
+from pipelines.core.architectures.serving import serves
+from pipelines.core.versions import known
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict, on_host
 from pipelines.matrix.compat import Compat, broken
 from pipelines.remote.inspection.nvml import BRIDGED
-from pipelines.versions import known
 
 AREA = "GPU"
 _MOST = 32

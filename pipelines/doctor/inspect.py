@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.core.errors import HostError, LockError, PipelineError
+from pipelines.core.paths import default_cache, home
 from pipelines.doctor.model import Setting
 from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.doctor.toolchain import SERVERS
-from pipelines.errors import HostError, LockError, PipelineError
-from pipelines.paths import default_cache, home
 from pipelines.provisioning.resources import surely_lacking
 from pipelines.remote import provision, rpc
 from pipelines.remote.inspection import cxxruntime, machine, tools
@@ -28,8 +28,8 @@ from pipelines.session.base import Session
 from pipelines.toolchain.lock import LOCK_FILE
 
 if TYPE_CHECKING:
-    from pipelines.buildplan import BuildPlan
     from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.buildplan import BuildPlan
 
 #: Programs that builds use, besides the compilers.
 PROGRAMS = ("ninja", "git", "sccache")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
+from pipelines.core.hosttext import line
+from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import (
     Facts,
     Level,
@@ -16,10 +18,8 @@ from pipelines.doctor.model import (
     reg_add,
 )
 from pipelines.doctor.thresholds import Thresholds
-from pipelines.hosttext import line
 from pipelines.matrix.compat import Compat
 from pipelines.remote.resources import page_file
-from pipelines.units import GIB, gib
 
 AREA = "host"
 _OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need

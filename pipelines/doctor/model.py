@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pipelines.hosttext import line
+from pipelines.core.hosttext import line
 from pipelines.matrix.judge import Finding
-from pipelines.target import Target
+from pipelines.record.target import Target
 
 Level = Literal["ok", "unknown", "warning", "error"]
 #: From the best to the worst.

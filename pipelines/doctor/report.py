@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.called import as_typed
+from pipelines.core.called import as_typed
+from pipelines.core.github import inert
+from pipelines.core.hosttext import safe
 from pipelines.doctor.model import Level, Purpose, Verdict, worst
-from pipelines.github import inert
-from pipelines.hosttext import safe
 
 SCHEMA = 1
 _MARKS: dict[Level, str] = {"ok": "✓", "warning": "!", "error": "✗", "unknown": "?"}

@@ -14,18 +14,18 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.console import answer, answering, console, say
+from pipelines.core.console import answer, answering, console, say
+from pipelines.core.errors import UNFIT
+from pipelines.core.versions import minor
 from pipelines.doctor import Level, Purpose, Verdict, diagnose, passthrough, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts, worst
 from pipelines.doctor.settings import settings_of
-from pipelines.errors import UNFIT
 from pipelines.matrix.paths import longest_path
-from pipelines.versions import minor
 
 if TYPE_CHECKING:
-    from pipelines.buildplan import BuildPlan
     from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.buildplan import BuildPlan
 
 _REASON = 400  # characters of why the host was not tried
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import (
     Cure,
     Facts,
@@ -15,7 +16,6 @@ from pipelines.doctor.model import (
     on_host,
 )
 from pipelines.doctor.thresholds import Thresholds
-from pipelines.units import GIB, gib
 
 AREA = "services"
 #: Place of a quota -> where PowerShell sets it.

@@ -20,7 +20,7 @@ from pipelines.provisioning.resource_models import (
 from pipelines.provisioning.resources import Resources, bind, load_resources
 
 if TYPE_CHECKING:
-    from pipelines.buildplan import BuildPlan
+    from pipelines.matrix.buildplan import BuildPlan
 
 _JUDGED = (Commands, DefenderExclusion, Distributions, Environment, PageFile, Registry, WinrmQuota)
 

@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import PositiveFloat, PositiveInt
 from pydantic import model_validator as _check
 
-from pipelines.model import Model, read_data
+from pipelines.core.model import Model, read_data
 
 THRESHOLDS_FILE = Path(__file__).resolve().with_name("thresholds.yaml")
 

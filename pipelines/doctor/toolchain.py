@@ -7,12 +7,12 @@ from typing import cast
 
 from packaging.version import Version
 
-from pipelines.architectures.archs import capability
+from pipelines.core.architectures.archs import capability
+from pipelines.core.versions import free_threaded, known, python_release
 from pipelines.doctor.model import Facts, Level, Purpose, Setting, Verdict
 from pipelines.doctor.thresholds import Thresholds
 from pipelines.matrix.compat import Compat, Rule, broken
 from pipelines.remote.resources import distributions
-from pipelines.versions import free_threaded, known, python_release
 
 AREA = "tool chain"
 #: Where Build Tools come from, on the host itself.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from pipelines.core.versions import known
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict
 from pipelines.remote.inspection.cxxruntime import LIBRARIES
-from pipelines.versions import known
 
 AREA = "torch"
 _RUNTIME = "C++ run-time"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import Facts, Level, Verdict
-from pipelines.units import GIB, gib
 
 AREA = "engine and passthrough"
 _VFIO = "https://docs.kernel.org/driver-api/vfio.html"

@@ -14,21 +14,21 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pipelines import units
-from pipelines.config import Config
-from pipelines.errors import PipelineError, StorageError
-from pipelines.files import write_atomic
+from pipelines.config.fleet import FleetSettings
+from pipelines.config.model import Config
+from pipelines.core import units
+from pipelines.core.errors import PipelineError, StorageError
+from pipelines.core.files import write_atomic
+from pipelines.core.hosttext import line, safe
+from pipelines.core.model import Model, first_problem
+from pipelines.core.units import GIB
 from pipelines.fleet.model import Machine
-from pipelines.fleetsettings import FleetSettings
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import line, safe
-from pipelines.materials import Materials
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.model import Model, first_problem
+from pipelines.record.materials import Materials
 from pipelines.remote import identity as remote_identity
 from pipelines.remote.facts import Facts
 from pipelines.session.base import UnfitHostError
-from pipelines.units import GIB
 
 _log = logging.getLogger(__name__)
 #: Hosts that are surveyed at a time.

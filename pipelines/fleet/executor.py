@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.config import Config
-from pipelines.errors import BuildError, PipelineError
-from pipelines.files import write_atomic
+from pipelines.config.model import Config
+from pipelines.core.errors import BuildError, PipelineError
+from pipelines.core.files import write_atomic
+from pipelines.core.paths import home
+from pipelines.core.units import few
 from pipelines.fleet.checks import HostChecks
 from pipelines.fleet.model import Details, Task
 from pipelines.fleet.sessions import Notices, Sessions, SharedSession, axes_of
 from pipelines.fleet.workers import Result, log_of
 from pipelines.hosts.live import LiveSession, gpus_of
-from pipelines.paths import home
-from pipelines.record import BuildResult, CollectResult, SmokeResult, StageResult
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.record.results import BuildResult, CollectResult, SmokeResult, StageResult
+from pipelines.record.run import Run, StageLog
 from pipelines.remote.facts import Facts
 from pipelines.remote.jobs import follow as remote_follow
-from pipelines.run import Run, StageLog
 from pipelines.session.base import UnfitHostError
 from pipelines.stages.build import build
 from pipelines.stages.line import BUILD, PROVISION, Line, Stage, run_build, run_provision, run_test
-from pipelines.units import few
 
 #: Files of a run's jobs, by which its record knows them.
 _JOBS = ("build", "smoke")

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from pydantic import Field
 
+from pipelines.core.model import Model
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import (
     HostEntry,
@@ -27,8 +28,7 @@ from pipelines.fleet.model import (
     TaskEntry,
     TaskState,
 )
-from pipelines.model import Model
-from pipelines.record import ErrorResult
+from pipelines.record.results import ErrorResult
 
 _HOUR = 3600
 #: How many are shown where there may be thousands.

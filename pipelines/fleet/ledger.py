@@ -19,8 +19,10 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from pipelines.errors import ConfigError, StorageError
-from pipelines.files import disk_errors, new_directory
+from pipelines.core.errors import ConfigError, StorageError
+from pipelines.core.files import disk_errors, new_directory
+from pipelines.core.hosttext import line, redact, redact_all
+from pipelines.core.model import first_problem
 from pipelines.fleet.model import (
     Ended,
     HostEntry,
@@ -32,8 +34,6 @@ from pipelines.fleet.model import (
     TaskEntry,
     Verb,
 )
-from pipelines.hosttext import line, redact, redact_all
-from pipelines.model import first_problem
 from pipelines.remote.files import replace
 from pipelines.remote.locks import claim
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from pipelines.model import Model
-from pipelines.record import ErrorResult, Seconds, Size
-from pipelines.units import GIB
+from pipelines.core.model import Model
+from pipelines.core.units import GIB
+from pipelines.record.results import ErrorResult, Seconds, Size
 
 Kind = Literal["cell", "shard", "link", "test"]
 #: ``done``: it is as it was asked for. ``failed``: the task itself is to blame, it would fail

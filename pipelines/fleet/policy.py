@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.core.units import counted, few, gib
 from pipelines.fleet.model import FINAL, Ended, HostEntry, Machine, Task, TaskEntry
-from pipelines.record import ErrorResult
-from pipelines.units import counted, few, gib
+from pipelines.record.results import ErrorResult
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Iterable, Iterator, Mapping
 
+from pipelines.core.units import few
 from pipelines.fleet.ledger import Transaction
 from pipelines.fleet.model import HostEntry, Machine, Order, TaskEntry
 from pipelines.fleet.policy import Limits, blocked, followers, ranks
-from pipelines.units import few
 
 
 class TaskQueue:

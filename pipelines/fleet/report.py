@@ -18,9 +18,10 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from pipelines import units
-from pipelines.console import say
-from pipelines.files import write_atomic
+from pipelines.core import units
+from pipelines.core.console import say
+from pipelines.core.files import write_atomic
+from pipelines.core.hosttext import block, line
 from pipelines.fleet.history import (
     FleetHistory,
     HostAccount,
@@ -28,7 +29,6 @@ from pipelines.fleet.history import (
     numbered,
 )
 from pipelines.fleet.model import Span, TaskEntry, TaskState
-from pipelines.hosttext import block, line
 from pipelines.reports import junit
 from pipelines.reports.charts import Scale, axis, px
 from pipelines.reports.html import environment

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines import errors, units
-from pipelines.buildplan import Request
-from pipelines.config import Config
-from pipelines.console import console, say
-from pipelines.divided import shards_of
-from pipelines.errors import PipelineError, StorageError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.config.model import Config
+from pipelines.core import errors, units
+from pipelines.core.console import console, say
+from pipelines.core.errors import PipelineError, StorageError
+from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.hosttext import line
+from pipelines.core.paths import home
 from pipelines.fleet import report
 from pipelines.fleet.checks import HostChecks, Survey, survey
 from pipelines.fleet.executor import FleetPlan, HostExecutor
@@ -27,13 +27,13 @@ from pipelines.fleet.scheduler import Scheduler, Summary
 from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
 from pipelines.fleet.terminal import LiveView
 from pipelines.fleet.workers import HostWorker, HostWorkers
-from pipelines.hosttext import line
+from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
-from pipelines.paths import home
-from pipelines.record import AuditResult, CollectResult, SkipResult
+from pipelines.record.divided import shards_of
+from pipelines.record.results import AuditResult, CollectResult, SkipResult
+from pipelines.record.run import Run
 from pipelines.remote.locks import claim
-from pipelines.run import Run
 from pipelines.stages.line import require_audited
 
 #: Seconds between two drawings of the view, and how often as long as one of them takes.

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.beside import onlooker
-from pipelines.buildplan import BuildPlan
-from pipelines.console import say
-from pipelines.errors import ConfigError, PipelineError
+from pipelines.core.beside import onlooker
+from pipelines.core.console import say
+from pipelines.core.errors import ConfigError, PipelineError
+from pipelines.core.hosttext import line
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession, part_of
-from pipelines.hosttext import line
-from pipelines.record import StageRecord
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.results import StageRecord
 from pipelines.remote import files
 from pipelines.remote.facts import Facts
 from pipelines.session.base import Session

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipelines.architectures.archs import capability
-from pipelines.errors import ConfigError
+from pipelines.core.architectures.archs import capability
+from pipelines.core.errors import ConfigError
+from pipelines.core.units import GIB
 from pipelines.fleet.model import Machine, Needs, Task
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.matrix.budget import RESERVE
@@ -14,7 +15,6 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan, Row
 from pipelines.matrix.shares import shares_for
 from pipelines.toolchain.lock import load_lock
-from pipelines.units import GIB
 
 #: Core-seconds of a cell that was never measured.
 _UNKNOWN = 300.0

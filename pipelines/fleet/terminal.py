@@ -15,12 +15,12 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from pipelines import github, units
+from pipelines.core import github, units
+from pipelines.core.github import inert
+from pipelines.core.hosttext import line
 from pipelines.fleet.history import FleetState, HostView, Trouble, Waiting, numbered
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import HostStatus, Logged, Progress, TaskState
-from pipelines.github import inert
-from pipelines.hosttext import line
 
 _STYLES = {
     "done": "green",

@@ -15,8 +15,8 @@ from typing import Protocol, TextIO
 
 from rich.console import Console
 
-from pipelines.beside import LeaveError, told_to
-from pipelines.errors import (
+from pipelines.core.beside import LeaveError, told_to
+from pipelines.core.errors import (
     AuthError,
     HostError,
     PipelineError,
@@ -28,7 +28,9 @@ from pipelines.errors import (
     TransferError,
     UnexpectedError,
 )
-from pipelines.files import disk_errors
+from pipelines.core.files import disk_errors
+from pipelines.core.hosttext import line, safe
+from pipelines.core.tables import Trimming
 from pipelines.fleet.model import (
     Details,
     Ended,
@@ -39,10 +41,8 @@ from pipelines.fleet.model import (
     Task,
     Withdrawn,
 )
-from pipelines.hosttext import line, safe
-from pipelines.run import error_of
+from pipelines.record.run import error_of
 from pipelines.session.base import DeadHostError, FullHostError, UnfitHostError
-from pipelines.tables import Trimming
 
 _log = logging.getLogger(__name__)
 #: Bytes without which this machine's own disk counts as full.

@@ -11,13 +11,13 @@ from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Field
 
-from pipelines.evidence import Bridge, Evidence, Origin
+from pipelines.core.evidence import Bridge, Evidence, Origin
+from pipelines.core.model import Model
+from pipelines.core.versions import minor, python_order
 from pipelines.hosts.bounds import Bounds
-from pipelines.model import Model
+from pipelines.record.toolsets import MSVC, STAND_IN, Api, ToolSet
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
-from pipelines.toolsets import MSVC, STAND_IN, Api, ToolSet
-from pipelines.versions import minor, python_order
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Lack:
     says: str
     cure: str
     raises: str = "SetupError"
-    """Its class of :mod:`pipelines.errors`."""
+    """Its class of :mod:`pipelines.core.errors`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
+from pipelines.core.yamlfile import yaml_value
 from pipelines.hosts.base import GpuWay
-from pipelines.yamlfile import yaml_value
 
 _MOST = 32  # GPUs of one machine
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-1][0-9a-f]\.[0-7])")

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipelines.architectures.archs import ArchList
-from pipelines.errors import ConfigError
+from pipelines.core.architectures.archs import ArchList
+from pipelines.core.errors import ConfigError
+from pipelines.core.units import GIB, gib
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost
-from pipelines.units import GIB, gib
 
 #: Bytes left to Windows, the linker and whoever else is there.
 RESERVE = 2 * GIB

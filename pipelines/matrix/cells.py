@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from pipelines.architectures.archs import ArchList
-from pipelines.errors import ConfigError
+from pipelines.core.architectures.archs import ArchList
+from pipelines.core.errors import ConfigError
+from pipelines.core.versions import minor, python_release, within
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import RELEASE
 from pipelines.recipe.model import Recipe
-from pipelines.target import Target
-from pipelines.versions import minor, python_release, within
+from pipelines.record.target import Target
 
 _SUCH = {"python": "3.12", "torch": "2.8", "cuda": "12.8"}
 

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, Self, get_args
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from pipelines.model import Dated, Model, Text, read_data
-from pipelines.versions import Range, known, within
+from pipelines.core.model import Dated, Model, Text, read_data
+from pipelines.core.versions import Range, known, within
 
 COMPAT_FILE = Path(__file__).resolve().with_name("compat.yaml")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.matrix.paths import MAX_PATH
 from pipelines.matrix.plan import Plan, Row
 from pipelines.matrix.shares import Shares
 from pipelines.prebuilt.decide import Decision
-from pipelines.target import AXES
+from pipelines.record.target import AXES
 
 #: Of jobs that one matrix of GitHub Actions may have:
 #: https://docs.github.com/en/actions/reference/limits

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.core.units import GIB
 from pipelines.remote import facts, limits
-from pipelines.units import GIB
 
 
 @dataclass(frozen=True)

@@ -12,23 +12,23 @@ from functools import cache
 
 from packaging.version import InvalidVersion, Version
 
-from pipelines.architectures.archs import capability, check
-from pipelines.errors import ConfigError
+from pipelines.core.architectures.archs import capability, check
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Dated
+from pipelines.core.versions import free_threaded, minor, python_release, within
 from pipelines.hosts.base import Supply
 from pipelines.matrix import compat
 from pipelines.matrix.budget import Budget, plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.paths import MAX_PATH, Longest, longest_path
 from pipelines.matrix.torches import load_torches
-from pipelines.model import Dated
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import fixes_of, local_version, wheel_name
-from pipelines.target import Target
+from pipelines.record.target import Target
+from pipelines.record.toolsets import MSVC, NEEDED, able
 from pipelines.toolchain.lock import load_lock
-from pipelines.toolsets import MSVC, NEEDED, able
-from pipelines.versions import free_threaded, minor, python_release, within
 
 #: (CUDA, torch, Python, arch) -> the rules that they break.
 Lookup = Callable[[str, str, str, str], tuple[compat.Rule, ...]]
@@ -52,7 +52,7 @@ class Finding:
     cure: str = ""
     error: bool = True
     raises: str = "ConfigError"
-    """The class of :mod:`pipelines.errors` that refuses it."""
+    """The class of :mod:`pipelines.core.errors` that refuses it."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache as remember
 from pathlib import Path
 
-from pipelines.architectures import gpus
-from pipelines.errors import ConfigError
+from pipelines.core.architectures import gpus
+from pipelines.core.errors import ConfigError
+from pipelines.core.versions import minor
 from pipelines.hosts.base import Supply
 from pipelines.matrix import cells
 from pipelines.matrix.hostfacts import HostFacts
@@ -22,9 +23,8 @@ from pipelines.recipe.load import for_cell
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.tested import cells_of_tests
-from pipelines.target import Target
+from pipelines.record.target import Target
 from pipelines.toolchain.lock import Cache
-from pipelines.versions import minor
 from pipelines.wheels.tags import WINDOWS
 
 

@@ -7,12 +7,12 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines import units
-from pipelines.architectures.archs import ArchList
-from pipelines.divided import MOST
+from pipelines.core import units
+from pipelines.core.architectures.archs import ArchList
 from pipelines.matrix.budget import plan_budget, weight
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost, Recipe
+from pipelines.record.divided import MOST
 from pipelines.remote.shares import balance
 
 #: Seconds that a share should take at least: its host must be made ready, its source unpacked,

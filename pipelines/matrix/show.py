@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from pipelines import units
-from pipelines.console import console, say
+from pipelines.core import units
+from pipelines.core.console import console, say
+from pipelines.core.tables import print_columns
 from pipelines.matrix.plan import Plan, Row
 from pipelines.recipe.load import shown_file
-from pipelines.tables import print_columns
 
 _COLUMNS = ("cell", "verdict", "archs", "jobs", "memory", "core h", "time", "path", "cached")
 #: Columns that a narrow terminal goes without, the first first.

@@ -9,8 +9,8 @@ from typing import Annotated, Self
 from packaging.version import Version
 from pydantic import Field, model_validator
 
-from pipelines.model import Dated, Link, Model, PythonVersion, read_data
-from pipelines.versions import Release
+from pipelines.core.model import Dated, Link, Model, PythonVersion, read_data
+from pipelines.core.versions import Release
 
 TORCH_FILE = Path(__file__).resolve().with_name("torch.yaml")
 _RELEASES = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"

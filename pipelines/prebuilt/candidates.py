@@ -8,9 +8,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.files import sha256_of
-from pipelines.hosttext import line
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import line
 from pipelines.remote.files import replace
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, Tool

@@ -24,17 +24,17 @@ from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from pipelines.errors import (
+from pipelines.core.errors import (
     ConfigError,
     LockError,
     PipelineError,
     SetupError,
     named,
 )
-from pipelines.hosttext import block, line
-from pipelines.model import FileName, Model, first_problem, read_data
+from pipelines.core.hosttext import block, line
+from pipelines.core.model import FileName, Model, first_problem, read_data
+from pipelines.core.versions import python_release
 from pipelines.prebuilt.candidates import Offer
-from pipelines.versions import python_release
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 
 _REFUSALS = Path(__file__).with_name("refusals.yaml")
@@ -66,7 +66,7 @@ class Refusal(Model):
     """May use the pattern's groups: {0}."""
     cure: str
     kind: Literal["ConfigError", "LockError"] = "ConfigError"
-    """Of :mod:`pipelines.errors`."""
+    """Of :mod:`pipelines.core.errors`."""
 
 
 class Refusals(Model):

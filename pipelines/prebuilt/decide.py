@@ -18,15 +18,15 @@ from packaging.tags import Tag, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.errors import AuditError, ConfigError
-from pipelines.files import sha256_of
-from pipelines.finding import failures
+from pipelines.core.errors import AuditError, ConfigError
+from pipelines.core.files import sha256_of
+from pipelines.core.finding import failures
+from pipelines.core.versions import minor
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.model import Recipe
-from pipelines.record import AuditedFile
-from pipelines.target import Target
-from pipelines.toolsets import stamped
-from pipelines.versions import minor
+from pipelines.record.results import AuditedFile
+from pipelines.record.target import Target
+from pipelines.record.toolsets import stamped
 from pipelines.wheels.binaries import cuda_of
 from pipelines.wheels.checking import Installation, Kernels, Order
 from pipelines.wheels.checks import EXTERNAL, check_wheel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.model import Model, read_data
+from pipelines.core.model import Model, read_data
 
 _FILE = Path(__file__).with_name("emulated.yaml")
 

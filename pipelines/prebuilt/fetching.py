@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.errors import LockError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.core.errors import LockError
+from pipelines.core.files import disk_errors, sha256_of
 from pipelines.prebuilt.candidates import Offer, obtain_offer
 from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache, Tool

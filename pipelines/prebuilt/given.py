@@ -23,8 +23,8 @@ from packaging.utils import (
 )
 from pydantic import StringConstraints, model_validator
 
-from pipelines.errors import ConfigError
-from pipelines.hosttext import line, secret
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line, secret
 from pipelines.recipe.model import Recipe
 from pipelines.wheels.tags import WINDOWS, misfit
 

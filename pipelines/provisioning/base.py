@@ -11,15 +11,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from packaging.requirements import Requirement
 from pydantic import AfterValidator, Field
 
-from pipelines.errors import LockError
+from pipelines.core.errors import LockError
+from pipelines.core.model import Model
+from pipelines.core.versions import free_threaded, python_release
 from pipelines.hosts.base import Existing
-from pipelines.model import Model
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.tested import cells_of_tests
-from pipelines.target import Target
+from pipelines.record.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
 from pipelines.toolchain.variants import Names
-from pipelines.versions import free_threaded, python_release
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: something is built there,
 #: not only a wheel tested that was given; ``cxx_runtime``: see :attr:`Place.cxx_runtime`.

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator, Field
 
+from pipelines.core.yamlfile import yaml_value
 from pipelines.provisioning.base import Binding, Proof, Resource, Wanted
 from pipelines.provisioning.pinned_models import Archive, Files, Installer, Packages
-from pipelines.yamlfile import yaml_value
 
 
 class _Named(Resource):

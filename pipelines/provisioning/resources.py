@@ -11,9 +11,9 @@ import graphlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines import plugins
-from pipelines.errors import ConfigError
-from pipelines.model import Model, read_data
+from pipelines.core import plugins
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model, read_data
 from pipelines.provisioning import resource_models
 from pipelines.provisioning.base import Binding, Layout, Place, Wanted
 from pipelines.recipe.model import Recipe

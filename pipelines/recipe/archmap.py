@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from pipelines.architectures.archs import KNOWN, ArchList, capability, join
-from pipelines.architectures.serving import number
-from pipelines.errors import ConfigError
-from pipelines.model import Link, Model
-from pipelines.versions import Range, within
+from pipelines.core.architectures.archs import KNOWN, ArchList, capability, join
+from pipelines.core.architectures.serving import number
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Link, Model
+from pipelines.core.versions import Range, within
 
 
 def _known(arch: str) -> str:

@@ -8,12 +8,12 @@ import tomllib
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
+from pipelines.core.versions import python_release
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.sourcetree import SourceTree, archive_if_here, directories_of
 from pipelines.toolchain.lock import Cache
-from pipelines.versions import python_release
 
 _FILE = "pyproject.toml"
 _MOST = 1 << 20  # bytes of it that are read

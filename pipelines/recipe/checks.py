@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.architectures import gpus
-from pipelines.errors import ConfigError
-from pipelines.model import nearest
-from pipelines.paths import home
+from pipelines.core.architectures import gpus
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import nearest
+from pipelines.core.paths import home
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.model import Recipe

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from pipelines.errors import ConfigError, LockError, SetupError
+from pipelines.core.errors import ConfigError, LockError, SetupError
 from pipelines.recipe.origin import GitSource
 
 #: What a published tree may have from its own making; of a directory here :mod:`worktree` knows.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 
-from pipelines import plugins
-from pipelines.errors import ConfigError
+from pipelines.core import plugins
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import recipe_file
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.suite import suite_of
 
 
 def taken_from(recipe: Recipe) -> dict[str, str]:
-    """Where what a run goes by was found, see :mod:`pipelines.plugins`."""
+    """Where what a run goes by was found, see :mod:`pipelines.core.plugins`."""
     found: dict[str, str] = {}
     with contextlib.suppress(ConfigError):  # of one that stands for a wheel there is no file
         found["recipe"] = recipe_file(recipe.name).says

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.model import Library, Recipe
 
 _NUMBER = re.compile(r"\d+")

@@ -1,7 +1,7 @@
 """Recipes as they are found, flat, a version at a time.
 
 ``recipes/<name>.yaml`` of the user's repository, of a package, or built in, in the order that
-:mod:`pipelines.plugins` says.
+:mod:`pipelines.core.plugins` says.
 A file describes a package once, and below ``versions`` what differs from release to release; a
 key of a version replaces the package's, ``environment`` is merged.
 """
@@ -14,14 +14,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines import plugins
-from pipelines.errors import ConfigError
-from pipelines.hosttext import line
-from pipelines.model import PythonVersion, explain, unknown
+from pipelines.core import plugins
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line
+from pipelines.core.model import PythonVersion, explain, unknown
+from pipelines.core.versions import within
+from pipelines.core.yamlfile import read_yaml
 from pipelines.recipe.checks import check_alone, check_surroundings
 from pipelines.recipe.model import Recipe
-from pipelines.versions import within
-from pipelines.yamlfile import read_yaml
 
 #: Those that are built in.
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"

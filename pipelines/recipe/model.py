@@ -13,17 +13,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from pipelines.architectures import gpus
-from pipelines.architectures.archs import ArchList
-from pipelines.errors import ConfigError
-from pipelines.model import Link, Model, Name, PythonVersion, Text
+from pipelines.core.architectures import gpus
+from pipelines.core.architectures.archs import ArchList
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Link, Model, Name, PythonVersion, Text
+from pipelines.core.versions import Range, Release, free_threaded, python_order, within
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
 from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
-from pipelines.target import Text as AxisText
+from pipelines.record.target import Text as AxisText
+from pipelines.record.toolsets import Api
 from pipelines.toolchain.sources import Sha256
-from pipelines.toolsets import Api
-from pipelines.versions import Range, Release, free_threaded, python_order, within
 
 _ABI3 = re.compile(r"cp3(\d+)-abi3(t?)")
 _FIRST_ABI3T = 15  # of Python 3

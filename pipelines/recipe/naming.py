@@ -18,11 +18,11 @@ from string import Formatter
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pipelines.errors import ConfigError
-from pipelines.model import nearest
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import nearest
+from pipelines.core.versions import minor, python_tags
 from pipelines.recipe.archmap import Translated, gencode
 from pipelines.recipe.model import Fix, Recipe
-from pipelines.versions import minor, python_tags
 
 
 def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "") -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
-from pipelines.model import Model
+from pipelines.core.model import Model
 from pipelines.toolchain import sources
 
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]

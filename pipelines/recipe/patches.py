@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import ConfigError
-from pipelines.files import sha256_of
-from pipelines.model import nearest
-from pipelines.paths import PACKAGE, home
+from pipelines.core.errors import ConfigError
+from pipelines.core.files import sha256_of
+from pipelines.core.model import nearest
+from pipelines.core.paths import PACKAGE, home
 from pipelines.recipe.model import Patch, Recipe
 
 SHIPPED = PACKAGE / "recipes"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from pipelines.errors import ConfigError
-from pipelines.model import Model, read_data
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model, read_data
+from pipelines.core.versions import within
 from pipelines.recipe.archmap import Variable
-from pipelines.versions import within
 
 PROFILE_FILE = Path(__file__).resolve().with_name("reproducible.yaml")
 
@@ -41,7 +41,7 @@ class Profile(Model):
     cuda: dict[str, Told]
     """By the releases of CUDA, such as ``>=12.9``."""
     tool_sets: dict[str, OfToolSet]
-    """By :attr:`pipelines.toolsets.ToolSet.name`."""
+    """By :attr:`pipelines.record.toolsets.ToolSet.name`."""
 
 
 @cache

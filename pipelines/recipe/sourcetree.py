@@ -19,18 +19,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pipelines import units
-from pipelines.checkout import Checkout
-from pipelines.console import say
-from pipelines.errors import ConfigError, LockError
-from pipelines.hosttext import line
-from pipelines.logs import timed
-from pipelines.paths import PACKAGE, home
+from pipelines.core import units
+from pipelines.core.console import say
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.hosttext import line
+from pipelines.core.logs import timed
+from pipelines.core.paths import PACKAGE, home
 from pipelines.recipe.commits import MADE, Member, commit_files
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import Also, FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, checkout, listing, matches
+from pipelines.record.checkout import Checkout
 from pipelines.remote.files import replace
 from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.hashed import damage, verify

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pipelines import plugins, units
-from pipelines.errors import ConfigError
-from pipelines.model import nearest
-from pipelines.paths import PACKAGE, home
+from pipelines.core import plugins, units
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import nearest
+from pipelines.core.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.worktree import PROJECT, listing
 
 SUITES = PACKAGE / "smoke"
-#: The directory of suites within an origin, see :mod:`pipelines.plugins`.
+#: The directory of suites within an origin, see :mod:`pipelines.core.plugins`.
 KIND = "smoke"
 #: The folder, beside the shared files, in which tests of your own lie on the host.
 OWN = "own"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.errors import LockError
+from pipelines.core.errors import LockError
 from pipelines.recipe.model import Recipe
-from pipelines.target import Target
+from pipelines.record.target import Target
 from pipelines.toolchain.lock import ToolchainLock
 
 

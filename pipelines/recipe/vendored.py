@@ -7,8 +7,8 @@ import re
 import tarfile
 from dataclasses import dataclass
 
-from pipelines.errors import ConfigError
-from pipelines.hosttext import line
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line
 from pipelines.recipe.model import Recipe, Vendored
 
 _MOST = 1 << 20  # bytes of a file that says a version

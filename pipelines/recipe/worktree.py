@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from pipelines.checkout import Checkout
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
+from pipelines.record.checkout import Checkout
 
 #: What makes a directory a project.
 PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.paths import CHECKOUT
+from pipelines.core.paths import CHECKOUT
 from pipelines.reference.pages import FOLDER, files, stale
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.paths import CHECKOUT, PACKAGE
+from pipelines.core.paths import CHECKOUT, PACKAGE
 from pipelines.reference import commands, tables
 from pipelines.reference.markdown import MADE
 

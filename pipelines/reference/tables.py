@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines import errors
-from pipelines.architectures.archs import KNOWN
-from pipelines.architectures.gpus import load_gpus
+from pipelines.config.schema import plain, recipe_schema, rows
+from pipelines.core import errors
+from pipelines.core.architectures.archs import KNOWN
+from pipelines.core.architectures.gpus import load_gpus
+from pipelines.core.errors import PipelineError
+from pipelines.core.paths import PACKAGE
 from pipelines.diagnosis.model import Heal, Signature, load_catalogue
-from pipelines.errors import PipelineError
 from pipelines.matrix.compat import Rule, load_compat
 from pipelines.matrix.torches import load_torches
-from pipelines.paths import PACKAGE
 from pipelines.recipe.load import RECIPES, load_versions, recipe_names
 from pipelines.recipe.model import Recipe
 from pipelines.reference.markdown import block, cell, code, linked, page, table, text
-from pipelines.schema import plain, recipe_schema, rows
 
 _KINDS = {
     "cause": ("Causes", "A real cause: the first one of a log is the diagnosis."),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines import units
-from pipelines.errors import ConfigError
-from pipelines.hosttext import line
-from pipelines.record import RunFacts, SmokeResult
+from pipelines.core import units
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line
+from pipelines.record.results import RunFacts, SmokeResult
+from pipelines.record.run import Run
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import outcome, result_of, stand_in_of
 from pipelines.reports.views import Verdict, worded
-from pipelines.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipelines.record.target import Target
 from pipelines.reports.views import Failure, RunView
-from pipelines.target import Target
 
 _MOST = 40  # causes that are told
 _FAILURES = 200  # of a run, that are looked at

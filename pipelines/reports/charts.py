@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pipelines import units
+from pipelines.core import units
 from pipelines.reports.views import StageView, Timeline, Unit
 
 _LEFT, _WIDTH, _RIGHT = 62.0, 640.0, 10.0

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from pipelines import units
-from pipelines.errors import WORSE
-from pipelines.finding import values_of
+from pipelines.core import units
+from pipelines.core.errors import WORSE
+from pipelines.core.finding import values_of
+from pipelines.record.target import AXES
 from pipelines.reports.provenance import NUMBERS
 from pipelines.reports.views import VERDICTS, RunView
-from pipelines.target import AXES
 
 Judgement = Literal["worse", "better", "changed"]
 _UNITS = 10

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipelines.errors import AuditError, ProvisionError, SmokeError, TimeUpError
-from pipelines.finding import Finding
-from pipelines.hosttext import block, line, safe, texts
-from pipelines.paths import CHECKOUT
-from pipelines.record import (
+from pipelines.core.errors import AuditError, ProvisionError, SmokeError, TimeUpError
+from pipelines.core.finding import Finding
+from pipelines.core.hosttext import block, line, safe, texts
+from pipelines.core.paths import CHECKOUT
+from pipelines.record.results import (
     AuditResult,
     BuildResult,
     ErrorResult,
@@ -19,10 +19,10 @@ from pipelines.record import (
     SmokeResult,
     StageRecord,
 )
+from pipelines.record.target import Target
 from pipelines.reports.causes import ends, words
 from pipelines.reports.model import Case
 from pipelines.reports.views import Excerpt, Failure
-from pipelines.target import Target
 
 _CASES = 50  # failing cases that are told one by one
 _RESOURCES = 200

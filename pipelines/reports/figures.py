@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.hosttext import line
-from pipelines.model import Model, read_data
+from pipelines.core.hosttext import line
+from pipelines.core.model import Model, read_data
 from pipelines.reports.model import Case
 from pipelines.reports.views import Better, Capability, Figure, Group
 

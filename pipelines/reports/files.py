@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
-from pipelines.files import sha256_of
-from pipelines.hosttext import line
-from pipelines.manifest import Schema
-from pipelines.record import FileResult
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import line
+from pipelines.record.manifest import Schema
+from pipelines.record.results import FileResult
 from pipelines.reports.views import FileView
 
 #: Made from the record, or the record itself: not told of in a report.

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.finding import Finding, Level
-from pipelines.hosttext import safe
+from pipelines.core.finding import Finding, Level
+from pipelines.core.hosttext import safe
 from pipelines.reports.model import Case, Outcome
 
 STYLES: dict[Level, str] = {

@@ -21,7 +21,9 @@ import jinja2
 from markupsafe import Markup
 from packaging.version import InvalidVersion, Version
 
-from pipelines import units
+from pipelines.core import units
+from pipelines.core.versions import python_release
+from pipelines.record.target import AXES, Target
 from pipelines.reports import charts
 from pipelines.reports.causes import causes
 from pipelines.reports.load import when
@@ -35,8 +37,6 @@ from pipelines.reports.views import (
     RunView,
     evidence_line,
 )
-from pipelines.target import AXES, Target
-from pipelines.versions import python_release
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 _STATES = {

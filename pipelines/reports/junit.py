@@ -28,9 +28,9 @@ import junit_xml
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from pipelines.errors import SmokeError
-from pipelines.files import disk_errors, write_atomic
-from pipelines.hosttext import MAX_MESSAGE, MAX_NAME, clean, clean_line, redact
+from pipelines.core.errors import SmokeError
+from pipelines.core.files import disk_errors, write_atomic
+from pipelines.core.hosttext import MAX_MESSAGE, MAX_NAME, clean, clean_line, redact
 from pipelines.reports.model import Case, Outcome, Suite
 
 MAX_REPORT = 64 << 20

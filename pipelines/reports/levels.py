@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.evidence import Evidence
-from pipelines.record import RunFacts, SmokeResult
+from pipelines.core.evidence import Evidence
+from pipelines.record.results import RunFacts, SmokeResult
 
 
 def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:

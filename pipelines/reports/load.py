@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines import units
-from pipelines.errors import ConfigError, SmokeError
-from pipelines.finding import Finding
-from pipelines.hosttext import block, line, texts
-from pipelines.record import (
+from pipelines.core import units
+from pipelines.core.errors import ConfigError, SmokeError
+from pipelines.core.finding import Finding
+from pipelines.core.hosttext import block, line, texts
+from pipelines.record.results import (
     ORDER,
     AuditResult,
     BuildResult,
@@ -29,6 +29,8 @@ from pipelines.record import (
     StageRecord,
     StageResult,
 )
+from pipelines.record.run import Run
+from pipelines.record.target import Target
 from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
@@ -45,8 +47,6 @@ from pipelines.reports.views import (
     Verdict,
     evidence_line,
 )
-from pipelines.run import Run
-from pipelines.target import Target
 
 _STAGES = 50
 _FILES, _CHECKS = 20, 100  # of an audit, of a file

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from pipelines import github, units
+from pipelines.core import github, units
 from pipelines.reports.causes import causes
 from pipelines.reports.names import begun, names
 from pipelines.reports.views import VERDICTS, WORDS, Excerpt, Failure, RunView, Verdict

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 
-from pipelines import units
-from pipelines.compared import Comparison
-from pipelines.divided import Divided
-from pipelines.hosttext import line
-from pipelines.record import BuildResult, PrebuiltResult, RunFacts
+from pipelines.core import units
+from pipelines.core.hosttext import line
+from pipelines.record.compared import Comparison
+from pipelines.record.divided import Divided
+from pipelines.record.results import BuildResult, PrebuiltResult, RunFacts
+from pipelines.record.run import Run
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.model import Suite
-from pipelines.run import Run
 
 #: The section of what a script printed, as it printed it.
 NUMBERS = "Numbers of the script"

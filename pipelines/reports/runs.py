@@ -13,15 +13,15 @@ from typing import Any
 
 from rich.markup import escape
 
-from pipelines import units
-from pipelines.console import console
-from pipelines.errors import ConfigError
-from pipelines.files import disk_errors
+from pipelines.core import units
+from pipelines.core.console import console
+from pipelines.core.errors import ConfigError
+from pipelines.core.files import disk_errors
+from pipelines.core.tables import print_columns
+from pipelines.record.run import HELD, Run
 from pipelines.remote.locks import claim
 from pipelines.reports.brief import Brief, brief_of
 from pipelines.reports.views import Verdict, toned
-from pipelines.run import HELD, Run
-from pipelines.tables import print_columns
 
 _DAY = 86400.0
 _STYLES: dict[Verdict, str] = {

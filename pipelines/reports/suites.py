@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pipelines.record import (
+from pipelines.record.results import (
     AuditResult,
     BuildResult,
     PrebuiltResult,
@@ -25,13 +25,13 @@ from pipelines.record import (
     StageResult,
     State,
 )
+from pipelines.record.run import Run
+from pipelines.record.target import Target
 from pipelines.reports.failures import told_by_cases, unfinished
 from pipelines.reports.findings import cases
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import NotBegun, read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
-from pipelines.run import Run
-from pipelines.target import Target
 
 _LINES = 60
 _NOT_IN_CLASSES = re.compile(r"[^\w.+-]+")

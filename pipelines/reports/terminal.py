@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines import units
-from pipelines.github import inert
-from pipelines.hosttext import safe
+from pipelines.core import units
+from pipelines.core.github import inert
+from pipelines.core.hosttext import safe
 from pipelines.reports.compare import Comparison, Judgement
 from pipelines.reports.views import MARKS, Failure, RunView, Verdict
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pipelines import record
-from pipelines.hosttext import line
+from pipelines.core.hosttext import line
+from pipelines.record import results as record
 from pipelines.reports.views import Timeline, Unit
 
 _UNITS = 4000

@@ -6,10 +6,10 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.evidence import Evidence
-from pipelines.finding import Finding
+from pipelines.core.evidence import Evidence
+from pipelines.core.finding import Finding
+from pipelines.record.target import Target
 from pipelines.reports.model import Outcome
-from pipelines.target import Target
 
 Verdict = Literal["passed", "untested", "unfinished", "failed"]
 #: Each in words.

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.console import console, say
-from pipelines.files import write_atomic
-from pipelines.hosttext import safe
+from pipelines.core.console import console, say
+from pipelines.core.files import write_atomic
+from pipelines.core.hosttext import safe
 from pipelines.reports import markdown
 from pipelines.reports.views import RunView
 

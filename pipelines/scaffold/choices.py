@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from pipelines.architectures import archs as arch_lists
-from pipelines.architectures import gpus
-from pipelines.errors import ConfigError, PipelineError
+from pipelines.core.architectures import archs as arch_lists
+from pipelines.core.architectures import gpus
+from pipelines.core.errors import ConfigError, PipelineError
+from pipelines.core.units import few
+from pipelines.record.toolsets import NEEDED, Api
 from pipelines.scaffold.found import Project
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import wheel_name
-from pipelines.toolsets import NEEDED, Api
-from pipelines.units import few
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _RELEASE = re.compile(r"\d+\.\d+")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.worktree import BY_GIT, listing, top_of
 from pipelines.scaffold.cmake import read_cmake
 from pipelines.scaffold.found import Project, Told, joined

@@ -10,15 +10,16 @@ from typing import Any
 
 import jinja2
 
-from pipelines import __version__, plugins
-from pipelines.config import Config
-from pipelines.errors import ConfigError
-from pipelines.paths import CONFIG_NAME
+from pipelines import __version__
+from pipelines.config.model import Config
+from pipelines.config.schema import config_schema, recipe_schema
+from pipelines.core import plugins
+from pipelines.core.errors import ConfigError
+from pipelines.core.paths import CONFIG_NAME
 from pipelines.recipe.model import Recipe
 from pipelines.scaffold.choices import Choices
 from pipelines.scaffold.found import Project
 from pipelines.scaffold.pyproject import backend_of
-from pipelines.schema import config_schema, recipe_schema
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 #: What a build of the package does not need, so that another of it is no reason to build again.
@@ -201,8 +202,8 @@ def _read_back(files: Mapping[str, str], recipe: str) -> None:
     import yaml
     from pydantic import ValidationError
 
-    from pipelines.model import explain
-    from pipelines.yamlfile import parse_yaml
+    from pipelines.core.model import explain
+    from pipelines.core.yamlfile import parse_yaml
 
     for name, model in ((CONFIG_NAME, Config), (recipe, Recipe)):
         try:

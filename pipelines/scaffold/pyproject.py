@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.scaffold.found import Backend, Binding, Told
 
 _LONG = 100  # characters: more is the licence's own text

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.scaffold.found import Binding, Told
 
 #: Callables that make extension modules -> what they tell.

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import ConfigError
-from pipelines.files import disk_errors
+from pipelines.core.errors import ConfigError
+from pipelines.core.files import disk_errors
 
 #: Of a directory in the repository for as long as it is written.
 _SCRATCH = ".wcw-init-"

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, ParamSpec, Protocol, Self, TypeVar
 
-from pipelines.errors import HostError, RemoteError, StorageError
+from pipelines.core.errors import HostError, RemoteError, StorageError
 from pipelines.remote.rpc import Failure
 
 Given = ParamSpec("Given")

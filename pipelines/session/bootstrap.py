@@ -33,7 +33,7 @@ import execnet
 from execnet import gateway_base
 from execnet.xspec import XSpec
 
-from pipelines.errors import HostError, PipelineError
+from pipelines.core.errors import HostError, PipelineError
 from pipelines.session.base import ByteStream
 
 if TYPE_CHECKING:

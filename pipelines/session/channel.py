@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pipelines.errors import AuthError, HostError
-from pipelines.logs import timed
+from pipelines.core.errors import AuthError, HostError
+from pipelines.core.logs import timed
 from pipelines.remote.rpc import is_idempotent, name_of
 from pipelines.session import transfers
 from pipelines.session.base import ByteStream, DeadHostError, Given, Item, Progress, Result, Session

@@ -6,25 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from pipelines import units
-from pipelines.buildplan import BuildPlan
-from pipelines.console import console, fold, say
-from pipelines.errors import AuditError
-from pipelines.examine.exports.obtaining import of_pinned
-from pipelines.files import sha256_of
-from pipelines.finding import Finding, failures
+from pipelines.audit.exports.obtaining import of_pinned
+from pipelines.core import units
+from pipelines.core.console import console, fold, say
+from pipelines.core.errors import AuditError
+from pipelines.core.files import sha256_of
+from pipelines.core.finding import Finding, failures
+from pipelines.core.logs import detailed
 from pipelines.hosts.live import LiveSession
-from pipelines.logs import detailed
-from pipelines.provenance.sbom import compared
-from pipelines.record import (
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.publish.provenance.sbom import compared
+from pipelines.record.results import (
     AuditedFile,
     AuditResult,
     BuildResult,
     CollectResult,
     PrebuiltResult,
 )
+from pipelines.record.run import StageLog
 from pipelines.reports.findings import table
-from pipelines.run import StageLog
 from pipelines.stages.given import examine_given_wheel
 from pipelines.stages.prebuilt import examine_taken
 from pipelines.wheels.checking import Kernels, Order

@@ -10,13 +10,13 @@ import hashlib
 from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
-from pipelines.buildplan import BuildPlan
-from pipelines.provenance.sbom import TOOLSET, Change, Part, Role, made
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.publish.provenance.sbom import TOOLSET, Change, Part, Role, made
 from pipelines.recipe.naming import fixes_of
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.patches import patch_file
 from pipelines.recipe.vendored import Found, vendored_in
-from pipelines.record import ProvisionResult
+from pipelines.record.results import ProvisionResult
 from pipelines.stages.buildspec import COMPILERS
 from pipelines.toolchain.lock import Tool
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipelines.errors import SmokeError
-from pipelines.evidence import Bridge
+from pipelines.core.errors import SmokeError
+from pipelines.core.evidence import Bridge
+from pipelines.core.hosttext import line
 from pipelines.hosts.base import GpuWay, Host
-from pipelines.hosttext import line
-from pipelines.record import SmokeResult
+from pipelines.record.results import SmokeResult
 
 
 def bridge_of(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:

@@ -13,26 +13,25 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from rich.progress import Progress, TaskID
 
-from pipelines import units
-from pipelines.beside import tell_units
-from pipelines.buildplan import BuildPlan
-from pipelines.compilecache import spec as compile_cache
-from pipelines.console import bars, console, fold, host_line, say, units_progress
+from pipelines.core import units
+from pipelines.core.beside import tell_units
+from pipelines.core.console import bars, console, fold, host_line, say, units_progress
+from pipelines.core.errors import BuildError, HostError, RemoteError, TimeUpError
+from pipelines.core.hosttext import line as one_line
+from pipelines.core.hosttext import safe
+from pipelines.core.logs import detailed
+from pipelines.core.model import first_problem
 from pipelines.diagnosis import Settings, diagnose
 from pipelines.doctor.thresholds import load_thresholds
-from pipelines.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import line as one_line
-from pipelines.hosttext import safe
-from pipelines.logs import detailed
-from pipelines.materials import Materials
-from pipelines.model import first_problem
-from pipelines.provenance.sbom import with_toolset
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.publish.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
-from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
+from pipelines.record.materials import Materials
+from pipelines.record.results import BuildResult, HostFile, ProvisionResult, Timeline, Units
+from pipelines.record.run import StageLog
 from pipelines.remote import builder, files
 from pipelines.remote.jobs import prune
-from pipelines.run import StageLog
 from pipelines.stages.bill import bill_of
 from pipelines.stages.buildspec import (
     FUNCTIONS,
@@ -49,6 +48,7 @@ from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.pace import Pace
 from pipelines.stages.retry import Attempt, until_healed
 from pipelines.stages.toolset import toolset_for, toolsets
+from pipelines.toolchain.compilecache import spec as compile_cache
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
 _LEFT = 200  # lines of what a reproducible build took out of its wheel

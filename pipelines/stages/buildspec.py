@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.buildplan import BuildPlan
-from pipelines.compilecache import spec as compile_cache
+from pipelines.core.versions import within
 from pipelines.hosts.live import LiveSession
-from pipelines.materials import SBOM, Material, Materials
 from pipelines.matrix.budget import plan_budget
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import alike
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.model import Cost
 from pipelines.recipe.reproducible import with_cache
-from pipelines.record import ProvisionResult
+from pipelines.record.materials import SBOM, Material, Materials
+from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.pace import Pace
-from pipelines.versions import within
+from pipelines.toolchain.compilecache import spec as compile_cache
 
 #: The CUDA whose nvcc sccache 0.16 understands: https://github.com/mozilla/sccache/pull/2722.
 _CACHED = "<13.3"

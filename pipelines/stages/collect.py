@@ -6,14 +6,14 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from pipelines.buildplan import BuildPlan
-from pipelines.console import bytes_progress
-from pipelines.errors import AuditError, BuildError, TransferError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.core.console import bytes_progress
+from pipelines.core.errors import AuditError, BuildError, TransferError
+from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
-from pipelines.record import BuildResult, CollectResult, FileResult, HostFile
-from pipelines.run import StageLog
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.results import BuildResult, CollectResult, FileResult, HostFile
+from pipelines.record.run import StageLog
 from pipelines.stages.objects import FOLDER, write_list
 
 

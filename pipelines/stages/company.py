@@ -11,16 +11,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from pipelines.buildplan import BuildPlan
-from pipelines.console import bars
-from pipelines.errors import TransferError
-from pipelines.finding import values_of
+from pipelines.core.console import bars
+from pipelines.core.errors import TransferError
+from pipelines.core.finding import values_of
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.emulated import load_limits
-from pipelines.record import AuditResult, PrebuiltResult
+from pipelines.record.results import AuditResult, PrebuiltResult
+from pipelines.record.run import Run
+from pipelines.record.taken import Company, PrebuiltFile
 from pipelines.remote import files
-from pipelines.run import Run
-from pipelines.taken import Company, PrebuiltFile
 from pipelines.wheels.libraries import hint_for, mentioned
 
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.

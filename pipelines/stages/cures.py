@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from pipelines.buildplan import BuildPlan
-from pipelines.record import SmokeResult
-from pipelines.run import Run
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.results import SmokeResult
+from pipelines.record.run import Run
 from pipelines.stages.company import cure_of
 
 _CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions

@@ -13,23 +13,23 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from pipelines.beside import heed
-from pipelines.console import say
-from pipelines.errors import (
+from pipelines.core.beside import heed
+from pipelines.core.console import say
+from pipelines.core.errors import (
     AuthError,
     BuildError,
     HostError,
     PipelineError,
     RemoteError,
 )
-from pipelines.followed import JobRecord
+from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
+from pipelines.record.followed import JobRecord
+from pipelines.record.run import Run
 from pipelines.remote import reboot
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
 from pipelines.remote.rpc import Failure, name_of
-from pipelines.run import Run
 from pipelines.session.base import DeadHostError, raise_remote
 
 _log = logging.getLogger(__name__)

@@ -11,16 +11,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines import units
-from pipelines.buildplan import BuildPlan
-from pipelines.console import bytes_progress, say
-from pipelines.divided import Divided, Lent
-from pipelines.errors import AuditError, BuildError, HostError
+from pipelines.core import units
+from pipelines.core.console import bytes_progress, say
+from pipelines.core.errors import AuditError, BuildError, HostError
+from pipelines.core.hosttext import safe
+from pipelines.core.model import first_problem
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
-from pipelines.materials import Materials
-from pipelines.model import first_problem
-from pipelines.record import BuildResult
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.divided import Divided, Lent
+from pipelines.record.materials import Materials
+from pipelines.record.results import BuildResult
 from pipelines.remote import files, sharing
 from pipelines.remote import objects as remote_objects
 from pipelines.stages.buildspec import cost_of, programs_of, without_home

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pipelines import units
-from pipelines.buildplan import BuildPlan
-from pipelines.console import fold, say
-from pipelines.errors import BuildError, ConfigError
+from pipelines.core import units
+from pipelines.core.console import fold, say
+from pipelines.core.errors import BuildError, ConfigError
+from pipelines.core.hosttext import safe
 from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
 from pipelines.matrix.budget import plan_budget
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import SEARCHING
 from pipelines.recipe.sourcetree import Packed
 from pipelines.recipe.suite import suite_of, suite_of_given
-from pipelines.record import ProvisionResult, ResourceResult
+from pipelines.record.results import ProvisionResult, ResourceResult
+from pipelines.record.run import Run
 from pipelines.remote.jobs import store
-from pipelines.run import Run
 from pipelines.stages.bill import bill_of
 from pipelines.stages.buildspec import cost_of, job_id, materials
 from pipelines.stages.detached import State, checked

@@ -17,14 +17,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from pipelines import units
-from pipelines.buildplan import BuildPlan
-from pipelines.console import fold, say
-from pipelines.errors import AuditError, LockError
-from pipelines.files import disk_errors
-from pipelines.finding import failures
+from pipelines.core import units
+from pipelines.core.console import fold, say
+from pipelines.core.errors import AuditError, LockError
+from pipelines.core.files import disk_errors
+from pipelines.core.finding import failures
+from pipelines.core.hosttext import line, safe
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import line, safe
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import Closure, resolve_closure
 from pipelines.prebuilt.decide import examine_external, platforms_of
@@ -32,11 +32,11 @@ from pipelines.prebuilt.emulated import Limit, load_limits
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import Given, refuse_misfit, with_all
 from pipelines.recipe.suite import suite_of_given
-from pipelines.record import AuditedFile, AuditResult, PrebuiltResult
+from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult
+from pipelines.record.run import StageLog
+from pipelines.record.taken import Company, PrebuiltFile
 from pipelines.remote import files
-from pipelines.run import StageLog
 from pipelines.stages.company import library_names
-from pipelines.taken import Company, PrebuiltFile
 from pipelines.wheels.checking import Installation
 
 _GIVEN = "given, not built here"

@@ -9,11 +9,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.config import Config
-from pipelines.console import console, say
-from pipelines.errors import PipelineError
+from pipelines.config.model import Config
+from pipelines.core.console import console, say
+from pipelines.core.errors import PipelineError
+from pipelines.core.units import size
 from pipelines.hosts.base import HostConfig, Thing
-from pipelines.units import size
 
 #: What cannot go before what uses it.
 _LAST = {"volume": 1, "golden disk": 1, "image": 2}

@@ -9,16 +9,16 @@ from typing import Any
 
 from rich.markup import escape
 
-from pipelines import units
-from pipelines.console import console, host_line, say
-from pipelines.errors import ConfigError, HostError
-from pipelines.hosttext import safe
+from pipelines.core import units
+from pipelines.core.console import console, host_line, say
+from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.hosttext import safe
+from pipelines.core.tables import print_columns
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import store
 from pipelines.stages.detached import Listed, State, checked
 from pipelines.stages.line import Line
 from pipelines.stages.logs import log_lines
-from pipelines.tables import print_columns
 
 _COLOURS = {"running": "green", "ended": "", "lost": "yellow", "cancelled": "yellow"}
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from rich.table import Table
 
-from pipelines.compilecache.spec import disk_gib
-from pipelines.config import load_config
-from pipelines.console import console, say
+from pipelines.config.model import load_config
+from pipelines.core.console import console, say
+from pipelines.core.hosttext import safe
 from pipelines.hosts.base import Kept
-from pipelines.hosttext import safe
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import cache_key
@@ -23,6 +22,7 @@ from pipelines.remote import brought, cargo, compilecache
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.company import FOLDER
 from pipelines.stages.line import Line
+from pipelines.toolchain.compilecache.spec import disk_gib
 from pipelines.toolchain.hashed import damage
 
 _DAY = 86400.0

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipelines import plugins
-from pipelines.beside import tell_stage
-from pipelines.buildplan import BuildPlan
-from pipelines.console import say
-from pipelines.errors import (
+from pipelines.core import plugins
+from pipelines.core.beside import tell_stage
+from pipelines.core.console import say
+from pipelines.core.errors import (
     BuildError,
     ConfigError,
     HostError,
@@ -22,9 +21,10 @@ from pipelines.errors import (
     RemoteError,
     TransferError,
 )
+from pipelines.core.hosttext import line as one_line
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import line as one_line
-from pipelines.record import (
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.results import (
     AuditResult,
     HostFacts,
     PrebuiltResult,
@@ -34,7 +34,8 @@ from pipelines.record import (
     StageResult,
     UsedTool,
 )
-from pipelines.run import Run, StageLog, StageNotes
+from pipelines.record.run import Run, StageLog, StageNotes
+from pipelines.record.target import AXES
 from pipelines.session.base import GoneHostError
 from pipelines.stages.audit import audit
 from pipelines.stages.build import build
@@ -47,7 +48,6 @@ from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import provision, show_changes
 from pipelines.stages.report import report, tell
 from pipelines.stages.test import test
-from pipelines.target import AXES
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pipelines.hosttext import safe
+from pipelines.core.hosttext import safe
 
 #: Lines of a log that the record and the reports keep.
 TAIL = 60

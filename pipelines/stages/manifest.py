@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import __version__
-from pipelines.console import console, say
-from pipelines.divided import Divided
-from pipelines.errors import AuditError
-from pipelines.files import sha256_of, write_atomic
-from pipelines.finding import values_of
-from pipelines.hosttext import safe
-from pipelines.manifest import SCHEMA
-from pipelines.provenance.statement import (
+from pipelines.core.console import console, say
+from pipelines.core.errors import AuditError
+from pipelines.core.files import sha256_of, write_atomic
+from pipelines.core.finding import values_of
+from pipelines.core.hosttext import safe
+from pipelines.publish.provenance.statement import (
     SIGNED,
     UNSIGNED,
     encoded,
@@ -23,9 +21,11 @@ from pipelines.provenance.statement import (
     statement,
     unstated,
 )
-from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResult
+from pipelines.record.divided import Divided
+from pipelines.record.manifest import SCHEMA
+from pipelines.record.results import AuditResult, BuildResult, RebuildResult, SmokeResult
+from pipelines.record.run import Run
 from pipelines.reports.levels import evidence_of
-from pipelines.run import Run
 from pipelines.stages.objects import LIST
 
 _NAMES = (

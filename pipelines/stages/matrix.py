@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipelines import units
-from pipelines.console import console, print_error, say
-from pipelines.errors import AuthError, HostError, PipelineError, TimeUpError
-from pipelines.files import disk_errors
+from pipelines.core import units
+from pipelines.core.console import console, print_error, say
+from pipelines.core.errors import AuthError, HostError, PipelineError, TimeUpError
+from pipelines.core.files import disk_errors
 from pipelines.hosts.live import LiveSession
-from pipelines.record import BuildResult, StageRecord
+from pipelines.record.results import BuildResult, StageRecord
+from pipelines.record.run import Run
 from pipelines.reports import junit, terminal
 from pipelines.reports.brief import brief_of
 from pipelines.reports.load import NotBegun, load_any, view_without
 from pipelines.reports.suites import suite_without, suites
 from pipelines.reports.write import tell_github, write
-from pipelines.run import Run
 from pipelines.stages.line import Line
 
 

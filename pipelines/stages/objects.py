@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pipelines.buildplan import BuildPlan
-from pipelines.divided import READ, UNITS, Divided, Text, Unit, UnitId
-from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.files import sha256_of, write_atomic
-from pipelines.hosttext import line, safe
-from pipelines.materials import Material, Materials, listed, named
-from pipelines.model import Model, first_problem
-from pipelines.record import BuildResult, CollectResult, Size
-from pipelines.run import Run
-from pipelines.taken import Sha256
-from pipelines.target import AXES
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.files import sha256_of, write_atomic
+from pipelines.core.hosttext import line, safe
+from pipelines.core.model import Model, first_problem
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.divided import READ, UNITS, Divided, Text, Unit, UnitId
+from pipelines.record.materials import Material, Materials, listed, named
+from pipelines.record.results import BuildResult, CollectResult, Size
+from pipelines.record.run import Run
+from pipelines.record.taken import Sha256
+from pipelines.record.target import AXES
 
 LIST, FOLDER = "objects.json", "objects"
 _MOST = 64 << 20  # bytes of the list

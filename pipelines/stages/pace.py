@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipelines import units
+from pipelines.core import units
 
 #: Seconds in which units that were all told of may have been finished long ago: a log that is
 #: read from its beginning comes at once.

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from pipelines.buildplan import BuildPlan
-from pipelines.console import say
-from pipelines.errors import AuditError, LockError, PipelineError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.core.console import say
+from pipelines.core.errors import AuditError, LockError, PipelineError
+from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
-from pipelines.record import AuditedFile, PrebuiltResult, SkipResult
-from pipelines.run import Run, StageLog
-from pipelines.taken import PrebuiltFile
+from pipelines.record.results import AuditedFile, PrebuiltResult, SkipResult
+from pipelines.record.run import Run, StageLog
+from pipelines.record.taken import PrebuiltFile
 
 
 def skip(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:

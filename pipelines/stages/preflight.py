@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.buildplan import BuildPlan
-from pipelines.console import bars, say
-from pipelines.errors import PipelineError, named
+from pipelines.core.console import bars, say
+from pipelines.core.errors import PipelineError, named
 from pipelines.matrix.budget import plan_budget
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, judge
 from pipelines.provisioning.resources import surely_lacking

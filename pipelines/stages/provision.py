@@ -13,19 +13,25 @@ from pathlib import Path, PureWindowsPath
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.buildplan import BuildPlan
-from pipelines.console import bars, console, fold, say
-from pipelines.errors import PipelineError, ProvisionError, RemoteError, StorageError, TransferError
+from pipelines.core.console import bars, console, fold, say
+from pipelines.core.errors import (
+    PipelineError,
+    ProvisionError,
+    RemoteError,
+    StorageError,
+    TransferError,
+)
+from pipelines.core.hosttext import safe
+from pipelines.core.logs import detailed
+from pipelines.core.units import counted, few
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
-from pipelines.logs import detailed
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.provisioning.resources import Wanted
-from pipelines.record import ProvisionResult, ResourceResult
+from pipelines.record.results import ProvisionResult, ResourceResult
+from pipelines.record.run import StageNotes
 from pipelines.remote import files, reboot
 from pipelines.remote import provision as remote_provision
-from pipelines.run import StageNotes
 from pipelines.session.base import Bars
-from pipelines.units import counted, few
 
 _log = logging.getLogger(__name__)
 _LOG_LIMIT = 32 << 20  # bytes of a log that are brought home

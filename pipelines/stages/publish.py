@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.architectures.archs import ArchList
-from pipelines.architectures.gpus import arch_of
-from pipelines.architectures.serving import number, serves
-from pipelines.errors import AuditError, ConfigError
-from pipelines.finding import values_of
-from pipelines.hosttext import line, safe
-from pipelines.index.catalogue import Smoke
-from pipelines.index.publishing import Offer, facts_of
-from pipelines.record import AuditedFile, AuditResult, RunFacts, SmokeResult
+from pipelines.core.architectures.archs import ArchList
+from pipelines.core.architectures.gpus import arch_of
+from pipelines.core.architectures.serving import number, serves
+from pipelines.core.errors import AuditError, ConfigError
+from pipelines.core.finding import values_of
+from pipelines.core.hosttext import line, safe
+from pipelines.core.units import few
+from pipelines.core.versions import minor
+from pipelines.publish.index.catalogue import Smoke
+from pipelines.publish.index.publishing import Offer, facts_of
+from pipelines.record.results import AuditedFile, AuditResult, RunFacts, SmokeResult
+from pipelines.record.run import Run
+from pipelines.record.toolsets import STAND_IN, stamped
 from pipelines.reports.levels import evidence_of
-from pipelines.run import Run
 from pipelines.stages.published import MANIFEST, hashes_of
 from pipelines.stages.shown import evidence_words, shown_of
-from pipelines.toolsets import STAND_IN, stamped
-from pipelines.units import few
-from pipelines.versions import minor
 from pipelines.wheels.stable import is_stable
 
 #: How Windows runs a GPU, as nvidia-smi calls it.

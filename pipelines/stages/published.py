@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.files import beside, sha256_of
-from pipelines.hosttext import line
-from pipelines.jsonfile import read_bytes
-from pipelines.manifest import Manifest
-from pipelines.materials import Kind, Materials, listed, named
-from pipelines.provenance.statement import read_manifest
-from pipelines.target import AXES
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.files import beside, sha256_of
+from pipelines.core.hosttext import line
+from pipelines.core.jsonfile import read_bytes
+from pipelines.publish.provenance.statement import read_manifest
+from pipelines.record.manifest import Manifest
+from pipelines.record.materials import Kind, Materials, listed, named
+from pipelines.record.target import AXES
 
 MANIFEST = "manifest.json"
 #: Kinds of materials that a plan knows before the host is reached, and the source is packed.

@@ -6,10 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
-from pipelines.console import say
-from pipelines.errors import AuditError, ConfigError, LockError, PipelineError
-from pipelines.hosttext import line, secret, shown_url
-from pipelines.jsonfile import MOST
+from pipelines.core.console import say
+from pipelines.core.errors import AuditError, ConfigError, LockError, PipelineError
+from pipelines.core.hosttext import line, secret, shown_url
+from pipelines.core.jsonfile import MOST
 from pipelines.prebuilt.fetching import fetch_url
 from pipelines.prebuilt.given import read_given
 from pipelines.stages.published import MANIFEST, Published, told_by

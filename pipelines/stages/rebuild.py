@@ -10,19 +10,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pipelines.buildplan import BuildPlan
-from pipelines.compared import Comparison
-from pipelines.console import console, fold, say
-from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.core.console import console, fold, say
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
-from pipelines.materials import Materials
-from pipelines.record import (
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.compared import Comparison
+from pipelines.record.materials import Materials
+from pipelines.record.results import (
     AuditResult,
     CollectResult,
     RebuildResult,
 )
-from pipelines.run import Run, StageLog
+from pipelines.record.run import Run, StageLog
 from pipelines.stages.build import build
 from pipelines.stages.buildspec import materials
 from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.console import console
+from pipelines.core.console import console
+from pipelines.record.run import Run
 from pipelines.reports import junit, terminal
 from pipelines.reports.load import load_any, load_view
 from pipelines.reports.suites import suites
 from pipelines.reports.write import tell_github, write
-from pipelines.run import Run
 
 
 def report(run: Run) -> Path:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
-from pipelines.console import console, say
+from pipelines.core.console import console, say
+from pipelines.core.errors import BuildError
+from pipelines.core.hosttext import safe
 from pipelines.diagnosis import Change, Diagnosis, Settings, diagnose, first_error, heal
 from pipelines.diagnosis.report import healed, render, result
-from pipelines.errors import BuildError
-from pipelines.hosttext import safe
-from pipelines.record import BuildResult
-from pipelines.run import StageLog
+from pipelines.record.results import BuildResult
+from pipelines.record.run import StageLog
 
 _TAIL = 12
 

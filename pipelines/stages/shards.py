@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines import units
-from pipelines.console import say
-from pipelines.divided import Share
+from pipelines.core import units
+from pipelines.core.console import say
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import shares_for
+from pipelines.record.divided import Share
 from pipelines.stages.buildspec import cost_of
 from pipelines.stages.line import Line, run_build
 

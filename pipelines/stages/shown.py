@@ -6,19 +6,19 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pipelines.errors import AuditError, ConfigError
-from pipelines.evidence import Evidence
-from pipelines.files import sha256_of
-from pipelines.hosttext import line
-from pipelines.index.catalogue import Kind, Rebuilt, timestamp
-from pipelines.jsonfile import MOST
-from pipelines.provenance.statement import SIGNED
-from pipelines.provenance.verifying import verify
-from pipelines.record import AuditedFile, RebuildResult, SmokeResult
+from pipelines.core.errors import AuditError, ConfigError
+from pipelines.core.evidence import Evidence
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import line
+from pipelines.core.jsonfile import MOST
+from pipelines.publish.index.catalogue import Kind, Rebuilt, timestamp
+from pipelines.publish.provenance.statement import SIGNED
+from pipelines.publish.provenance.verifying import verify
+from pipelines.record.results import AuditedFile, RebuildResult, SmokeResult
+from pipelines.record.run import Run
 from pipelines.reports import junit
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import read_smoke
-from pipelines.run import Run
 from pipelines.stages.published import MANIFEST, hashes_of
 from pipelines.toolchain.lock import load_lock
 

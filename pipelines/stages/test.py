@@ -13,25 +13,25 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pipelines.buildplan import BuildPlan
-from pipelines.console import console, fold, host_line, say
+from pipelines.core.console import console, fold, host_line, say
+from pipelines.core.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
+from pipelines.core.evidence import GpuResult
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import line, safe
+from pipelines.core.model import first_problem
 from pipelines.diagnosis import load_catalogue
-from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
-from pipelines.evidence import GpuResult
-from pipelines.files import sha256_of
 from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import line, safe
-from pipelines.model import first_problem
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
-from pipelines.record import AuditedFile, AuditResult, PrebuiltResult, SmokeResult
+from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult, SmokeResult
+from pipelines.record.run import Run, StageLog
 from pipelines.remote import files, tester
 from pipelines.remote.jobs.prune import WHEEL
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.reports.model import Suite as ReadSuite
-from pipelines.run import Run, StageLog
 from pipelines.session.base import UnfitHostError
 from pipelines.stages.bridged import bridge_of, require_asked_bridge
 from pipelines.stages.company import FOLDER, bring

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pipelines.buildplan import BuildPlan
-from pipelines.console import say
-from pipelines.errors import ConfigError
+from pipelines.core.console import say
+from pipelines.core.errors import ConfigError
 from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.compat import Rule, broken, load_rules
 from pipelines.remote import builder
 

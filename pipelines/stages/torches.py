@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipelines.console import say
-from pipelines.errors import SmokeError
-from pipelines.hosttext import line
-from pipelines.record import SmokeResult, TorchSuite
+from pipelines.core.console import say
+from pipelines.core.errors import SmokeError
+from pipelines.core.hosttext import line
+from pipelines.core.versions import minor
+from pipelines.record.results import SmokeResult, TorchSuite
+from pipelines.record.run import StageLog
 from pipelines.reports.junit import read_pytest, write
 from pipelines.reports.model import Suite
-from pipelines.run import StageLog
-from pipelines.versions import minor
 
 _REPORT = "smoke.xml"
 _LOADED = "torch"  # the property of the suite that says what it imported

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from pipelines.errors import LockError
-from pipelines.model import Model
+from pipelines.core.errors import LockError
+from pipelines.core.model import Model
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 

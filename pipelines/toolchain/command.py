@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.console import bars, console, say
-from pipelines.errors import LockError
-from pipelines.hosttext import safe
-from pipelines.paths import CHECKOUT
+from pipelines.core.console import bars, console, say
+from pipelines.core.errors import LockError
+from pipelines.core.hosttext import safe
+from pipelines.core.paths import CHECKOUT
 from pipelines.toolchain.generate import differences, generate, lock_text, write_lock
 from pipelines.toolchain.intent import INTENT_FILE, load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock, own_lock

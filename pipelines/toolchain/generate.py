@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pipelines.errors import LockError, StorageError
-from pipelines.files import write_atomic
-from pipelines.model import explain
+from pipelines.core.errors import LockError, StorageError
+from pipelines.core.files import write_atomic
+from pipelines.core.model import explain
 from pipelines.toolchain.bases import BaseImage, with_pins
 from pipelines.toolchain.intent import INTENT_FILE
 from pipelines.toolchain.lock import Tool, ToolchainLock

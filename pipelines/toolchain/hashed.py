@@ -14,8 +14,8 @@ import threading
 import time
 from pathlib import Path
 
-from pipelines.errors import LockError
-from pipelines.files import sha256_of
+from pipelines.core.errors import LockError
+from pipelines.core.files import sha256_of
 from pipelines.remote.files import replace
 from pipelines.toolchain.sources import Source
 

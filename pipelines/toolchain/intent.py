@@ -16,14 +16,14 @@ from urllib.parse import quote, unquote
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
-from pipelines.errors import LockError
-from pipelines.model import Model, explain
+from pipelines.core.errors import LockError
+from pipelines.core.model import Model, explain
+from pipelines.core.versions import python_tags
+from pipelines.core.yamlfile import read_yaml
 from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.lock import Tool
 from pipelines.toolchain.sources import Sha256, Source
 from pipelines.toolchain.variants import AXES
-from pipelines.versions import python_tags
-from pipelines.yamlfile import read_yaml
 
 INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
 #: Beside it, of the same form: what `invoke watch --pins` has found, if anybody put it there.

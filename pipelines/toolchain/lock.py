@@ -27,19 +27,19 @@ from pydantic import (
     model_validator,
 )
 
-from pipelines import plugins, units
-from pipelines.console import say
-from pipelines.errors import LockError, StorageError
-from pipelines.model import Model, PythonVersion, explain
-from pipelines.paths import default_cache
+from pipelines.core import plugins, units
+from pipelines.core.console import say
+from pipelines.core.errors import LockError, StorageError
+from pipelines.core.model import Model, PythonVersion, explain
+from pipelines.core.paths import default_cache
+from pipelines.core.versions import Release
+from pipelines.core.yamlfile import read_yaml
+from pipelines.record.target import Target
 from pipelines.remote.files import replace
-from pipelines.target import Target
 from pipelines.toolchain import hashed, variants
 from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.obtaining import FetchProgress, obtain
 from pipelines.toolchain.sources import Source
-from pipelines.versions import Release
-from pipelines.yamlfile import read_yaml
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.errors import LockError, StorageError
-from pipelines.files import DISK_ERRNOS, cure
-from pipelines.logs import timed
+from pipelines.core.errors import LockError, StorageError
+from pipelines.core.files import DISK_ERRNOS, cure
+from pipelines.core.logs import timed
 from pipelines.toolchain.sources import Source, download, tag_of
 
 if TYPE_CHECKING:

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipelines.console import say
-from pipelines.errors import LockError
-from pipelines.files import sha256_of
+from pipelines.core.console import say
+from pipelines.core.errors import LockError
+from pipelines.core.files import sha256_of
+from pipelines.core.units import counted
 from pipelines.remote.files import replace
 from pipelines.toolchain.generate import pinned, write_lock
 from pipelines.toolchain.lock import LOCK_FILE, Cache, Tool, load_lock
 from pipelines.toolchain.obtaining import FetchProgress, obtain
 from pipelines.toolchain.registry import digest_behind
 from pipelines.toolchain.sources import Source
-from pipelines.units import counted
 
 
 @dataclass(frozen=True)

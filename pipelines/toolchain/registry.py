@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pipelines.errors import LockError
-from pipelines.hosttext import line
+from pipelines.core.errors import LockError
+from pipelines.core.hosttext import line
 from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.sources import session
 

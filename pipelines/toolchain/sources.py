@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.errors import LockError
-from pipelines.hosttext import secret
-from pipelines.model import FileName, Model
+from pipelines.core.errors import LockError
+from pipelines.core.hosttext import secret
+from pipelines.core.model import FileName, Model
 
 if TYPE_CHECKING:
     import requests

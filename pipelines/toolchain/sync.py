@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-from pipelines.errors import LockError
+from pipelines.core.errors import LockError
+from pipelines.core.versions import free_threaded, python_order
 from pipelines.remote.files import replace
 from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.obtaining import FetchProgress
-from pipelines.versions import free_threaded, python_order
 
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")

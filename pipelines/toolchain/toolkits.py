@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from pipelines.errors import LockError
-from pipelines.files import write_atomic
+from pipelines.core.errors import LockError
+from pipelines.core.files import write_atomic
 from pipelines.toolchain.intent import TOOLKIT
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.sources import session

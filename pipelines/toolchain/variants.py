@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from pipelines.errors import LockError
-from pipelines.target import Target
-from pipelines.versions import free_threaded, python_release
+from pipelines.core.errors import LockError
+from pipelines.core.versions import free_threaded, python_release
+from pipelines.record.target import Target
 
 #: What an entry may be for, most particular first: an entry for one torch goes before one for one
 #: Python, and the one for all is the last.

@@ -12,10 +12,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipelines.console import say
-from pipelines.errors import LockError, SetupError
-from pipelines.files import disk_errors, sha256_of
-from pipelines.paths import CHECKOUT
+from pipelines.core.console import say
+from pipelines.core.errors import LockError, SetupError
+from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.paths import CHECKOUT
 from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import FetchProgress

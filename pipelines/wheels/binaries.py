@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 
-from pipelines import units
-from pipelines.finding import Level
-from pipelines.units import few
+from pipelines.core import units
+from pipelines.core.finding import Level
+from pipelines.core.units import few
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Installation, Order, Result, check, unless
 from pipelines.wheels.imported import Exports, look_up, own_exports

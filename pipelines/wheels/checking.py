@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from pipelines.architectures.archs import ArchList
-from pipelines.errors import PipelineError
-from pipelines.finding import Finding, Level
-from pipelines.toolsets import ToolSet
+from pipelines.core.architectures.archs import ArchList
+from pipelines.core.errors import PipelineError
+from pipelines.core.finding import Finding, Level
+from pipelines.record.toolsets import ToolSet
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.imported import Exports
 from pipelines.wheels.metadata import WheelFacts

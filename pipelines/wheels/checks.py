@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.finding import Finding
+from pipelines.core.finding import Finding
 from pipelines.wheels import binaries, kernels, maker, packaging, stable
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Check, Inputs, Installation, Kernels, Order, Policy

@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import NamedTuple
 
-from pipelines.compared import Difference, Verdict
-from pipelines.files import disk_errors
-from pipelines.hosttext import line
+from pipelines.core.files import disk_errors
+from pipelines.core.hosttext import line
+from pipelines.record.compared import Difference, Verdict
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.fatbin import Data, entries, forget, inventory
 from pipelines.wheels.portions import portions

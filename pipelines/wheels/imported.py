@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pipelines.hosttext import line
+from pipelines.core.hosttext import line
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.linked import RUN_TIMES
 

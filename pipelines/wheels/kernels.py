@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
 
-from pipelines.architectures.archs import ArchList
-from pipelines.architectures.serving import serves
-from pipelines.finding import Level
-from pipelines.units import few
+from pipelines.core.architectures.archs import ArchList
+from pipelines.core.architectures.serving import serves
+from pipelines.core.finding import Level
+from pipelines.core.units import few
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Kernels, Result, check, unless
 from pipelines.wheels.fatbin import arch_key, compact

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.model import Model, Name, read_data
+from pipelines.core.model import Model, Name, read_data
 
 _FILE = Path(__file__).with_name("libraries.yaml")
 _MENTIONED = re.compile(r"\b[\w.+-]{1,80}?\.(?:dll|so(?:\.\d{1,4}){1,3})\b", re.IGNORECASE)

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 from packaging.version import Version
 
-from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
-from pipelines.units import few
-from pipelines.versions import minor
+from pipelines.core.units import few
+from pipelines.core.versions import minor
+from pipelines.record.toolsets import MSVC, STAND_IN, ToolSet, stamped
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Order, Result, check, unless
 from pipelines.wheels.libraries import bringers

@@ -28,8 +28,8 @@ from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.errors import AuditError
-from pipelines.files import disk_errors
+from pipelines.core.errors import AuditError
+from pipelines.core.files import disk_errors
 from pipelines.wheels.binary import BINARIES, Binary, read_alone, read_binary
 from pipelines.wheels.fatbin import HEAD, Data
 from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped

@@ -15,11 +15,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import Field
 
-from pipelines import units
-from pipelines.finding import Level
-from pipelines.hosttext import line
-from pipelines.model import Model, read_data
-from pipelines.units import few
+from pipelines.core import units
+from pipelines.core.finding import Level
+from pipelines.core.hosttext import line
+from pipelines.core.model import Model, read_data
+from pipelines.core.units import few
 from pipelines.wheels.checking import Installation, Order, Result, check, unless
 from pipelines.wheels.installed import PACKAGES, installed, path_faults
 from pipelines.wheels.metadata import WheelFacts

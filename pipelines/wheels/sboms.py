@@ -14,9 +14,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
-from pipelines.hosttext import line
-from pipelines.jsonfile import as_dict, inside, once
-from pipelines.model import Model
+from pipelines.core.hosttext import line
+from pipelines.core.jsonfile import as_dict, inside, once
+from pipelines.core.model import Model
 from pipelines.wheels.metadata import WheelFacts
 
 _DEPTH = 64

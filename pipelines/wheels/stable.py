@@ -9,9 +9,9 @@ from typing import Any, Literal
 from packaging.tags import parse_tag
 from packaging.version import Version
 
-from pipelines.hosttext import line
-from pipelines.model import Model
-from pipelines.units import few
+from pipelines.core.hosttext import line
+from pipelines.core.model import Model
+from pipelines.core.units import few
 from pipelines.wheels.checking import Result, check, unless
 from pipelines.wheels.imported import demangled
 from pipelines.wheels.metadata import WheelFacts

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
-from pipelines.versions import python_release, python_tags
+from pipelines.core.versions import python_release, python_tags
 
 #: Of libraries that Python does not import.
 EVERY_PYTHON = "py3-none"

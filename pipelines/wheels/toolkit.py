@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines.model import Model, read_data
-from pipelines.versions import Release, minor
+from pipelines.core.model import Model, read_data
+from pipelines.core.versions import Release, minor
 from pipelines.wheels.fatbin import Container
 
 _FILE = Path(__file__).with_name("toolkits.yaml")

@@ -12,20 +12,20 @@ import threading
 import time
 from pathlib import Path
 
-from pipelines.console import host_line
+from pipelines.core.console import host_line
+from pipelines.core.units import GIB
 from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Task
 from pipelines.fleet.scheduler import Scheduler
 from pipelines.fleet.workers import HostWorker, HostWorkers, Result
-from pipelines.record import RunFacts
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
+from pipelines.record.target import Target
 from pipelines.remote import facts, identity, process
-from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports.popen import PopenStream
-from pipelines.target import Target
-from pipelines.units import GIB
 
 
 class Idle:

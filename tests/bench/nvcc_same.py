@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pipelines
-from pipelines.files import sha256_of
+from pipelines.core.files import sha256_of
 from pipelines.hosts.sandbox.wine import Prefix, find_wine
 from pipelines.recipe.reproducible import settled
 

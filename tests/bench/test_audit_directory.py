@@ -26,9 +26,9 @@ from fatbins import ELF, PTX, container
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.examine.examining import Asked, examine_all
-from pipelines.examine.page import render
-from pipelines.examine.taking import Taken
+from pipelines.audit.examining import Asked, examine_all
+from pipelines.audit.page import render
+from pipelines.audit.taking import Taken
 
 pytestmark = pytest.mark.bench
 

@@ -14,8 +14,8 @@ import pefile
 import pytest
 from test_figures import show
 
-from pipelines.examine.exports.obtaining import of_torch
-from pipelines.examine.loads import judge
+from pipelines.audit.exports.obtaining import of_torch
+from pipelines.audit.loads import judge
 from pipelines.prebuilt.candidates import offers_of
 from pipelines.prebuilt.fetching import fetch_all
 from pipelines.toolchain.lock import Cache, load_lock
@@ -32,9 +32,9 @@ LACKS = {"2.7.0": {}, "2.8.0": {"c10.dll": 1}, "2.5.1": {"c10.dll": 1, "torch_cp
 MEASURED = """
 import json, sys, time
 from pathlib import Path
-from pipelines.examine.examining import Asked, examine
-from pipelines.examine.loading import beside
-from pipelines.examine.taking import Taken
+from pipelines.audit.examining import Asked, examine
+from pipelines.audit.loading import beside
+from pipelines.audit.taking import Taken
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels import binary
 path = Path(sys.argv[1])

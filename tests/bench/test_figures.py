@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.paths import PACKAGE
 from pipelines.remote import rpc
 from pipelines.remote.jobs import follow, launch, store
 from pipelines.session.transports.winrs import connect

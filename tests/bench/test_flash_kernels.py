@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.buildplan import Request, resolve
-from pipelines.files import sha256_of
+from pipelines.core.files import sha256_of
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import Request, resolve
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree
-from pipelines.record import BuildResult
+from pipelines.record.results import BuildResult
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published

@@ -22,11 +22,11 @@ from test_figures import show
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from fleet_world import planned, simulated
 
+from pipelines.core.units import GIB, seconds
 from pipelines.fleet.model import Machine, Needs, Task
 from pipelines.fleet.policy import Room, assign
 from pipelines.recipe.load import load_recipe
 from pipelines.remote.shares import balance
-from pipelines.units import GIB, seconds
 
 pytestmark = pytest.mark.bench
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 
 pytestmark = pytest.mark.bench
 

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from indexes import finished
 
-from pipelines.index.publishing import Order, publish
-from pipelines.index.store import Store
+from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.store import Store
 from pipelines.stages.publish import offers_of
 
 pytestmark = pytest.mark.bench

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from test_figures import show
 
+from pipelines.core.units import GIB
 from pipelines.hosts.base import supply_of
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import make_plan
 from pipelines.recipe.load import load_recipe
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.units import GIB
 
 pytestmark = pytest.mark.bench
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 from pipelines.remote import rpc
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transfers import lanes

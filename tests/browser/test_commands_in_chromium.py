@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from catalogues import wheel
 from pasted import PAGE, TORCH, filled
 
-from pipelines.index.catalogue import Catalogue
-from pipelines.index.pages import render
-from pipelines.index.rows import row_of
+from pipelines.publish.index.catalogue import Catalogue
+from pipelines.publish.index.pages import render
+from pipelines.publish.index.rows import row_of
 
 pytestmark = pytest.mark.browser
 ONE = wheel("demo-attn", "2.8.3")

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from catalogues import wheel
 from pasted import filled
 
-from pipelines.index.catalogue import Catalogue
-from pipelines.index.pages import render
+from pipelines.publish.index.catalogue import Catalogue
+from pipelines.publish.index.pages import render
 
 pytestmark = pytest.mark.browser
 

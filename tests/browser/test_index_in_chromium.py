@@ -23,11 +23,11 @@ from catalogues import UNTESTED, passed_on, wheel
 from indexes import served
 from pasted import filled
 
-from pipelines.index.catalogue import Catalogue, Wheel
-from pipelines.index.pages import render
-from pipelines.which.choosing import choose
-from pipelines.which.listed import read_catalogue_rows
-from pipelines.which.machine import read_line
+from pipelines.publish.index.catalogue import Catalogue, Wheel
+from pipelines.publish.index.pages import render
+from pipelines.publish.which.choosing import choose
+from pipelines.publish.which.listed import read_catalogue_rows
+from pipelines.publish.which.machine import read_line
 
 pytestmark = pytest.mark.browser
 

@@ -26,17 +26,17 @@ from fleet_shown import hard, history
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.examine.examining import Asked, examine
-from pipelines.examine.listing import Listing
-from pipelines.examine.loads import Loads, Missing
-from pipelines.examine.page import render as render_wheels
-from pipelines.examine.taking import Taken
+from pipelines.audit.examining import Asked, examine
+from pipelines.audit.listing import Listing
+from pipelines.audit.loads import Loads, Missing
+from pipelines.audit.page import render as render_wheels
+from pipelines.audit.taking import Taken
 from pipelines.fleet.report import render as render_fleet
-from pipelines.index.catalogue import Catalogue
-from pipelines.index.pages import render as pages_of
+from pipelines.publish.index.catalogue import Catalogue
+from pipelines.publish.index.pages import render as pages_of
+from pipelines.record.run import Run
 from pipelines.reports.html import render
 from pipelines.reports.load import load_view
-from pipelines.run import Run
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import HostError, SetupError
+from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts import images
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine.engine import Engine

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from project import ROOT, Project
 
-from pipelines.config import load_config
-from pipelines.errors import ConfigError, HostError, PipelineError, SetupError, StorageError
+from pipelines.config.model import load_config
+from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, StorageError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.host import Container
@@ -74,7 +74,7 @@ def until(what: Callable[[], object], seconds: float = SOON) -> float:
 HELD = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from pipelines.config import load_config
+from pipelines.config.model import load_config
 from pipelines.hosts.base import Opening
 from pipelines.toolchain.lock import Cache, load_lock
 host = load_config().host(sys.argv[1]).open(sys.argv[1], Opening("3.11", Cache(load_lock())))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from project import ROOT, Project
 
-from pipelines.config import load_config
-from pipelines.errors import HostError, PipelineError
+from pipelines.config.model import load_config
+from pipelines.core.errors import HostError, PipelineError
 from pipelines.hosts.base import Host, Opening, Silent
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image

@@ -21,7 +21,7 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from registry import running
 
-from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
+from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts import images
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import owners
@@ -207,10 +207,10 @@ def test_the_commands(
     assert good.returncode == 0, good.stderr
     (checked,) = json.loads(good.stdout)["checked"]
     assert (checked["container"], checked["same"]) == (box.name, True)
-    box.exec_run(["sh", "-c", "echo >>/opt/pipeline/pipelines/paths.py"])
+    box.exec_run(["sh", "-c", "echo >>/opt/pipeline/pipelines/core/paths.py"])
     bad = wcw("image.check", "--host", "box")
     assert bad.returncode == 7
-    assert "1 changed: pipelines/paths.py" in bad.stdout
+    assert "1 changed: pipelines/core/paths.py" in bad.stdout
     other = wcw("image.check", "--host", "bare")
     assert other.returncode == ConfigError.exit_code
 

@@ -18,7 +18,7 @@ import pytest
 from docker.models.containers import Container
 from windows_registry import WindowsRegistry
 
-from pipelines.errors import (
+from pipelines.core.errors import (
     ConfigError,
     HostError,
     PipelineError,

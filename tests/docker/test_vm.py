@@ -22,7 +22,7 @@ import pytest
 from docker.errors import APIError
 from docker.models.containers import Container
 
-from pipelines.errors import ConfigError, HostError, SetupError
+from pipelines.core.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.engine.boxes import Boxes
 from pipelines.hosts.engine.containerfiles import read_file

@@ -12,21 +12,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import PipelineError
-from pipelines.evidence import Evidence
-from pipelines.files import write_atomic
+from pipelines.core.errors import PipelineError
+from pipelines.core.evidence import Evidence
+from pipelines.core.files import write_atomic
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.live import LiveSession
-from pipelines.record import RunFacts
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
+from pipelines.record.target import Target
 from pipelines.remote import process
-from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import detached
 from pipelines.stages.detached import Job, JobSpec
-from pipelines.target import Target
 
 detached._PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)
 

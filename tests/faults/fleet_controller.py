@@ -17,8 +17,9 @@ from typing import Any
 
 from controller import Bench, Password
 
-from pipelines.errors import BuildError
-from pipelines.files import write_atomic
+from pipelines.core.errors import BuildError
+from pipelines.core.files import write_atomic
+from pipelines.core.units import GIB
 from pipelines.fleet.executor import run_of
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Task
@@ -26,18 +27,17 @@ from pipelines.fleet.policy import Limits
 from pipelines.fleet.scheduler import Scheduler
 from pipelines.fleet.workers import HostWorker, HostWorkers, Result
 from pipelines.hosts.live import LiveSession
-from pipelines.record import RunFacts
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
+from pipelines.record.target import Target
 from pipelines.remote import identity, process
 from pipelines.remote.jobs import follow as remote_follow
-from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import detached
 from pipelines.stages.detached import Job, JobSpec
-from pipelines.target import Target
-from pipelines.units import GIB
 
 detached._PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)
 detached.ATTEMPTS = 1000  # how often a host loses a job is the campaign's, not a build's fault

@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 from simulator import PASSWORD, SimulatedHost, hang_up, refuse, reset, slow
 
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.sandbox.wsman import faults
-from pipelines.paths import PACKAGE
 
 pytestmark = pytest.mark.faults
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from simulator import Clock, SimulatedHost, flip, hang_up, refuse, reset, slow
 
-from pipelines.errors import AuthError, BuildError, HostError, TransferError
-from pipelines.evidence import Evidence
+from pipelines.core.errors import AuthError, BuildError, HostError, TransferError
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wsman import Limits, faults
-from pipelines.record import RunFacts
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
 from pipelines.remote import process, rpc
-from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.stages import detached
 from pipelines.stages.detached import Job, JobSpec

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from simulated_windows import PASSWORD, Secret, SimulatedWindows, small_cache
 
-from pipelines.errors import (
+from pipelines.core.errors import (
     AuthError,
     HostError,
     PipelineError,

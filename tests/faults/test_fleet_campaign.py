@@ -24,11 +24,11 @@ import pytest
 from fleet_world import Session, World
 
 from pipelines import fleet
+from pipelines.core.units import GIB
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Task, Verb
 from pipelines.fleet.policy import Limits
 from pipelines.fleet.scheduler import Scheduler
-from pipelines.units import GIB
 
 pytestmark = pytest.mark.faults
 

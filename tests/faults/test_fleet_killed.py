@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 from simulator import PASSWORD, SimulatedHost, hang_up, refuse, reset, slow
 
+from pipelines.core.paths import PACKAGE
 from pipelines.fleet.ledger import Ledger
 from pipelines.hosts.sandbox.wsman import faults
-from pipelines.paths import PACKAGE
 
 pytestmark = pytest.mark.faults
 

@@ -12,14 +12,14 @@ import pytest
 from plans import installer_spec, line_for, plan_for, wanting
 from winrm_programs import PASSWORD, USER, launch
 
-from pipelines.errors import HostError, LockError, ProvisionError, StorageError
-from pipelines.evidence import Evidence
+from pipelines.core.errors import HostError, LockError, ProvisionError, StorageError
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
 from pipelines.provisioning.resources import Wanted
-from pipelines.record import ResourceResult
+from pipelines.record.results import ResourceResult
+from pipelines.record.run import StageNotes
 from pipelines.remote.files import sha256
-from pipelines.run import StageNotes
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint, Secret

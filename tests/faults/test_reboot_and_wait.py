@@ -11,7 +11,7 @@ import pytest
 from simulated_windows import PASSWORD, SimulatedWindows
 from tenacity.wait import wait_fixed
 
-from pipelines.errors import AuthError, HostError
+from pipelines.core.errors import AuthError, HostError
 from pipelines.hosts.sandbox.wsman import write_credentials
 from pipelines.hosts.windows import reboot
 from pipelines.hosts.windows.reboot import reboot_and_wait

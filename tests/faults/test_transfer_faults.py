@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from winrm_programs import PASSWORD, USER, launch
 
-from pipelines.errors import HostError, StorageError, TransferError
+from pipelines.core.errors import HostError, StorageError, TransferError
 from pipelines.hosts.sandbox.wsman import (
     DropConnectionError,
     WsmanServer,

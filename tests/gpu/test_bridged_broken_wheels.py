@@ -15,7 +15,7 @@ from bridged import bridged_line, kept, report_of, require_gpu_and_wine
 from broken_wheels import break_wheel
 
 from pipelines.recipe.suite import suite_of
-from pipelines.record import AuditResult
+from pipelines.record.results import AuditResult
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case, Suite

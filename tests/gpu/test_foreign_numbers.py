@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from bridged import kept, require_gpu_and_wine
 
-from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
+from pipelines.config.model import Config
 from pipelines.hosts.live import LiveSession
-from pipelines.record import SmokeResult
+from pipelines.matrix.buildplan import Request, resolve
+from pipelines.record.results import SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.provenance import NUMBERS
 from pipelines.stages.line import Line, run_given

@@ -32,9 +32,9 @@ from recipe_faults import FAULTS
 from run_suite import ROOT, run
 
 from pipelines.recipe.load import load_recipe
-from pipelines.record import AuditResult, BuildResult, SmokeResult
+from pipelines.record.results import AuditResult, BuildResult, SmokeResult
+from pipelines.record.run import Run
 from pipelines.reports.junit import read_pytest
-from pipelines.run import Run
 
 pytestmark = pytest.mark.gpu
 #: The only reasons for which a case may be skipped where there is a GPU.

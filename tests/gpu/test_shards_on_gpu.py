@@ -25,15 +25,15 @@ import yaml
 from bridged import kept
 from native import installed, require_torch_and_nvcc, settings
 
-from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
-from pipelines.divided import share_of
-from pipelines.files import sha256_of
+from pipelines.config.model import Config
+from pipelines.core.files import sha256_of
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import Request, resolve
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree
-from pipelines.record import BuildResult
+from pipelines.record.divided import share_of
+from pipelines.record.results import BuildResult
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import BUILD, COLLECT, Line
 from pipelines.toolchain.lock import Cache, load_lock

@@ -25,9 +25,9 @@ import pytest
 from bridged import kept
 from run_suite import run
 
+from pipelines.core.versions import minor
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
-from pipelines.versions import minor
 
 pytestmark = pytest.mark.gpu
 PYTHONS = [p for p in os.environ.get("SMOKE_TORCH_PYTHONS", "").split(os.pathsep) if p]

@@ -15,9 +15,9 @@ import pytest
 from bridged import bridged_line, kept, require_gpu_and_wine
 
 from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.publish.which.joining import WHICH, joined
+from pipelines.publish.which.machine import Machine, read_line
 from pipelines.remote import process
-from pipelines.which.joining import WHICH, joined
-from pipelines.which.machine import Machine, read_line
 
 pytestmark = pytest.mark.gpu
 _SECONDS = 120.0

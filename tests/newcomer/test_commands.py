@@ -19,7 +19,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 
 _SECONDS = 60  # for a machine that is busy; what hangs takes for ever
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from windows import NO_POWERSHELL
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.windows.entering import with_python
-from pipelines.paths import PACKAGE
 from pipelines.remote import rpc
 from pipelines.session.channel import over_winrs
 from pipelines.toolchain.lock import Cache, load_lock

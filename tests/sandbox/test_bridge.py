@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import make_sandbox
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox import toolset
 from pipelines.hosts.sandbox.bridge import building, installing
 from pipelines.hosts.sandbox.bridge.files import listed

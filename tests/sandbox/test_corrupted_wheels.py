@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from corruptions import CORRUPTIONS, Members, packed
 
-from pipelines.architectures.archs import parse
-from pipelines.errors import AuditError
-from pipelines.examine.examining import Asked, examine
-from pipelines.examine.taking import Taken
-from pipelines.index.publishing import facts_of
+from pipelines.audit.examining import Asked, examine
+from pipelines.audit.taking import Taken
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import AuditError
+from pipelines.publish.index.publishing import facts_of
 from pipelines.stages.line import Line, run_build
 from pipelines.wheels.checking import Kernels
 from pipelines.wheels.checking import Order as Built

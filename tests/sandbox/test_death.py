@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 
 pytestmark = pytest.mark.sandbox
 #: Seconds until a death is known. They are more than it takes, for a busy machine.

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.divided import Divided
-from pipelines.files import sha256_of
-from pipelines.paths import PACKAGE
-from pipelines.record import BuildResult
-from pipelines.run import Run
+from pipelines.core.files import sha256_of
+from pipelines.core.paths import PACKAGE
+from pipelines.record.divided import Divided
+from pipelines.record.results import BuildResult
+from pipelines.record.run import Run
 
 pytestmark = pytest.mark.sandbox
 

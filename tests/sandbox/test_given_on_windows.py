@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
-from pipelines.errors import SmokeError
+from pipelines.config.model import Config
+from pipelines.core.errors import SmokeError
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.record import PrebuiltResult, SmokeResult
+from pipelines.matrix.buildplan import Request, resolve
+from pipelines.record.results import PrebuiltResult, SmokeResult
 from pipelines.reports.compare import compare
 from pipelines.reports.load import load_view
 from pipelines.stages.line import Line, run_given

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from conftest import Events, make_sandbox
 
-from pipelines.errors import HostError, SetupError
+from pipelines.core.errors import HostError, SetupError
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.sandbox.bridge import driver
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.paths import PACKAGE
 from pipelines.remote.inspection import tools
 
 pytestmark = pytest.mark.sandbox

@@ -17,8 +17,8 @@ import pytest
 from conftest import make_sandbox
 
 from pipelines.hosts.live import LiveSession
+from pipelines.publish.which.told import pip_installs, typed
 from pipelines.remote import process
-from pipelines.which.told import pip_installs, typed
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from pasted import URL, noting_pip

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import parse
 
 import pytest
 
-from pipelines.paths import PACKAGE, default_cache
+from pipelines.core.paths import PACKAGE, default_cache
 
 pytestmark = pytest.mark.sandbox
 LOG = "[1/3] one.cu\nnvcc fatal   : Unsupported gpu architecture 'compute_999'\n"
@@ -75,10 +75,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory, built_wheel: Path) -> It
 def test_it_reads_its_data_from_the_package(installed: Installed) -> None:
     said = installed.run(
         *("python", "-c"),
-        "import pipelines, pipelines.paths as paths\n"
-        "from pipelines.config import load_config\n"
+        "import pipelines, pipelines.core.paths as paths\n"
+        "from pipelines.config.model import load_config\n"
         "from pipelines.recipe.load import load_recipe, recipe_names\n"
-        "from pipelines.schema import RECIPE_SCHEMA\n"
+        "from pipelines.config.schema import RECIPE_SCHEMA\n"
         "from pipelines.toolchain.command import run_sync\n"
         "from pipelines.toolchain.lock import load_lock\n"
         "from pipelines.toolchain.wheelhouse import installed_requirements\n"
@@ -88,7 +88,7 @@ def test_it_reads_its_data_from_the_package(installed: Installed) -> None:
         "needs = [*installed_requirements()]\n"
         "assert any(need.startswith('execnet==') for need in needs), needs\n"
         "try:\n    run_sync(check=True)\n"
-        "except pipelines.errors.LockError as error:\n    print(error.message)\n",
+        "except pipelines.core.errors.LockError as error:\n    print(error.message)\n",
     )
     assert said.startswith("images/ and ansible/ are in the repository alone")
     assert not [*installed.project.iterdir()]

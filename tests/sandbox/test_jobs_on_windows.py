@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from conftest import make_sandbox
 
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.paths import PACKAGE
 from pipelines.remote import process
 from pipelines.remote.jobs import follow, launch, store
 from pipelines.session.base import Session

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from plans import installer_spec
 
-from pipelines.files import sha256_of
-from pipelines.record import ProvisionResult
+from pipelines.core.files import sha256_of
+from pipelines.record.results import ProvisionResult
 from pipelines.remote import files, provision
 from pipelines.stages.line import Line, run_provision
 

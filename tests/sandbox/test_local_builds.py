@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.buildplan import Request, resolve
-from pipelines.errors import BuildError, ConfigError, ProvisionError, TimeUpError
-from pipelines.files import sha256_of
+from pipelines.core.errors import BuildError, ConfigError, ProvisionError, TimeUpError
+from pipelines.core.files import sha256_of
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.live import LiveSession
-from pipelines.paths import PACKAGE
+from pipelines.matrix.buildplan import Request, resolve
 from pipelines.recipe.reproducible import settled
-from pipelines.record import BuildResult, SmokeResult
+from pipelines.record.results import BuildResult, SmokeResult
+from pipelines.record.toolsets import NATIVE
 from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild, told
-from pipelines.toolsets import NATIVE
 from pipelines.wheels.differing import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

@@ -26,7 +26,7 @@ pytestmark = [
 DURING = """
 import json, os, re, shutil, sys
 from pathlib import Path
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox.wine import Prefix
 
 prefix, runtime = Prefix(Path(sys.argv[1])), Path("/run/user/0")

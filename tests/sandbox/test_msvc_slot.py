@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from conftest import make_sandbox
 
+from pipelines.core.errors import HostError
 from pipelines.doctor.model import Facts
-from pipelines.errors import HostError
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.record.toolsets import STAND_IN
 from pipelines.remote.inspection import tools
-from pipelines.toolsets import STAND_IN
 from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.architectures.gpus import read
+from pipelines.core.architectures.gpus import read
 from pipelines.recipe.archmap import translate
-from pipelines.record import SmokeResult
+from pipelines.record.results import SmokeResult
 from pipelines.stages.line import Line, run_build, run_test
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

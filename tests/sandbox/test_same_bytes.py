@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from lines import line_below
 
-from pipelines.errors import AuditError
-from pipelines.files import sha256_of
-from pipelines.provenance.verifying import find, verify
+from pipelines.core.errors import AuditError
+from pipelines.core.files import sha256_of
+from pipelines.publish.provenance.verifying import find, verify
 from pipelines.stages.line import run_build
 from pipelines.stages.published import Published, read_published
 from pipelines.stages.rebuild import run_rebuild, told

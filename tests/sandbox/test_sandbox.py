@@ -18,23 +18,24 @@ from pathlib import Path
 import pytest
 from conftest import make_sandbox
 
-from pipelines.architectures.archs import parse
-from pipelines.diagnosis import diagnose
-from pipelines.errors import (
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import (
     AuditError,
     AuthError,
     BuildError,
     HostError,
     StorageError,
 )
-from pipelines.finding import Finding
+from pipelines.core.finding import Finding
+from pipelines.core.paths import PACKAGE
+from pipelines.diagnosis import diagnose
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.image import make_image
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
-from pipelines.paths import PACKAGE
 from pipelines.recipe.archmap import translate
-from pipelines.record import ProvisionResult, ResourceResult, SmokeResult
+from pipelines.record.results import ProvisionResult, ResourceResult, SmokeResult
+from pipelines.record.toolsets import MSVC, STAND_IN, ToolSet
 from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
 from pipelines.remote.safe_paths import tree_faults
@@ -42,7 +43,6 @@ from pipelines.session.base import DeadHostError
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Secret
 from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
-from pipelines.toolsets import MSVC, STAND_IN, ToolSet
 from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import WheelFacts, inspect

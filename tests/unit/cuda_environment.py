@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import Config
+from pipelines.config.model import Config
 
 CUDA = "13.0.*"
 PACKAGES = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from fatbins import ELF, PTX, Entry, container
 from pes import dll
 
-from pipelines.which.looking import Driver, Place
+from pipelines.publish.which.looking import Driver, Place
 
 RTX_4090 = Driver("12.9", ("8.9",), ("NVIDIA GeForce RTX 4090",))
 TORCH_NAMES = ("aoti_torch_empty", "?make@at@@YAXXZ")

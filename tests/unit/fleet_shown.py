@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from pipelines.core.units import GIB
 from pipelines.fleet.history import (
     FleetHistory,
     FleetState,
@@ -22,8 +23,7 @@ from pipelines.fleet.model import (
     TaskEntry,
     TaskState,
 )
-from pipelines.record import ErrorResult
-from pipelines.units import GIB
+from pipelines.record.results import ErrorResult
 
 BEGAN = 1_790_000_000.0
 GONE = ErrorResult(

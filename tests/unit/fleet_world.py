@@ -22,7 +22,7 @@ from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Ended, Event, Machine, Outcome, Reached, Span, Task, Withdrawn
 from pipelines.fleet.policy import Limits, Room
 from pipelines.fleet.scheduler import Scheduler
-from pipelines.record import ErrorResult
+from pipelines.record.results import ErrorResult
 
 #: What befalls an attempt, and how often beside the others.
 FAULTS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.core.units import GIB
 from pipelines.fleet.model import Ended, Machine, Needs, Task
-from pipelines.units import GIB
 
 
 def machine(name: str, **given: Any) -> Machine:

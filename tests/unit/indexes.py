@@ -16,18 +16,18 @@ from foreign_wheels import foreign
 from loopback import listening
 from pes import msvc, stand_in
 
-from pipelines.architectures.archs import parse
-from pipelines.evidence import Evidence, GpuResult
-from pipelines.record import (
+from pipelines.core.architectures.archs import parse
+from pipelines.core.evidence import Evidence, GpuResult
+from pipelines.record.results import (
     AuditedFile,
     AuditResult,
     CollectResult,
     FileResult,
     SmokeResult,
 )
+from pipelines.record.run import Run
 from pipelines.reports import junit
 from pipelines.reports.model import Case, Suite
-from pipelines.run import Run
 from pipelines.stages.manifest import write_manifest
 
 CARDS = {"75": "Tesla T4", "80": "A100", "86": "RTX 3090", "89": "RTX 4090", "90": "H100"}

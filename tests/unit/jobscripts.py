@@ -9,13 +9,13 @@ from typing import Any
 
 from plans import Lab
 
-from pipelines.errors import HostError, PipelineError, RemoteError
-from pipelines.followed import JobRecord
+from pipelines.core.errors import HostError, PipelineError, RemoteError
 from pipelines.hosts.live import LiveSession
-from pipelines.record import RunFacts
+from pipelines.record.followed import JobRecord
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
 from pipelines.remote import process
 from pipelines.remote.rpc import name_of
-from pipelines.run import Run
 from pipelines.stages.detached import Job, JobSpec
 
 ENDED = {"exit": 0, "seconds": 1.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pipelines.index.front import commands
+from pipelines.publish.index.front import commands
 
 PAGE = tuple(name for name, *_ in commands())
 WANTED, TORCH = "2.8.3+cu128torch2.8", "2.8.0+cu128"

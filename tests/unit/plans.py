@@ -11,24 +11,24 @@ from typing import Any
 from projects import project
 from sessions import Here
 
-from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.config import Config
-from pipelines.evidence import Evidence
-from pipelines.files import sha256_of
+from pipelines.config.model import Config
+from pipelines.core.evidence import Evidence
+from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Capabilities, Existing, Host
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
-from pipelines.record import (
+from pipelines.record.results import (
     AuditedFile,
     AuditResult,
     ProvisionResult,
     StageRecord,
     StageResult,
 )
-from pipelines.run import Run
+from pipelines.record.run import Run
 from pipelines.session.base import Session
 from pipelines.stages.buildspec import job_id, materials
 from pipelines.stages.line import Line

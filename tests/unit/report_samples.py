@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from pipelines.architectures.archs import parse
-from pipelines.diagnosed import DiagnosisResult, HealedResult
+from pipelines.core.architectures.archs import parse
+from pipelines.core.evidence import Evidence
+from pipelines.core.finding import Finding, Level
 from pipelines.diagnosis import diagnose_file
-from pipelines.evidence import Evidence
-from pipelines.finding import Finding, Level
-from pipelines.manifest import SCHEMA
-from pipelines.record import (
+from pipelines.record.diagnosed import DiagnosisResult, HealedResult
+from pipelines.record.manifest import SCHEMA
+from pipelines.record.results import (
     AuditedFile,
     AuditResult,
     BuildResult,
@@ -34,10 +34,10 @@ from pipelines.record import (
     Timeline,
     UsedTool,
 )
+from pipelines.record.run import Run
+from pipelines.record.target import AXES, Target
 from pipelines.reports.junit import write
 from pipelines.reports.model import Case, Suite
-from pipelines.run import Run
-from pipelines.target import AXES, Target
 
 EPOCH = 1_760_000_000.0
 DIMS = (32, 64, 96, 128, 192, 256)

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipelines.errors import PipelineError
-from pipelines.files import sha256_of
+from pipelines.core.errors import PipelineError
+from pipelines.core.files import sha256_of
 from pipelines.remote import rpc
 from pipelines.remote.jobs import follow, launch, store
 from pipelines.session.base import Given, Item, Progress, Result, Session

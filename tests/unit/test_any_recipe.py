@@ -13,20 +13,20 @@ import pytest
 from plans import changed, line_for, plan_for
 from recipefiles import DOCUMENTED, ROOT, SHIPPED, written
 
-from pipelines.buildplan import Request
 from pipelines.cli.plan import run_plan
-from pipelines.config import Config
-from pipelines.console import console
+from pipelines.config.model import Config
+from pipelines.config.schema import recipe_schema
+from pipelines.core.console import console
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.units import GIB
+from pipelines.core.yamlfile import read_yaml
 from pipelines.doctor.run import examine
-from pipelines.errors import ConfigError, LockError
+from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe import load
-from pipelines.schema import recipe_schema
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.units import GIB
-from pipelines.yamlfile import read_yaml
 
 ADDED = ("mine", DOCUMENTED, "costly")
 

@@ -4,50 +4,22 @@ from __future__ import annotations
 
 import ast
 import functools
-import graphlib
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from pipelines import errors
+from pipelines.core import errors
 
 ROOT = Path(__file__).parents[2]
-#: Rooms from the ground floor up; one may use those above it in this list, and none below.
-FLOORS = (
-    {"errors", "paths", "units", "output", "called"},
-    {"plugins"},
-    {"github", "beside"},
-    {"hosttext"},
-    {"model", "files", "versions", "console", "tables", "logs", "yamlfile", "jsonfile"},
-    {
-        "evidence",
-        "finding",
-        "toolsets",
-        "architectures",
-        "taken",
-        "checkout",
-        "materials",
-        "diagnosed",
-        "compared",
-        "fleetsettings",
-        "presets",
-    },
-    {"divided", "followed", "manifest"},
-    {"target"},
-    {"record"},
-    {"run"},
-    {"toolchain", "session", "wheels", "diagnosis", "compilecache"},
-    {"reports", "recipe", "hosts", "which"},
-    {"provenance"},
-    {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
-    {"buildplan", "schema", "watch", "scaffold"},
-    {"stages", "doctor"},
-    {"fleet"},
-    {"cli"},
-    {"tasks", "__main__", "reference"},
+#: Packages, each of which may import those before it in this list.
+ORDER = (
+    *("core", "session", "record", "toolchain", "wheels", "diagnosis", "reports", "recipe"),
+    *("hosts", "config", "prebuilt", "provisioning", "scaffold", "matrix", "doctor", "audit"),
+    *("publish", "stages", "fleet", "cli", "__main__", "tasks", "reference"),
 )
-LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
+#: Of no other's: shipped to hosts by value, and data.
+APART = {"remote", "smoke", "examples", "recipes"}
 
 
 def modules() -> list[Path]:
@@ -103,14 +75,14 @@ def test_what_is_shipped_stands_alone() -> None:
 
 
 def test_errors_import_nothing() -> None:
-    tree = ast.parse((ROOT / "pipelines/errors.py").read_text("utf-8"))
+    tree = ast.parse((ROOT / "pipelines/core/errors.py").read_text("utf-8"))
     found = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
     assert [ast.unparse(n) for n in found] == ["from __future__ import annotations"]
 
 
 @functools.cache
 def arrows() -> dict[tuple[str, str], list[str]]:
-    """(room, other room) -> the imports from one into the other."""
+    """(package, other package) -> the imports from one into the other."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in modules():
         own = place(dotted(path))
@@ -120,34 +92,17 @@ def arrows() -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def test_floors_go_one_way() -> None:
-    wrong = [
+def test_imports_go_one_way() -> None:
+    """Also from within functions."""
+    known = [*APART, *ORDER]
+    assert {place(name) for name in KNOWN} - {"pipelines"} == {*known}
+    upwards = [
         line
         for (own, other), lines in arrows().items()
-        if own in LEVEL and other in LEVEL and LEVEL[other] > LEVEL[own]
+        if known.index(other) > known.index(own)
         for line in lines
     ]
-    assert not wrong
-
-
-def test_no_two_rooms_know_each_other() -> None:
-    """Also on one floor, also from within functions, and round several corners."""
-    graph: dict[str, set[str]] = {}
-    for own, other in arrows():
-        graph.setdefault(own, set()).add(other)
-    both = [pair for pair in arrows() if (pair[1], pair[0]) in arrows()]
-    assert not [line for pair in both for line in arrows()[pair]]
-    list(graphlib.TopologicalSorter(graph).static_order())  # raises for a circle
-
-
-def test_every_room_has_a_floor() -> None:
-    assert {place(name) for name in KNOWN} - {"pipelines"} == {
-        *LEVEL,
-        "remote",
-        "smoke",
-        "examples",
-        "recipes",
-    }
+    assert not upwards
 
 
 def test_adapters_do_not_know_each_other() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.architectures.archs import KNOWN, ArchList, check, join, parse, supported
-from pipelines.architectures.gpus import arch_of, load_gpus, read
-from pipelines.errors import ConfigError
+from pipelines.core.architectures.archs import KNOWN, ArchList, check, join, parse, supported
+from pipelines.core.architectures.gpus import arch_of, load_gpus, read
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.archmap import Fixed, Listed, Single, Torch, torch_list, translate
 from pipelines.recipe.load import load_recipe
 

@@ -10,10 +10,10 @@ from audited import finding, one
 from fatbins import ELF, PTX, container
 from pes import msvc
 
-from pipelines.architectures.serving import serves
-from pipelines.errors import ConfigError
-from pipelines.examine.cards import named
-from pipelines.examine.findings import Card, Examined
+from pipelines.audit.cards import named
+from pipelines.audit.findings import Card, Examined
+from pipelines.core.architectures.serving import serves
+from pipelines.core.errors import ConfigError
 
 MODULE = "other/_C.cp311-win_amd64.pyd"
 

@@ -14,8 +14,8 @@ from pes import msvc
 from typed import calls, flags
 
 from pipelines.cli.program import run
-from pipelines.console import console
-from pipelines.errors import AuditError, ConfigError
+from pipelines.core.console import console
+from pipelines.core.errors import AuditError, ConfigError
 
 TAG = "cp311-cp311-win_amd64"
 Captured = pytest.CaptureFixture[str]

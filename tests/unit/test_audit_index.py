@@ -17,13 +17,13 @@ from foreign_wheels import foreign
 from loopback import listening
 from tls_keys import Authority
 
+from pipelines.audit import indexpage
+from pipelines.audit.examining import Asked, examine_all
+from pipelines.audit.listing import Listing, is_page
+from pipelines.audit.taking import Taken, take
 from pipelines.cli.program import run
-from pipelines.console import console
-from pipelines.errors import AuditError, ConfigError
-from pipelines.examine import indexpage
-from pipelines.examine.examining import Asked, examine_all
-from pipelines.examine.listing import Listing, is_page
-from pipelines.examine.taking import Taken, take
+from pipelines.core.console import console
+from pipelines.core.errors import AuditError, ConfigError
 from pipelines.toolchain.lock import Cache, load_lock
 
 PEP691 = "application/vnd.pypi.simple.v1+json"
@@ -169,7 +169,7 @@ def test_an_index_of_projects(
     assert (listing.projects, listing.looked_at, listing.taken, listing.wheels) == (3, 3, 3, 4)
     listed = {"meta": {"api-version": "1.0"}, "projects": [{"name": n} for n in ("a", "b")]}
     index.page("/simple/", json.dumps(listed), PEP691)
-    monkeypatch.setattr("pipelines.examine.listing._PROJECTS", 1)
+    monkeypatch.setattr("pipelines.audit.listing._PROJECTS", 1)
     found, listing = taken(url)
     assert {one.file[0] for one in found} == {"a"}
     assert not listing.whole

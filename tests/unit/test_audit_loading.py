@@ -12,19 +12,19 @@ from audited import TAG, finding
 from foreign_wheels import foreign
 from pes import dll, msvc
 
+from pipelines.audit import show
+from pipelines.audit.examining import Asked, examine, examine_all
+from pipelines.audit.exports.kept import Kept
+from pipelines.audit.exports.obtaining import of_torch
+from pipelines.audit.exports.table import ExportTable
+from pipelines.audit.findings import Examined, held_against
+from pipelines.audit.loading import Beside, beside, python_of
+from pipelines.audit.page import render
+from pipelines.audit.taking import Taken
 from pipelines.cli.program import run
-from pipelines.console import console
-from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.examine import show
-from pipelines.examine.examining import Asked, examine, examine_all
-from pipelines.examine.exports.kept import Kept
-from pipelines.examine.exports.obtaining import of_torch
-from pipelines.examine.exports.table import ExportTable
-from pipelines.examine.findings import Examined, held_against
-from pipelines.examine.loading import Beside, beside, python_of
-from pipelines.examine.page import render
-from pipelines.examine.taking import Taken
-from pipelines.files import sha256_of
+from pipelines.core.console import console
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.files import sha256_of
 from pipelines.toolchain.lock import Cache, load_lock
 
 SHIM = {"torch_cpu.dll": ["torch_call_dispatcher"]}

@@ -12,8 +12,8 @@ from fatbins import ELF, container
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.errors import StorageError
-from pipelines.finding import worst
+from pipelines.core.errors import StorageError
+from pipelines.core.finding import worst
 from pipelines.wheels.metadata import inspect
 
 MODULE = "other/_C.cp311-win_amd64.pyd"
@@ -227,7 +227,7 @@ def test_a_full_disk_is_not_the_wheels_fault(
     def full(*_: object, **__: object) -> None:
         raise StorageError("cannot write to /tmp: No space left on device")
 
-    monkeypatch.setattr("pipelines.examine.examining.inspect", full)
+    monkeypatch.setattr("pipelines.audit.examining.inspect", full)
     with pytest.raises(StorageError):
         look(foreign(tmp_path))
 

@@ -13,10 +13,10 @@ from fatbins import ELF, PTX, container
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.examine.findings import Examined
-from pipelines.examine.loads import Loads, Missing
-from pipelines.examine.page import render, write
-from pipelines.finding import Finding
+from pipelines.audit.findings import Examined
+from pipelines.audit.loads import Loads, Missing
+from pipelines.audit.page import render, write
+from pipelines.core.finding import Finding
 
 EVIL = "<script>alert(1)</script>\"'&\u202e"
 

@@ -18,12 +18,12 @@ from foreign_wheels import foreign
 from loopback import listening
 from pes import msvc
 
-from pipelines.errors import ConfigError, StorageError
-from pipelines.examine import taking
-from pipelines.examine.examining import Asked, examine, examine_all
-from pipelines.examine.findings import Examined
-from pipelines.examine.taking import Taken, take
-from pipelines.examine.workers import each_apart
+from pipelines.audit import taking
+from pipelines.audit.examining import Asked, examine, examine_all
+from pipelines.audit.findings import Examined
+from pipelines.audit.taking import Taken, take
+from pipelines.audit.workers import each_apart
+from pipelines.core.errors import ConfigError, StorageError
 from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, load_lock
@@ -310,7 +310,7 @@ def test_a_reader_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     def broken(*_: object, **__: object) -> None:
         raise RecursionError("deep \x1b[31m")
 
-    monkeypatch.setattr("pipelines.examine.examining.inspect", broken)
+    monkeypatch.setattr("pipelines.audit.examining.inspect", broken)
     path = foreign(tmp_path)
     seen = examine(Taken(path.name, str(path), path), Asked())
     assert "RecursionError" in finding(seen, "readable").text

@@ -17,7 +17,7 @@ import pytest
 from smoke_runs import EXPECT, run, shipped, wheel
 from windows_dlls import BUTTONS, LID, SLEEP, STANDBY, Windows
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 from pipelines.remote import (
     awake,
     builder,

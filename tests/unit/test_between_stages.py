@@ -9,18 +9,18 @@ import pytest
 from plans import at_desk, audited, changed, wanting
 from wheels import packed_here, wheel_here
 
-from pipelines.errors import BuildError, ConfigError, PipelineError, StorageError
+from pipelines.core.errors import BuildError, ConfigError, PipelineError, StorageError
 from pipelines.provisioning.resources import Wanted
-from pipelines.record import (
+from pipelines.record.results import (
     BuildResult,
     ProvisionResult,
     SmokeResult,
     UsedTool,
 )
+from pipelines.record.run import Run
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import provision as remote_provision
-from pipelines.run import Run
 from pipelines.stages import line as stages
 from pipelines.stages.line import run_build, run_provision, run_test
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.architectures.archs import ArchList, parse
-from pipelines.errors import ConfigError
+from pipelines.core.architectures.archs import ArchList, parse
+from pipelines.core.errors import ConfigError
+from pipelines.core.units import GIB
 from pipelines.matrix.budget import RESERVE, Budget, passes, plan_budget, weight
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.paths import MAX_PATH, kept, longest_path
@@ -18,7 +19,6 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Cost, Recipe
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.units import GIB
 
 COST = Cost(units=73, unit_seconds=178, thread_gib=5, basis="a test")
 ONE = parse("90")

@@ -14,24 +14,24 @@ from plans import Lab, at_desk, changed, having, job_of, plan_for, wanting
 from sessions import Here
 from wheels import wheel_here
 
-from pipelines.buildplan import BuildPlan
-from pipelines.compilecache.settings import RedisCache
+from pipelines.core.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
+from pipelines.core.evidence import Origin
 from pipelines.diagnosis import load_catalogue
 from pipelines.doctor.thresholds import load_thresholds
-from pipelines.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
-from pipelines.evidence import Origin
 from pipelines.hosts.base import Supply
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
-from pipelines.record import BuildResult, ProvisionResult, ResourceResult, Units
+from pipelines.record.results import BuildResult, ProvisionResult, ResourceResult, Units
+from pipelines.record.toolsets import MSVC, STAND_IN
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.remote.jobs import launch, prune
 from pipelines.stages import build as stage
 from pipelines.stages.buildspec import build_environment, build_spec, job_budget
 from pipelines.stages.line import BUILD, Line
-from pipelines.toolsets import MSVC, STAND_IN
+from pipelines.toolchain.compilecache.settings import RedisCache
 
 MEMORY = b"layout_composed.hpp(478): catastrophic error : out of memory\n"
 TOOLSET = (
@@ -282,7 +282,7 @@ def test_secrets_go_to_the_process_that_builds_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sccache: str
 ) -> None:
     """And not even there when it has no compile cache."""
-    monkeypatch.setattr("pipelines.hosttext._secrets", set())
+    monkeypatch.setattr("pipelines.core.hosttext._secrets", set())
     monkeypatch.setenv("SCCACHE_REDIS_PASSWORD", "correct-horse")
     line, session = at_desk(tmp_path, Rounds((left(tmp_path),)))
     redis = RedisCache(kind="redis", endpoint="redis://r:1")

@@ -10,19 +10,19 @@ import pytest
 from plans import LAB, Desk, Lab, plan_for
 from sessions import Here
 
-from pipelines.buildplan import BuildPlan, Request, open_host, resolve
-from pipelines.compilecache.settings import DiskCache
-from pipelines.config import Config
-from pipelines.errors import ConfigError
-from pipelines.evidence import Evidence
+from pipelines.config.model import Config
+from pipelines.core.errors import ConfigError
+from pipelines.core.evidence import Evidence
+from pipelines.core.hosttext import secret
+from pipelines.core.paths import CONFIG_NAME
 from pipelines.hosts.base import Capabilities, Host
-from pipelines.hosttext import secret
-from pipelines.paths import CONFIG_NAME
+from pipelines.matrix.buildplan import BuildPlan, Request, open_host, resolve
 from pipelines.provisioning.resources import EXISTING_FILE, RESOURCES_FILE, load_resources
 from pipelines.recipe.model import Fix
 from pipelines.recipe.sourcetree import EPOCH
-from pipelines.record import RunFacts
-from pipelines.toolsets import MSVC, NATIVE, STAND_IN, Api, ToolSet
+from pipelines.record.results import RunFacts
+from pipelines.record.toolsets import MSVC, NATIVE, STAND_IN, Api, ToolSet
+from pipelines.toolchain.compilecache.settings import DiskCache
 
 
 def settings(**keys: Any) -> Config:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.buildsystem import build_requires
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe

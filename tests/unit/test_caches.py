@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.compilecache.settings import DiskCache
 from pipelines.hosts.base import Kept
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.sourcetree import cache_key
 from pipelines.remote import brought, rpc
 from pipelines.stages import kept as caches
+from pipelines.toolchain.compilecache.settings import DiskCache
 from pipelines.toolchain.lock import Cache, load_lock
 
 OLD = 1_000_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import called
+from pipelines.core import called
 
 
 @pytest.fixture(autouse=True)

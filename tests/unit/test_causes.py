@@ -10,7 +10,8 @@ import pytest
 import report_samples as samples
 from rich.console import Console
 
-from pipelines.diagnosed import DiagnosisResult
+from pipelines.record.diagnosed import DiagnosisResult
+from pipelines.record.run import Run
 from pipelines.reports import html as pages
 from pipelines.reports import markdown, terminal
 from pipelines.reports.causes import Cause, causes, words
@@ -18,7 +19,6 @@ from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.names import names
 from pipelines.reports.views import RunView
-from pipelines.run import Run
 
 CELLS: tuple[dict[str, Any], ...] = (
     {"python": "3.12", "cuda": "12.8", "torch": "2.8"},

@@ -12,9 +12,8 @@ from plans import Lab, at_desk
 from sessions import Here
 from wheels import packed_here
 
-from pipelines.buildplan import BuildPlan
 from pipelines.cli import program
-from pipelines.errors import (
+from pipelines.core.errors import (
     AuthError,
     BuildError,
     ConfigError,
@@ -23,14 +22,15 @@ from pipelines.errors import (
     SmokeError,
     TimeUpError,
 )
+from pipelines.core.units import GIB
 from pipelines.hosts.base import Host, HostConfig, Opening
 from pipelines.hosts.kinds import KINDS
-from pipelines.record import RunFacts
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
 from pipelines.remote import builder, limits
-from pipelines.run import Run
 from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.matrix import Cell, CellsError, Matrix
-from pipelines.units import GIB
 
 
 def good(tmp_path: Path) -> Callable[..., Iterator[Any]]:

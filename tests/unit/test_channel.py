@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from pipelines.errors import HostError, RemoteError
+from pipelines.core.errors import HostError, RemoteError
 from pipelines.remote import blocks, files, rpc
 from pipelines.remote import facts as remote_facts
 from pipelines.session import bootstrap, channel, link

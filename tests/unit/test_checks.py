@@ -12,15 +12,15 @@ from plans import at_desk
 from test_custody import home
 from wheels import FILES, wheel, wheel_here
 
-from pipelines.architectures.archs import parse
-from pipelines.errors import AuditError
-from pipelines.files import sha256_of
-from pipelines.finding import failures
-from pipelines.index.publishing import facts_of
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import AuditError
+from pipelines.core.files import sha256_of
+from pipelines.core.finding import failures
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.decide import examine, examine_external
+from pipelines.publish.index.publishing import facts_of
+from pipelines.record.target import Target
 from pipelines.stages.line import AUDIT
-from pipelines.target import Target
 from pipelines.wheels import checks
 from pipelines.wheels.checking import Installation, Policy, Result, check
 from pipelines.wheels.metadata import WheelFacts, inspect

@@ -20,7 +20,7 @@ from pipelines.cli import lines, program
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
 from pipelines.cli.program import COMMANDS
-from pipelines.errors import BuildError
+from pipelines.core.errors import BuildError
 from pipelines.hosts.base import Host, HostConfig, Opening
 from pipelines.hosts.kinds import KINDS
 from pipelines.remote.inspection import tools
@@ -181,7 +181,7 @@ def test_as_much_is_told_as_is_asked_for(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, words: str, verbosity: list[int]
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("pipelines.logs.configure", asked.append)
+    monkeypatch.setattr("pipelines.core.logs.configure", asked.append)
     assert typed(f"build {words}") == 0
     assert asked == verbosity
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import report_samples as samples
 
-from pipelines import errors
-from pipelines.errors import UNFIT, WORSE
-from pipelines.evidence import Evidence
+from pipelines.core import errors
+from pipelines.core.errors import UNFIT, WORSE
+from pipelines.core.evidence import Evidence
+from pipelines.record.target import AXES, Target
 from pipelines.reports.compare import Difference, compare, told
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.provenance import NUMBERS
 from pipelines.reports.views import Capability, CaseView, RunView
-from pipelines.target import AXES, Target
 
 
 @pytest.fixture(scope="module")

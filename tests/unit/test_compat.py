@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import versions
-from pipelines.architectures import archs
-from pipelines.errors import ConfigError
+from pipelines.core import versions
+from pipelines.core.architectures import archs
+from pipelines.core.errors import ConfigError
 from pipelines.matrix import compat
 
 #: Rule -> facts that break it, and facts next to them that do not.

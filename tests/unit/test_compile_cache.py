@@ -15,12 +15,12 @@ import pytest
 from cache_runs import cache, children, spec, told
 from pydantic import ValidationError
 
-from pipelines.compilecache import spec as plan
-from pipelines.errors import ConfigError
-from pipelines.hosttext import redact
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import redact
+from pipelines.core.yamlfile import parse_yaml
 from pipelines.remote import compilecache, fixedplace, locks, process, sccache
 from pipelines.remote.jobs import prune, store
-from pipelines.yamlfile import parse_yaml
+from pipelines.toolchain.compilecache import spec as plan
 
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)

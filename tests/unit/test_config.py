@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import load_config
-from pipelines.errors import ConfigError
+from pipelines.config.model import load_config
+from pipelines.core.errors import ConfigError
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from pipelines import console, github, hosttext
-from pipelines.errors import BuildError, HostError
+from pipelines.core import console, github, hosttext
+from pipelines.core.errors import BuildError, HostError
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_passthrough import Engine
 
-from pipelines.errors import HostError, RemoteError
+from pipelines.core.errors import HostError, RemoteError
 from pipelines.hosts.base import Opening
 from pipelines.hosts.container import host
 from pipelines.hosts.container.config import ContainerHost

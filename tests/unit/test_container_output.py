@@ -15,7 +15,7 @@ from docker.models.containers import Container
 from engine_api import WindowsEngine
 from engine_simulator import Handler, Served
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 from pipelines.hosts.engine.boxes import LABEL, Boxes
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.config import Config, load_config
-from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.config.model import Config, load_config
+from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import Thing
 from pipelines.hosts.bounds import Bounds
 from pipelines.hosts.container.config import ContainerHost

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import ConfigError, PipelineError, SetupError
+from pipelines.core.errors import ConfigError, PipelineError, SetupError
 from pipelines.hosts.winrm import credentials
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import credential

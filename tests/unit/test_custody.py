@@ -17,12 +17,12 @@ from plans import Desk, Lab, at_desk, audited, having, line_for, plan_for
 from sessions import Here
 from wheels import FILES, HERE, NAME, fatbin, packed_here, wheel, wheel_here
 
-from pipelines.errors import AuditError, BuildError, PipelineError, TransferError
-from pipelines.evidence import Evidence
-from pipelines.files import sha256_of
+from pipelines.core.errors import AuditError, BuildError, PipelineError, TransferError
+from pipelines.core.evidence import Evidence
+from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Host, Supply
 from pipelines.recipe.model import Module
-from pipelines.record import (
+from pipelines.record.results import (
     AuditResult,
     BuildResult,
     CollectResult,
@@ -31,16 +31,16 @@ from pipelines.record import (
     SmokeResult,
     StageResult,
 )
+from pipelines.record.run import Run
+from pipelines.record.toolsets import MSVC, STAND_IN, ToolSet
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
-from pipelines.run import Run
 from pipelines.session.base import Progress
 from pipelines.stages import line as stages
 from pipelines.stages.line import AUDIT, COLLECT, Line, run_build, run_test
 from pipelines.stages.manifest import write_manifest
 from pipelines.stages.report import report
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import MSVC, STAND_IN, ToolSet
 
 
 def row(path: Path, **changes: Any) -> HostFile:

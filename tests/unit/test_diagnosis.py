@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from timing import cost
 
-from pipelines import github
+from pipelines.core import github
+from pipelines.core.errors import ConfigError
 from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, load_catalogue
 from pipelines.diagnosis import report as reports
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.model import CATALOGUE_FILE
-from pipelines.errors import ConfigError
 
 CATALOGUE = load_catalogue()
 EVERY = pytest.mark.parametrize("signature", CATALOGUE.signatures, ids=lambda s: s.id)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from documents import BASH, Block, blocks, mistakes, unread
-from test_architecture import FLOORS
+from test_architecture import ORDER
 from typed import calls
 
 from pipelines.cli.program import COMMANDS
-from pipelines.config import load_config
+from pipelines.config.model import load_config
 from pipelines.recipe.model import Recipe, Vendored
 from pipelines.toolchain.intent import load_intent
 
@@ -188,7 +188,10 @@ def test_the_map_names_every_folder() -> None:
     assert {path.parent.name for path in (ROOT / "pipelines").glob("*/__init__.py")} <= said
 
 
-def test_the_map_has_every_floor() -> None:
-    text = (ROOT / "docs/architecture.md").read_text("utf-8").partition("\n## The rooms")[2]
-    floors = [line.split("  ")[0].split() for line in text.split("```\n")[1].splitlines()]
-    assert [{*names} for names in floors] == [*FLOORS]
+def test_the_map_has_every_package() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8").partition("\n## Packages")[2]
+    table = text.partition("|-|-|\n")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines()]
+    named = [name for row in rows for name in re.findall(r"`([a-z]+)`", row)]
+    modules = {"__main__", "tasks", "reference"}
+    assert sorted(named) == sorted({*ORDER, "remote"} - modules)

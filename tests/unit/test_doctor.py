@@ -21,25 +21,25 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from rich.console import Console
 
-from pipelines import errors as pipeline_errors
-from pipelines import github, model
-from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.config import Config
-from pipelines.console import say
+from pipelines.config.model import Config
+from pipelines.core import errors as pipeline_errors
+from pipelines.core import github, model
+from pipelines.core.console import say
+from pipelines.core.errors import UNFIT, ConfigError, HostError, RemoteError, SetupError
+from pipelines.core.evidence import Evidence
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
 from pipelines.doctor.model import LEVELS, Facts, Purpose, Setting, Verdict, worst
-from pipelines.errors import UNFIT, ConfigError, HostError, RemoteError, SetupError
-from pipelines.evidence import Evidence
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.matrix.compat import load_compat, load_rules
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import load_recipe
+from pipelines.record.target import AXES, Target
 from pipelines.remote import rpc
 from pipelines.remote.inspection.nvml import BRIDGED
 from pipelines.session.base import Session
-from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
 
 GIB = 1 << 30

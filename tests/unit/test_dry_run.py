@@ -15,14 +15,14 @@ from sessions import Here
 from typed import flags
 from wheels import packed_here, wheel_here
 
-from pipelines.errors import BuildError, ConfigError
+from pipelines.core.errors import BuildError, ConfigError
 from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
+from pipelines.record.run import Run
 from pipelines.remote import builder
 from pipelines.remote.jobs import launch
 from pipelines.remote.provision import check_all
-from pipelines.run import Run
 from pipelines.stages.dryrun import show_build, show_test
 from pipelines.stages.line import Line, run_build
 from pipelines.toolchain.lock import Cache, load_lock

@@ -15,7 +15,7 @@ from engine_api import WindowsEngine
 from engine_simulator import Handler, Served
 from tls_keys import Authority, serving
 
-from pipelines.errors import ConfigError, HostError, SetupError
+from pipelines.core.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.engine import engine as engine_module
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.reach import target, unreachable

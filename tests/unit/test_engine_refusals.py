@@ -9,7 +9,7 @@ import pytest
 from docker.errors import APIError, DockerException, ImageLoadError, NotFound
 from requests.exceptions import ConnectionError as Unreached
 
-from pipelines import errors
+from pipelines.core import errors
 from pipelines.hosts.engine import refusals
 from pipelines.hosts.engine.refusals import Refusal, raise_event, telling, understood
 

@@ -13,7 +13,7 @@ from engine_api import WindowsEngine
 from engine_simulator import Served
 from sshd_server import DIAL_STDIO, Sshd, needs_sshd, running
 
-from pipelines.errors import HostError, SetupError
+from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.engine import wire
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.execstream import ExecStream

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.errors import ConfigError
-from pipelines.model import FileName, Name
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import FileName, Name
 from pipelines.recipe.sourcetree import pack
 from pipelines.remote.safe_paths import tree_faults
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import LockError, StorageError
+from pipelines.core.errors import LockError, StorageError
 from pipelines.hosts.windows import payload as module
 from pipelines.hosts.windows.payload import marker, payload
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock

@@ -12,26 +12,26 @@ from pathlib import Path
 import pytest
 from recipefiles import SHIPPED
 
-from pipelines.architectures.archs import parse
 from pipelines.cli import program
+from pipelines.config.presets import load_presets
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import ConfigError
+from pipelines.core.versions import within
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.matcher import diagnose
-from pipelines.errors import ConfigError
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, Judged, judge
-from pipelines.presets import load_presets
 from pipelines.recipe.load import for_cell, load_recipe, load_versions
 from pipelines.recipe.model import Fix, Recipe
 from pipelines.recipe.naming import with_fixes
 from pipelines.recipe.patches import applied, read_patch
 from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import archive_if_here
-from pipelines.target import Target
+from pipelines.record.target import Target
+from pipelines.record.toolsets import NATIVE
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import NATIVE
-from pipelines.versions import within
 
 FLASH = load_recipe("flash-attn")
 ZC, MATHS, CXX20 = "-Xcompiler=/Zc:preprocessor", "-D_USE_MATH_DEFINES", "-std=c++20"
@@ -236,8 +236,8 @@ def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
     """gcc, and clang that stands in for MSVC, would stop at /Zc:preprocessor."""
     from plans import Lab
 
-    from pipelines.buildplan import Request, resolve
-    from pipelines.config import Config
+    from pipelines.config.model import Config
+    from pipelines.matrix.buildplan import Request, resolve
 
     lab = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
     lab["password_env"] = "NOT_SET"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 
 MODULE = PACKAGE / "recipes/flash-attn-stable/flash_attn_2_cuda/__init__.py"
 Load = Callable[..., dict[str, Any]]

@@ -22,7 +22,7 @@ from foreign_wheels import foreign
 from test_install_commands import python_with, unpack
 from test_patches import sdist
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree

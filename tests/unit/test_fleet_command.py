@@ -12,13 +12,13 @@ import pytest
 
 from pipelines.cli import fleet as command
 from pipelines.cli.program import run
-from pipelines.errors import INTERRUPTED, AuditError, BuildError, ConfigError, HostError
+from pipelines.core.errors import INTERRUPTED, AuditError, BuildError, ConfigError, HostError
+from pipelines.core.units import GIB
 from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Task, TaskState
 from pipelines.fleet.run import exit_code_of
-from pipelines.record import ErrorResult
-from pipelines.units import GIB
+from pipelines.record.results import ErrorResult
 
 Captured = pytest.CaptureFixture[str]
 CELL = Task(key="pkg-cp311", kind="cell", cell="pkg-cp311", core_seconds=60, hosts=("a", "b"))

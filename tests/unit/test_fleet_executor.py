@@ -10,22 +10,22 @@ import pytest
 from plans import at_desk
 from test_between_stages import good
 
-from pipelines.beside import LeaveError
-from pipelines.buildplan import Request
-from pipelines.config import Config
-from pipelines.errors import BuildError, HostError
-from pipelines.files import sha256_of
+from pipelines.config.fleet import FleetSettings
+from pipelines.config.model import Config
+from pipelines.core.beside import LeaveError
+from pipelines.core.errors import BuildError, HostError
+from pipelines.core.files import sha256_of
 from pipelines.fleet import executor
 from pipelines.fleet.checks import HostChecks
 from pipelines.fleet.executor import FleetPlan, HostExecutor
 from pipelines.fleet.model import Task
 from pipelines.fleet.workers import HostWorker, Result
-from pipelines.fleetsettings import FleetSettings
-from pipelines.materials import Materials
+from pipelines.matrix.buildplan import Request
+from pipelines.record.materials import Materials
+from pipelines.record.run import Run
 from pipelines.remote import identity
 from pipelines.remote import provision as remote_provision
 from pipelines.remote.jobs import follow as remote_follow
-from pipelines.run import Run
 from pipelines.session.base import UnfitHostError
 from pipelines.stages import build as build_stage
 

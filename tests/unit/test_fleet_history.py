@@ -12,7 +12,7 @@ from fleet_shown import BEGAN, HOSTILE, machine
 from fleet_world import Session, World
 
 from pipelines.cli.report import run_report
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.fleet import report
 from pipelines.fleet.history import history, host_accounts, state, stretches
 from pipelines.fleet.ledger import FILE, Ledger

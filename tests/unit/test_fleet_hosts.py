@@ -13,22 +13,22 @@ import pytest
 from plans import LAB
 from sessions import Here
 
-from pipelines.buildplan import Request
 from pipelines.cli.fleets import refuse_beside_fleet
 from pipelines.cli.plan import planned
-from pipelines.config import Config
-from pipelines.errors import ConfigError, HostError, StorageError
+from pipelines.config.fleet import FleetSettings
+from pipelines.config.model import Config
+from pipelines.core.errors import ConfigError, HostError, StorageError
+from pipelines.core.units import GIB
 from pipelines.fleet import checks
 from pipelines.fleet.checks import HostChecks, survey
 from pipelines.fleet.model import Machine
 from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
-from pipelines.fleetsettings import FleetSettings
-from pipelines.materials import Material, Materials
+from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
+from pipelines.record.materials import Material, Materials
 from pipelines.remote import identity
 from pipelines.session.base import UnfitHostError
-from pipelines.units import GIB
 
 ROOMY = FleetSettings(free_gib=0)
 NAMES = "abcd"

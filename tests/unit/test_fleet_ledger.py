@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from fleets import cell, end, machine
 
-from pipelines.errors import ConfigError, StorageError
+from pipelines.core.errors import ConfigError, StorageError
+from pipelines.core.paths import PACKAGE
 from pipelines.fleet.ledger import FILE, Ledger
-from pipelines.paths import PACKAGE
 
 
 def made(out: Path, order: str = "order") -> Ledger:

@@ -9,9 +9,9 @@ from fleets import cell, end, gpu_test, machine
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.core.units import GIB
 from pipelines.fleet.model import HostEntry, Machine, Needs, Task, TaskEntry
 from pipelines.fleet.policy import Limits, Room, assign, blocked, ranks, verdict, wanted
-from pipelines.units import GIB
 
 HOSTS = ("a", "b", "c")
 

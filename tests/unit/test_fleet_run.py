@@ -15,12 +15,12 @@ import pytest
 from fleets import cell, end, machine
 from plans import LAB
 
-from pipelines.beside import heed
-from pipelines.buildplan import Request
 from pipelines.cli.plan import planned
-from pipelines.config import Config
-from pipelines.console import say
-from pipelines.errors import BuildError, ConfigError, HostError
+from pipelines.config.model import Config
+from pipelines.core.beside import heed
+from pipelines.core.console import say
+from pipelines.core.errors import BuildError, ConfigError, HostError
+from pipelines.core.units import GIB
 from pipelines.fleet import run as fleet_run
 from pipelines.fleet.executor import FleetPlan
 from pipelines.fleet.ledger import Ledger
@@ -28,9 +28,10 @@ from pipelines.fleet.model import Task
 from pipelines.fleet.run import FleetError, FleetRequest, open_ledger, redo_lost, run_fleet
 from pipelines.fleet.terminal import LiveView
 from pipelines.fleet.workers import Result
+from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
-from pipelines.record import (
+from pipelines.record.results import (
     AuditedFile,
     AuditResult,
     CollectResult,
@@ -38,9 +39,8 @@ from pipelines.record import (
     RunFacts,
     StageResult,
 )
-from pipelines.run import Run
-from pipelines.target import Target
-from pipelines.units import GIB
+from pipelines.record.run import Run
+from pipelines.record.target import Target
 
 
 def ran(out: Path, key: str, *, share: bool = False, audit: bool = True) -> Path:

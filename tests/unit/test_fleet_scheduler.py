@@ -11,11 +11,11 @@ import pytest
 from fleet_world import Session, World, simulated
 from fleets import cell, end, gpu_test, machine
 
+from pipelines.core.units import GIB
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Task, TaskEntry, Withdrawn
 from pipelines.fleet.policy import Limits
 from pipelines.fleet.scheduler import Scheduler, Summary
-from pipelines.units import GIB
 
 LIMITS = Limits(poll=5.0)
 

@@ -58,7 +58,7 @@ def test_every_host_stands_there_if_there_is_room() -> None:
 
 
 def test_nobody_forges_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.github.in_ci", True)
+    monkeypatch.setattr("pipelines.core.github.in_ci", True)
     wrong = GONE.model_copy(update={"message": HOSTILE})
     progress = Progress(key=HOSTILE, kind="cell", began=BEGAN, stage=HOSTILE, done=9, total=3)
     shown = state(

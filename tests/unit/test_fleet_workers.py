@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.beside import heed, tell_stage, tell_units
-from pipelines.console import console, say
-from pipelines.errors import (
+from pipelines.core.beside import heed, tell_stage, tell_units
+from pipelines.core.console import console, say
+from pipelines.core.errors import (
     AuditError,
     AuthError,
     BuildError,
@@ -25,11 +25,11 @@ from pipelines.errors import (
     TimeUpError,
     TransferError,
 )
+from pipelines.core.units import GIB
 from pipelines.fleet import workers as workers_module
 from pipelines.fleet.model import Ended, Event, Needs, Reached, Task, Withdrawn
 from pipelines.fleet.workers import HostWorker, HostWorkers, Result, log_of
 from pipelines.session.base import DeadHostError, FullHostError, UnfitHostError
-from pipelines.units import GIB
 
 PATIENCE = 120.0
 

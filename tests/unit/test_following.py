@@ -14,15 +14,15 @@ import pytest
 from plans import Lab, job_of, plan_for
 from sessions import connect
 
-from pipelines.errors import RemoteError
+from pipelines.core.errors import RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.hosts.live import LiveSession
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.record import ProvisionResult, ResourceResult, RunFacts
+from pipelines.record.results import ProvisionResult, ResourceResult, RunFacts
+from pipelines.record.run import Run
 from pipelines.remote import cargo, locks
 from pipelines.remote.jobs import launch, store
-from pipelines.run import Run
 from pipelines.stages.detached import Job, JobSpec
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from fatbins import ELF, container
 
-from pipelines.architectures.archs import parse
-from pipelines.finding import Finding
+from pipelines.core.architectures.archs import parse
+from pipelines.core.finding import Finding
 from pipelines.recipe.load import load_recipe
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Kernels, Order

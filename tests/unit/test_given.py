@@ -22,14 +22,14 @@ from test_suite_stage import FAILED, PASSED, Suite
 from typed import calls, flags
 from wheels import FILES, NAME, fatbin, pe, wheel
 
-from pipelines import hosttext
-from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.config import Config
-from pipelines.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
-from pipelines.files import sha256_of
+from pipelines.config.model import Config
+from pipelines.core import hosttext
+from pipelines.core.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import redact
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.gpus import by_bridge
-from pipelines.hosttext import redact
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.prebuilt import closure
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
@@ -44,10 +44,10 @@ from pipelines.prebuilt.given import (
 )
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.suite import suite_of_given
-from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
+from pipelines.record.results import AuditResult, PrebuiltResult, SmokeResult
+from pipelines.record.run import StageLog
 from pipelines.reports.load import load_view
 from pipelines.reports.runs import runs_in
-from pipelines.run import StageLog
 from pipelines.stages import given as stage
 from pipelines.stages.company import cure_of
 from pipelines.stages.dryrun import show_given

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import HostError, StorageError
+from pipelines.core.errors import HostError, StorageError
 from pipelines.hosts.sandbox.bridge import building, compiling, elf, installing
 from pipelines.hosts.sandbox.bridge.files import FILES, listed
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, Wine

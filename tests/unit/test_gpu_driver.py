@@ -12,7 +12,7 @@ import pytest
 from smoke_runs import fake_driver
 from test_smoke_facts import needs_cc
 
-from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
+from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.sandbox.bridge import driver
 from pipelines.hosts.sandbox.bridge.driver import Driver, look
 from pipelines.hosts.sandbox.bridge.lacks import lacks, require

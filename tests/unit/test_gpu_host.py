@@ -15,15 +15,14 @@ from test_gpu_driver import NODES, NONE, failing, seen
 from test_gpu_selftest import CARD
 from wheels import wheel_here
 
-from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.cli import lines
 from pipelines.cli import plan as plan_command
 from pipelines.cli.options import Shared
 from pipelines.cli.program import run as typed
-from pipelines.config import Config, load_config
-from pipelines.console import console
+from pipelines.config.model import Config, load_config
+from pipelines.core.console import console
+from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.doctor.run import examine
-from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.base import GpuWay, Opening, Supply
 from pipelines.hosts.gpus import bridged_numbers, by_bridge
 from pipelines.hosts.live import LiveSession, gpus_of
@@ -37,14 +36,15 @@ from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.hosts.sandbox.state import State
 from pipelines.hosts.sandbox.wine import SEAL, Wine
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
+from pipelines.record.target import Target
 from pipelines.remote import compilecache
 from pipelines.remote.inspection import nvml
 from pipelines.stages import audit, jobs, kept
 from pipelines.stages.dryrun import show_build, show_test
 from pipelines.stages.line import Line, run_build, run_provision, run_test
-from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 
 PLAIN = {"kind": "sandbox"}

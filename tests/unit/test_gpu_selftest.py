@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox.bridge import attached, driver, probe, selftest
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.bridge.driver import Driver, Gpu

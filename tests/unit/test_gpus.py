@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from test_config import refused
 
-from pipelines.config import load_config
+from pipelines.config.model import load_config
 from pipelines.hosts.base import GpuWay, Opening
 from pipelines.hosts.gpus import (
     Gpu,

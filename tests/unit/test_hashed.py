@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines import files
-from pipelines.errors import LockError
+from pipelines.core import files
+from pipelines.core.errors import LockError
 from pipelines.hosts.base import Opening
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost

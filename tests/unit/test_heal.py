@@ -21,7 +21,7 @@ from pipelines.diagnosis import (
     load_catalogue,
 )
 from pipelines.diagnosis import report as reports
-from pipelines.record import BuildResult
+from pipelines.record.results import BuildResult
 
 CATALOGUE = load_catalogue()
 HEALED = [s.id for s in CATALOGUE.signatures if s.heals]

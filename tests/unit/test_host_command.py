@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.cli import host
-from pipelines.errors import ConfigError, HostError
+from pipelines.core.errors import ConfigError, HostError
 from pipelines.hosts.base import GpuWay
 
 JOB: dict[str, Any] = {

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import test_architecture as architecture
 
-from pipelines.errors import ConfigError, HostError, LockError
+from pipelines.core.errors import ConfigError, HostError, LockError
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import inventory, owners
 from pipelines.hosts.engine.boxes import LABEL
@@ -24,7 +25,6 @@ from pipelines.hosts.images import build as building
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.record import Base, Found, Record
 from pipelines.hosts.sandbox import image as sandbox_image
-from pipelines.paths import PACKAGE
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 from foreign_wheels import foreign
 from pes import dll
 
-from pipelines.finding import Finding
+from pipelines.core.finding import Finding
 from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect
 

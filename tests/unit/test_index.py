@@ -26,15 +26,15 @@ from foreign_wheels import foreign
 from indexes import cuda_wheel, finished
 from pes import msvc
 
-from pipelines.errors import AuditError, ConfigError, StorageError
-from pipelines.files import sha256_of
-from pipelines.index.catalogue import Rebuilt, Wheel, WheelName, read_catalogue
-from pipelines.index.lock import LOCK
-from pipelines.index.pages import render, views
-from pipelines.index.publishing import Done, Order, facts_of, planned, publish
-from pipelines.index.store import Store
-from pipelines.index.variants import label_of, make_variant, properties, version_of
-from pipelines.run import Run
+from pipelines.core.errors import AuditError, ConfigError, StorageError
+from pipelines.core.files import sha256_of
+from pipelines.publish.index.catalogue import Rebuilt, Wheel, WheelName, read_catalogue
+from pipelines.publish.index.lock import LOCK
+from pipelines.publish.index.pages import render, views
+from pipelines.publish.index.publishing import Done, Order, facts_of, planned, publish
+from pipelines.publish.index.store import Store
+from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
+from pipelines.record.run import Run
 from pipelines.stages.publish import offers_of
 from pipelines.wheels.metadata import inspect
 

@@ -17,12 +17,12 @@ import pytest
 from foreign_wheels import foreign
 from indexes import finished, served
 
-from pipelines.index.publishing import Order, publish
-from pipelines.index.store import Store
+from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.store import Store
+from pipelines.publish.which.choosing import choose
+from pipelines.publish.which.listed import fetch_rows
+from pipelines.publish.which.machine import Machine
 from pipelines.stages.publish import offers_of
-from pipelines.which.choosing import choose
-from pipelines.which.listed import fetch_rows
-from pipelines.which.machine import Machine
 
 DRIVER = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 GPU = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"

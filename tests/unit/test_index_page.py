@@ -14,14 +14,14 @@ import pytest
 from catalogues import CARDS, HOSTILE, UNTESTED, hostile, large, passed_on, wheel
 from indexes import finished
 
-from pipelines.files import sha256_of
-from pipelines.index.catalogue import Catalogue, Wheel
-from pipelines.index.pages import render
-from pipelines.index.publishing import Order, publish
-from pipelines.index.rows import row_of, rows
-from pipelines.index.store import Store
+from pipelines.core.files import sha256_of
+from pipelines.publish.index.catalogue import Catalogue, Wheel
+from pipelines.publish.index.pages import render
+from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.rows import row_of, rows
+from pipelines.publish.index.store import Store
+from pipelines.publish.which.texts import final, version_key
 from pipelines.stages.publish import offers_of
-from pipelines.which.texts import final, version_key
 
 
 class Tree(HTMLParser):

@@ -18,15 +18,15 @@ from pypi_simple import PyPISimple
 from tls_keys import Authority
 
 from pipelines.cli import program
-from pipelines.errors import AuthError, ConfigError, PipelineError, SetupError, StorageError
-from pipelines.hosttext import redact
-from pipelines.index import releases
-from pipelines.index.catalogue import Wheel
-from pipelines.index.lock import LOCK
-from pipelines.index.publishing import Order, publish
-from pipelines.index.releases import Release
-from pipelines.index.store import Store
-from pipelines.run import Run
+from pipelines.core.errors import AuthError, ConfigError, PipelineError, SetupError, StorageError
+from pipelines.core.hosttext import redact
+from pipelines.publish.index import releases
+from pipelines.publish.index.catalogue import Wheel
+from pipelines.publish.index.lock import LOCK
+from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.releases import Release
+from pipelines.publish.index.store import Store
+from pipelines.record.run import Run
 from pipelines.stages.publish import offers_of
 
 ADDRESS = "github:owner/wheels@v1"

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from pipelines.cli.program import run
-from pipelines.config import load_config
-from pipelines.errors import ConfigError
+from pipelines.config.model import load_config
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.suite import suite_of
 from pipelines.scaffold import writing

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pipelines.cli.program import run
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import load_recipe
 from pipelines.scaffold.detect import detect
 from pipelines.scaffold.setuppy import read_setup

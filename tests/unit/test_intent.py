@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.errors import LockError
+from pipelines.core.errors import LockError
 from pipelines.toolchain import command
 from pipelines.toolchain.generate import differences, generate, lock_text
 from pipelines.toolchain.intent import load_bases, load_intent

@@ -14,7 +14,7 @@ import pytest
 from sessions import connect
 from timing import until
 
-from pipelines.errors import RemoteError
+from pipelines.core.errors import RemoteError
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
 from pipelines.session.base import Session

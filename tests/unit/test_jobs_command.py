@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.remote import rpc
 from pipelines.stages import jobs
 

@@ -16,8 +16,8 @@ from defusedxml.ElementTree import fromstring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import LockError, SmokeError, StorageError
-from pipelines.hosttext import MAX_TEXT, clean, clean_line
+from pipelines.core.errors import LockError, SmokeError, StorageError
+from pipelines.core.hosttext import MAX_TEXT, clean, clean_line
 from pipelines.reports import junit
 from pipelines.reports.junit import read_pytest, render, write
 from pipelines.reports.model import Case, Suite

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import HostError, SetupError
+from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.sandbox import libcxx, toolset
 from pipelines.hosts.sandbox.config import SandboxHost

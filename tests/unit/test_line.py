@@ -21,10 +21,8 @@ from plans import PYTHON, at_desk, recipe_of
 from projects import project
 from wheels import HERE, TAGS, fatbin, wheel_here
 
-from pipelines import buildplan
-from pipelines.buildplan import Request
-from pipelines.config import Config
-from pipelines.errors import (
+from pipelines.config.model import Config
+from pipelines.core.errors import (
     AuditError,
     BuildError,
     ConfigError,
@@ -33,11 +31,13 @@ from pipelines.errors import (
     ProvisionError,
     TransferError,
 )
-from pipelines.evidence import Evidence
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Existing, Host, HostConfig, Opening
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.live import LiveSession
-from pipelines.record import (
+from pipelines.matrix import buildplan
+from pipelines.matrix.buildplan import Request
+from pipelines.record.results import (
     AuditResult,
     BuildResult,
     CollectResult,
@@ -47,9 +47,9 @@ from pipelines.record import (
     StageResult,
     UsedTool,
 )
+from pipelines.record.run import Run
 from pipelines.remote import builder
 from pipelines.reports.load import load_view
-from pipelines.run import Run
 from pipelines.session.base import GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session

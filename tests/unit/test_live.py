@@ -10,12 +10,12 @@ from plans import Lab, at_desk
 from sessions import Here
 
 from pipelines.hosts.live import LiveSession
-from pipelines.record import (
+from pipelines.record.results import (
     StageRecord,
 )
+from pipelines.record.run import Run
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files
-from pipelines.run import Run
 from pipelines.session.base import Progress, Session
 
 

@@ -17,15 +17,15 @@ from foreign_wheels import foreign
 from loopback import listening
 from pes import dll
 
-from pipelines.errors import ConfigError, LockError
-from pipelines.examine.exports import obtaining, reading
-from pipelines.examine.exports.kept import Kept, place
-from pipelines.examine.exports.obtaining import of_cuda, of_msvc_runtime, of_torch
-from pipelines.examine.exports.ranged import NoRangesError, RangedFile, open_ranged
-from pipelines.examine.exports.reading import read_archive
-from pipelines.examine.exports.table import ExportTable
-from pipelines.examine.loads import OTHERS, OWN, Loads, judge
-from pipelines.files import sha256_of
+from pipelines.audit.exports import obtaining, reading
+from pipelines.audit.exports.kept import Kept, place
+from pipelines.audit.exports.obtaining import of_cuda, of_msvc_runtime, of_torch
+from pipelines.audit.exports.ranged import NoRangesError, RangedFile, open_ranged
+from pipelines.audit.exports.reading import read_archive
+from pipelines.audit.exports.table import ExportTable
+from pipelines.audit.loads import OTHERS, OWN, Loads, judge
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.files import sha256_of
 from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.libraries import is_torchs

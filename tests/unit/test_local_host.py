@@ -16,9 +16,9 @@ import pytest
 
 from pipelines.cli import lines
 from pipelines.cli.wheelhouse import wheelhouse as gather
+from pipelines.core.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.doctor import Verdict
 from pipelines.doctor import run as doctor
-from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.hosts.base import Existing, supply_of
 from pipelines.hosts.gpus import own
 from pipelines.hosts.live import gpus_of
@@ -32,13 +32,13 @@ from pipelines.provisioning.resources import (
     wanted_resources,
 )
 from pipelines.recipe.load import for_cell, load_recipe
-from pipelines.record import ProvisionResult
+from pipelines.record.results import ProvisionResult
+from pipelines.record.target import Target
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, limits, usage
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
 from pipelines.stages.buildspec import build_spec
 from pipelines.stages.line import Line, run_build, run_provision
-from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 

@@ -16,19 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recipefiles import SHIPPED
 
-from pipelines.errors import LockError, StorageError
+from pipelines.core.errors import LockError, StorageError
+from pipelines.core.versions import within
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.provisioning.resources import Place, load_resources, wanted_resources
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree, fetch_file
-from pipelines.target import Target
+from pipelines.record.target import Target
 from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step
 from pipelines.toolchain.variants import Names, wheel_name
-from pipelines.versions import within
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()

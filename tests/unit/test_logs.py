@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import hosttext, logs
-from pipelines.errors import RemoteError
+from pipelines.core import hosttext, logs
+from pipelines.core.errors import RemoteError
 from pipelines.remote import files, rpc
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipelines.materials import SBOM, Material, Materials, listed, named
+from pipelines.record.materials import SBOM, Material, Materials, listed, named
 
 MINE = [
     Material("tool", "ninja", "1"),

@@ -15,16 +15,16 @@ import pytest
 from plans import LAB
 from rich.console import Console
 
-from pipelines import model
-from pipelines import target as targets
-from pipelines.architectures.archs import parse
-from pipelines.buildplan import Request
 from pipelines.cli import plan as command
-from pipelines.config import Config
-from pipelines.errors import ConfigError
+from pipelines.config.model import Config
+from pipelines.core import model
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import ConfigError
+from pipelines.core.units import GIB, estimate
 from pipelines.hosts.base import supply_of
 from pipelines.matrix import export, show
 from pipelines.matrix import plan as plans
+from pipelines.matrix.buildplan import Request
 from pipelines.matrix.cells import Named, expand, select
 from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
@@ -33,9 +33,9 @@ from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.target import AXES, Axis, Target
+from pipelines.record import target as targets
+from pipelines.record.target import AXES, Axis, Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.units import GIB, estimate
 
 HOST = HostFacts(16, 64 * GIB, 80 * GIB, native=("8.9",), msvc="14.44.35207", origin="lab1")
 LAB_SUPPLY = supply_of(load_lock())

@@ -21,10 +21,9 @@ import yaml
 from pydantic import ValidationError
 from test_pinning import Rerouted
 
-from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.config import Config
+from pipelines.config.model import Config
+from pipelines.core.errors import ConfigError, HostError, LockError, SetupError
 from pipelines.doctor.run import purpose_of
-from pipelines.errors import ConfigError, HostError, LockError, SetupError
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
@@ -35,6 +34,7 @@ from pipelines.hosts.sandbox.msvc.pins import Pins
 from pipelines.hosts.sandbox.msvc.slot import Slot
 from pipelines.hosts.sandbox.msvc.unpack import Target, unpack_vsix
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.stages.line import Line, run_provision
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, Tool, load_lock

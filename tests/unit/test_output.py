@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import output
+from pipelines.core import output
 
 ROOT = Path(__file__).parents[2]
 START = "from pipelines import output; output.settle(); import sys\n"
 #: A stage of a run that says more than any buffer or pipe holds, as the builds of hosts do.
 BUILD = f"""{START}
 from pathlib import Path
-from pipelines.console import fold, host_line, say
-from pipelines.record import RunFacts
-from pipelines.run import Run
+from pipelines.core.console import fold, host_line, say
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
 run = Run.create(Path(sys.argv[1]), RunFacts())
 with run.stage("build"), fold("Build ✓"):
     for number in range(3000):
@@ -172,7 +172,7 @@ def test_programs_that_inherit_it_go_on_as_well() -> None:
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_a_terminal_that_can_do_nothing(term: str) -> None:
     code = START + (
-        "from pipelines.console import bars, units_progress, console\n"
+        "from pipelines.core.console import bars, units_progress, console\n"
         "console._force_terminal = True\n"
         "with bars() as show: show('a', 1, 2); show('a', 2, 2)\n"
         "with units_progress() as p: p.add_task('b', total=2, unit='c', left='')\n"
@@ -182,8 +182,8 @@ def test_a_terminal_that_can_do_nothing(term: str) -> None:
 
 def test_answers_are_json_in_ascii() -> None:
     code = START + (
-        "from pipelines.console import answer, answering, say\n"
-        "from pipelines.hosttext import secret\n"
+        "from pipelines.core.console import answer, answering, say\n"
+        "from pipelines.core.hosttext import secret\n"
         "secret('correct-horse')\n"
         "with answering():\n"
         "    say('starting'); print('more')\n"

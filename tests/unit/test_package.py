@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pipelines
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 
 INFO = f"windows_cuda_wheels-{pipelines.__version__}.dist-info"
 

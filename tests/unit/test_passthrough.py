@@ -14,9 +14,9 @@ import pytest
 from pcitrees import AUDIO, BRIDGE, DISK, GIB, Device, Tree
 from test_doctor import Host, make_plan
 
+from pipelines.core.errors import UNFIT, ConfigError, HostError, SetupError
 from pipelines.doctor import passthrough, run
 from pipelines.doctor.model import Facts, Verdict
-from pipelines.errors import UNFIT, ConfigError, HostError, SetupError
 from pipelines.hosts.gpus import Gpu
 from pipelines.hosts.passthrough import elsewhere, groundwork, linux, vfio, windows
 from pipelines.hosts.passthrough.groundwork import Wanted, survey

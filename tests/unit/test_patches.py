@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.recipe import patches
 from pipelines.recipe.checks import check_surroundings
 from pipelines.recipe.load import VARIES, load_recipe, load_versions, recipe_names

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from requests.adapters import HTTPAdapter
 
 from pipelines.cli import program
-from pipelines.errors import LockError, StorageError
-from pipelines.hosttext import redact
+from pipelines.core.errors import LockError, StorageError
+from pipelines.core.hosttext import redact
 from pipelines.remote.safe_paths import name_fault
 from pipelines.toolchain import command, sources, toolkits
 from pipelines.toolchain.generate import generate, lock_text
@@ -274,7 +274,7 @@ def test_a_full_disk_leaves_the_lock(
     def full(handle: int) -> None:
         raise OSError(number, "full")
 
-    monkeypatch.setattr("pipelines.files.os.fsync", full)
+    monkeypatch.setattr("pipelines.core.files.os.fsync", full)
     with pytest.raises(StorageError, match=r"cannot write .*toolchain\.lock\.yaml.*full") as caught:
         complete(lock)
     assert caught.value.advice

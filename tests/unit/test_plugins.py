@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import plugins
 from pipelines.cli.program import run
+from pipelines.core import plugins
+from pipelines.core.errors import ConfigError, LockError
 from pipelines.diagnosis import load_catalogue
-from pipelines.errors import ConfigError, LockError
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.found import taken_from
 from pipelines.recipe.load import load_recipe, recipe_file, recipe_names, shown_file

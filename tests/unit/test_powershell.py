@@ -10,8 +10,8 @@ from typing import get_args
 
 import pytest
 
+from pipelines.core.yamlfile import read_yaml
 from pipelines.hosts.windows import firstpython
-from pipelines.yamlfile import read_yaml
 
 ROOT = Path(__file__).parents[2]
 _BOOTSTRAP = (Path(firstpython.__file__).with_name("bootstrap.ps1")).read_text("utf-8")

@@ -9,8 +9,8 @@ import pytest
 from fatbins import ELF, PTX, container
 from wheels import FILES, INFO, METADATA, NAME, fatbin, pe, wheel
 
-from pipelines.architectures.archs import parse
-from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.prebuilt.decide import (
     decide,
@@ -21,7 +21,7 @@ from pipelines.prebuilt.decide import (
 )
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.target import Target
+from pipelines.record.target import Target
 from pipelines.toolchain import lock
 from pipelines.toolchain.sources import Source
 from pipelines.wheels.kernels import uncovered

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from plans import Lab, at_desk, changed, line_for, plan_for
 
-from pipelines.buildplan import BuildPlan
-from pipelines.errors import ConfigError, LockError
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.units import GIB
 from pipelines.hosts.base import Existing
+from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
-from pipelines.units import GIB
 
 
 def asked(tmp_path: Path, **axes: str) -> BuildPlan:

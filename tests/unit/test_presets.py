@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from environments import RTX_4090, Windows
 
-from pipelines import model, presets
 from pipelines.cli.program import run
-from pipelines.errors import ConfigError
+from pipelines.config import presets
+from pipelines.core import model
+from pipelines.core.errors import ConfigError
 from pipelines.matrix.torches import load_torches
-from pipelines.which.data import PRESETS
-from pipelines.which.looking import Place
-from pipelines.which.reporting import Report, report
-from pipelines.which.texts import RefusalError
-from pipelines.which.told import as_object, as_text
+from pipelines.publish.which.data import PRESETS
+from pipelines.publish.which.looking import Place
+from pipelines.publish.which.reporting import Report, report
+from pipelines.publish.which.texts import RefusalError
+from pipelines.publish.which.told import as_object, as_text
 
 SETS = "--for comfyui: --python 3.13 --cuda 13.0"
 

@@ -20,9 +20,9 @@ from typed import calls, flags
 
 import pipelines
 from pipelines.cli.program import COMMANDS, run
-from pipelines.console import console
-from pipelines.errors import ConfigError, UnexpectedError
-from pipelines.hosttext import secret
+from pipelines.core.console import console
+from pipelines.core.errors import ConfigError, UnexpectedError
+from pipelines.core.hosttext import secret
 
 ROOT = Path(__file__).parents[2]
 Captured = pytest.CaptureFixture[str]
@@ -218,7 +218,7 @@ def test_a_line_is_shown_as_a_whole_or_not_at_all() -> None:
 )
 def test_every_command_can_tell_more(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("pipelines.logs.configure", asked.append)
+    monkeypatch.setattr("pipelines.core.logs.configure", asked.append)
     run(line.split())
     assert asked == [1]
 
@@ -345,7 +345,7 @@ def test_with_v_the_trace_is_shown(capsys: Captured) -> None:
     try:
         assert run(["compare", "a", "b", "-v"]) == 70
     finally:
-        from pipelines.logs import configure
+        from pipelines.core.logs import configure
 
         configure(0)
     err = capsys.readouterr().err

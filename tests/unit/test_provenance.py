@@ -27,12 +27,12 @@ from test_rebuild import party, tree, wheel_of
 
 from pipelines.cli import lines
 from pipelines.cli.program import run as wcw
-from pipelines.errors import AuditError, ConfigError
-from pipelines.files import beside, sha256_of
-from pipelines.provenance import attesting, signing
-from pipelines.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
-from pipelines.provenance.verifying import Check, Verified, find, verify
-from pipelines.run import Run
+from pipelines.core.errors import AuditError, ConfigError
+from pipelines.core.files import beside, sha256_of
+from pipelines.publish.provenance import attesting, signing
+from pipelines.publish.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
+from pipelines.publish.provenance.verifying import Check, Verified, find, verify
+from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import load_lock

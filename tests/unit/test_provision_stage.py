@@ -10,9 +10,9 @@ import pytest
 from plans import Lab, line_for, plan_for, wanting
 from sessions import Function, Here
 
-from pipelines.errors import ProvisionError, RemoteError, StorageError, TransferError
+from pipelines.core.errors import ProvisionError, RemoteError, StorageError, TransferError
 from pipelines.provisioning.resources import Wanted
-from pipelines.record import ProvisionResult, ResourceResult
+from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.remote import files, reboot
 from pipelines.remote import provision as remote
 from pipelines.stages.line import PROVISION, Line, run_provision

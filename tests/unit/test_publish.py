@@ -17,13 +17,13 @@ from pypi_simple import ACCEPT_JSON_PREFERRED, PyPISimple
 from test_between_stages import good
 
 from pipelines.cli import program
-from pipelines.console import console
-from pipelines.errors import AuditError, ConfigError
-from pipelines.evidence import Bridge, Evidence, GpuResult
-from pipelines.index.publishing import Order, publish
-from pipelines.index.store import Store
-from pipelines.record import AuditedFile, AuditResult, ErrorResult, SmokeResult
-from pipelines.run import Run
+from pipelines.core.console import console
+from pipelines.core.errors import AuditError, ConfigError
+from pipelines.core.evidence import Bridge, Evidence, GpuResult
+from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.store import Store
+from pipelines.record.results import AuditedFile, AuditResult, ErrorResult, SmokeResult
+from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.stages.publish import offers_of

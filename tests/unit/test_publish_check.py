@@ -15,9 +15,9 @@ from indexes import finished, served
 from loopback import listening
 
 from pipelines.cli import program
-from pipelines.errors import AuditError, ConfigError, HostError, StorageError
-from pipelines.index.publishing import Order, publish
-from pipelines.index.store import Store
+from pipelines.core.errors import AuditError, ConfigError, HostError, StorageError
+from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.store import Store
 from pipelines.stages.publish import offers_of
 
 Said = pytest.CaptureFixture[str]

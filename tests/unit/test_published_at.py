@@ -14,7 +14,7 @@ from loopback import listening
 from test_rebuild import lied, tree, we, wheel_of
 from test_rebuild import party as party_of
 
-from pipelines.errors import AuditError, ConfigError, LockError, PipelineError
+from pipelines.core.errors import AuditError, ConfigError, LockError, PipelineError
 from pipelines.stages.line import run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.publishedat import published_at

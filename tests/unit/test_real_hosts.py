@@ -10,11 +10,11 @@ import pytest
 from plans import Lab, plan_for
 from recipefiles import SHIPPED
 
-from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.config import Config
+from pipelines.config.model import Config
+from pipelines.core.errors import LockError
 from pipelines.doctor.inspect import inspect_controller
-from pipelines.errors import LockError
 from pipelines.hosts.base import Existing
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import make_plan
 from pipelines.provisioning.resources import surely_lacking

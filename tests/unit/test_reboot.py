@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from tenacity import RetryCallState, Retrying
 from tenacity.wait import wait_base, wait_fixed, wait_none
 
-from pipelines.errors import AuthError, HostError, RemoteError
+from pipelines.core.errors import AuthError, HostError, RemoteError
+from pipelines.core.yamlfile import read_yaml
 from pipelines.hosts.windows import reboot
 from pipelines.hosts.windows.reboot import NOTICE, PAUSES, reboot_and_wait
 from pipelines.remote import locks, rpc
@@ -27,7 +28,6 @@ from pipelines.remote import reboot as power
 from pipelines.remote.jobs import store
 from pipelines.remote.resources import registry
 from pipelines.session.base import Session
-from pipelines.yamlfile import read_yaml
 
 ROOT = Path(__file__).parents[2]
 

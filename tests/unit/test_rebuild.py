@@ -21,10 +21,10 @@ from projects import project
 from sessions import Here
 from test_line import backend
 
-from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.files import sha256_of
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Existing
-from pipelines.record import BuildResult, RebuildResult
+from pipelines.record.results import BuildResult, RebuildResult
 from pipelines.reports.load import load_view
 from pipelines.reports.suites import suites
 from pipelines.stages.line import Line, run_build

@@ -9,8 +9,8 @@ import pytest
 from plans import plan_for
 from wheels import FILES, wheel
 
-from pipelines.architectures.archs import parse
-from pipelines.errors import ConfigError
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.archmap import ArchMap, translate
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe

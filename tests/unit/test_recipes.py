@@ -15,8 +15,8 @@ import pytest
 import yaml
 from recipefiles import DOCUMENTED, SHIPPED, VERSIONS, written
 
-from pipelines.architectures.gpus import read
-from pipelines.errors import ConfigError, LockError
+from pipelines.core.architectures.gpus import read
+from pipelines.core.errors import ConfigError, LockError
 from pipelines.matrix.paths import kept
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.commits import commit_files
@@ -27,7 +27,7 @@ from pipelines.recipe.naming import environment, local_version, wheel_name
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.progress import Step, reader
 from pipelines.recipe.sourcetree import SourceTree, pack
-from pipelines.target import Target
+from pipelines.record.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 
 _FILE = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz", "sha256": "0" * 64, "size": 1}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import errors
-from pipelines.architectures.gpus import load_gpus
 from pipelines.cli.program import COMMANDS
+from pipelines.core import errors
+from pipelines.core.architectures.gpus import load_gpus
+from pipelines.core.evidence import Evidence
 from pipelines.diagnosis.model import load_catalogue
-from pipelines.evidence import Evidence
 from pipelines.matrix.compat import load_compat
 from pipelines.recipe.load import RECIPES, load_recipe, recipe_names
 from pipelines.reference import commands, markdown, pages

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from pipelines.errors import LockError
+from pipelines.core.errors import LockError
 from pipelines.toolchain import registry
 from pipelines.toolchain.bases import BaseImage, with_pins
 from pipelines.toolchain.generate import lock_text

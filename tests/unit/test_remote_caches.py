@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from cache_runs import SCCACHE, cache, told
 
-from pipelines.compilecache import spec as plan
 from pipelines.remote import compilecache
+from pipelines.toolchain.compilecache import spec as plan
 
 COMPILER = shutil.which("g++") or ""
 WORD = "a-word-never-shown"

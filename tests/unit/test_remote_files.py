@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import StorageError
-from pipelines.files import write_atomic
+from pipelines.core.errors import StorageError
+from pipelines.core.files import write_atomic
 from pipelines.remote import blocks, facts, files, rpc
 from pipelines.remote.jobs import store
 

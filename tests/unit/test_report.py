@@ -10,10 +10,10 @@ import report_samples as samples
 from defusedxml.ElementTree import fromstring
 from report_samples import audited, built, error, facts, resource, row, stage, used
 
-from pipelines import hosttext
-from pipelines.diagnosed import HealedResult
-from pipelines.evidence import Evidence
-from pipelines.record import (
+from pipelines.core import hosttext
+from pipelines.core.evidence import Evidence
+from pipelines.record.diagnosed import HealedResult
+from pipelines.record.results import (
     HostFacts,
     HostFile,
     PrebuiltResult,
@@ -22,13 +22,13 @@ from pipelines.record import (
     SmokeResult,
     State,
 )
+from pipelines.record.run import Run
+from pipelines.record.taken import PrebuiltFile
+from pipelines.record.target import AXES
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.suites import suites
-from pipelines.run import Run
 from pipelines.stages.report import report
-from pipelines.taken import PrebuiltFile
-from pipelines.target import AXES
 
 SMOKE = (
     b'<testsuites><testsuite name="pytest"><properties>'

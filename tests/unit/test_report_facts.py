@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pipelines import hosttext
-from pipelines.checkout import Checkout
-from pipelines.diagnosed import DiagnosisResult
-from pipelines.errors import BuildError, ConfigError, TimeUpError
-from pipelines.evidence import Origin
-from pipelines.record import (
+from pipelines.core import hosttext
+from pipelines.core.errors import BuildError, ConfigError, TimeUpError
+from pipelines.core.evidence import Origin
+from pipelines.record.checkout import Checkout
+from pipelines.record.diagnosed import DiagnosisResult
+from pipelines.record.results import (
     ORDER,
     RESULTS,
     SCHEMA,
@@ -34,6 +34,8 @@ from pipelines.record import (
     RunFacts,
     Timeline,
 )
+from pipelines.record.run import Run
+from pipelines.record.target import AXES
 from pipelines.reports import failures as failing
 from pipelines.reports import terminal, views
 from pipelines.reports.figures import figures, load_rules
@@ -46,8 +48,6 @@ from pipelines.reports.markdown import summary
 from pipelines.reports.model import Case, Suite
 from pipelines.reports.suites import suites
 from pipelines.reports.timeline import read_timeline
-from pipelines.run import Run
-from pipelines.target import AXES
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),

@@ -16,16 +16,16 @@ import pytest
 import report_samples as samples
 from rich.console import Console
 
-from pipelines import github
-from pipelines import units as words
-from pipelines.evidence import Evidence
+from pipelines.core import github
+from pipelines.core import units as words
+from pipelines.core.evidence import Evidence
+from pipelines.record.target import AXES
 from pipelines.reports import charts, junit, markdown, terminal
 from pipelines.reports import html as pages
 from pipelines.reports.load import load_view
 from pipelines.reports.suites import suites
 from pipelines.reports.views import Failure, RunView
 from pipelines.reports.write import write
-from pipelines.target import AXES
 
 TAGS = {
     "html",

@@ -11,8 +11,8 @@ import report_samples as samples
 from pipelines.cli.compare import run_compare
 from pipelines.cli.find import find
 from pipelines.cli.report import run_report
-from pipelines.errors import WORSE, ConfigError, StorageError
-from pipelines.run import Run
+from pipelines.core.errors import WORSE, ConfigError, StorageError
+from pipelines.record.run import Run
 from pipelines.stages.report import report, tell
 
 
@@ -170,7 +170,7 @@ def test_no_line_of_a_host_is_a_command(
 ) -> None:
     run = samples.hostile(tmp_path)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setattr("pipelines.github.in_ci", True)
+    monkeypatch.setattr("pipelines.core.github.in_ci", True)
     report(run)
     said = [line for line in capsys.readouterr().out.splitlines() if "::" in line or "##[" in line]
     assert all(line.startswith("::error ") for line in said)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from plans import at_desk, changed, plan_for, wanting
 
-from pipelines import toolsets
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import RECIPES, load_recipe
 from pipelines.recipe.reproducible import load_profile, settled
-from pipelines.record import ProvisionResult, ResourceResult
+from pipelines.record import toolsets
+from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.remote import compilecache, fixedplace
 from pipelines.remote.resources import compilers
 from pipelines.stages.buildspec import build_spec, materials

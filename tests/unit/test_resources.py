@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pipelines.errors import ConfigError, LockError
+from pipelines.core.errors import ConfigError, LockError
 from pipelines.hosts.base import Existing
 from pipelines.provisioning import resource_models
 from pipelines.provisioning.base import Resource
@@ -29,9 +29,9 @@ from pipelines.provisioning.resources import (
     wanted_resources,
 )
 from pipelines.recipe.load import load_recipe
-from pipelines.record import ResourceResult
+from pipelines.record.results import ResourceResult
+from pipelines.record.target import Target
 from pipelines.stages import provision as provision_stage
-from pipelines.target import Target
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 from pipelines.toolchain.variants import wheel_name
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.core.errors import BuildError
 from pipelines.diagnosis import Settings
-from pipelines.errors import BuildError
-from pipelines.record import BuildResult, RunFacts
-from pipelines.run import Run, StageLog
+from pipelines.record.results import BuildResult, RunFacts
+from pipelines.record.run import Run, StageLog
 from pipelines.stages.retry import Attempt, until_healed
 
 MEMORY = "layout_composed.hpp(478): catastrophic error : out of memory\nninja: build stopped\n"

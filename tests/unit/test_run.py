@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import pytest
 
-from pipelines import hosttext
-from pipelines.errors import (
+from pipelines.core import hosttext
+from pipelines.core.errors import (
     AuthError,
     BuildError,
     ConfigError,
@@ -22,10 +22,10 @@ from pipelines.errors import (
     StorageError,
     TimeUpError,
 )
-from pipelines.evidence import Evidence
-from pipelines.files import disk_errors, write_atomic
-from pipelines.followed import JobRecord
-from pipelines.record import (
+from pipelines.core.evidence import Evidence
+from pipelines.core.files import disk_errors, write_atomic
+from pipelines.record.followed import JobRecord
+from pipelines.record.results import (
     RESULTS,
     BuildResult,
     CollectResult,
@@ -35,8 +35,8 @@ from pipelines.record import (
     StageRecord,
     State,
 )
-from pipelines.run import Run, error_of
-from pipelines.target import Target
+from pipelines.record.run import Run, error_of
+from pipelines.record.target import Target
 
 FACTS = RunFacts(target=Target(host="h", recipe="demo"))
 BUILT = BuildResult(job="j", directory=r"C:\b\j", jobs=2, tail=("a", "ü"))

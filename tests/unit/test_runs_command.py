@@ -12,13 +12,13 @@ import pytest
 import report_samples as samples
 from rich.console import Console
 
-from pipelines.architectures.archs import parse
 from pipelines.cli import program
-from pipelines.record import RunFacts
+from pipelines.core.architectures.archs import parse
+from pipelines.record.results import RunFacts
+from pipelines.record.run import Run
+from pipelines.record.target import Target
 from pipelines.reports import runs as listing
 from pipelines.reports.runs import remove, runs_in, to_remove
-from pipelines.run import Run
-from pipelines.target import Target
 
 DAY = 86400.0
 
@@ -180,7 +180,7 @@ def test_one_that_a_command_is_at_stays(out: Path) -> None:
 def test_a_run_is_held_while_it_is_tested(tmp_path: Path) -> None:
     from plans import at_desk
 
-    from pipelines.errors import BuildError
+    from pipelines.core.errors import BuildError
     from pipelines.stages.line import run_test
 
     line, _ = at_desk(tmp_path)

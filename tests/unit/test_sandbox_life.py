@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import pytest
 
-from pipelines.errors import HostError, SetupError, StorageError
+from pipelines.core.errors import HostError, SetupError, StorageError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox import image, libcxx

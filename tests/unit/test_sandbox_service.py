@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox import daemon, health
 from pipelines.hosts.sandbox.daemon import Windows
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError

@@ -22,18 +22,18 @@ from test_line import backend
 from test_rebuild import lied, party, rewritten, tree, wheel_of
 from wheels import FILES, INFO, METADATA, wheel
 
-from pipelines.buildplan import BuildPlan
 from pipelines.cli.program import run
-from pipelines.console import console
-from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.finding import Finding
-from pipelines.provenance.sbom import TOOLSET, Change, Part, compared, made, with_toolset
+from pipelines.core.console import console
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.finding import Finding
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.publish.provenance.sbom import TOOLSET, Change, Part, compared, made, with_toolset
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Vendored
 from pipelines.recipe.patches import patch_file
 from pipelines.recipe.sourcetree import EPOCH, pack
 from pipelines.recipe.vendored import vendored_in
-from pipelines.record import (
+from pipelines.record.results import (
     AuditResult,
     BuildResult,
     ProvisionResult,

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from plans import installer_spec, line_for, plan_for, wanting
 from winrm_programs import launch
 
-from pipelines import console, github, hosttext
-from pipelines.errors import ProvisionError
-from pipelines.files import sha256_of
+from pipelines.core import console, github, hosttext
+from pipelines.core.errors import ProvisionError
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import safe
 from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.host import WindowsHost
-from pipelines.hosttext import safe
 from pipelines.provisioning.resources import Wanted
-from pipelines.record import ProvisionResult
+from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder
 from pipelines.remote.resources import archive
 from pipelines.session.transports import signins

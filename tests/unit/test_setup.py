@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.paths import PACKAGE
+from pipelines.core.paths import PACKAGE
 
 TOOLS = ("sh", "dirname", "cksum", "tr", "mktemp", "tail", "rm", "env", "cat", "sort", "chmod")
 

@@ -20,9 +20,9 @@ from sessions import Here
 from test_gate import FACTS, GOOD
 from wheels import FILES, INFO, WHEEL, wheel, wheel_here
 
-from pipelines.architectures.archs import parse
-from pipelines.config import Config
-from pipelines.errors import ConfigError, SmokeError
+from pipelines.config.model import Config
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import ConfigError, SmokeError
 from pipelines.hosts.base import IN_SANDBOX
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import make_plan
@@ -31,11 +31,11 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import wheel_name
 from pipelines.recipe.sourcetree import SourceTree, directory_of
 from pipelines.recipe.tested import cells_of_tests
-from pipelines.record import SmokeResult
+from pipelines.record.results import SmokeResult
+from pipelines.record.target import Target
 from pipelines.reports.load import load_view, read_smoke
 from pipelines.stages.line import TEST, Line
 from pipelines.stages.manifest import write_manifest
-from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Kernels, Order

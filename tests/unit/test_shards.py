@@ -15,8 +15,7 @@ from plans import at_desk, wanting
 from sessions import Here
 from wheels import wheel_here
 
-from pipelines.divided import Share, shards_of, share_of
-from pipelines.errors import (
+from pipelines.core.errors import (
     AuditError,
     BuildError,
     ConfigError,
@@ -25,9 +24,10 @@ from pipelines.errors import (
     PipelineError,
     StorageError,
 )
-from pipelines.record import BuildResult
+from pipelines.record.divided import Share, shards_of, share_of
+from pipelines.record.results import BuildResult
+from pipelines.record.run import Run
 from pipelines.remote import builder, objects
-from pipelines.run import Run
 from pipelines.stages.line import BUILD, COLLECT, Line, run_build, run_test
 from pipelines.stages.objects import FOLDER, LIST, lenders
 from pipelines.stages.shards import run_shards

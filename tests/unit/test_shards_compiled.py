@@ -12,11 +12,11 @@ import sharebuilds
 from plans import PYTHON, at_desk, wanting
 from test_shards import compiled, linked
 
-from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
-from pipelines.errors import BuildError
+from pipelines.config.model import Config
+from pipelines.core.errors import BuildError
 from pipelines.hosts.live import LiveSession
-from pipelines.record import BuildResult, CollectResult
+from pipelines.matrix.buildplan import Request, resolve
+from pipelines.record.results import BuildResult, CollectResult
 from pipelines.stages.line import BUILD, Line
 
 pytestmark = pytest.mark.skipif(

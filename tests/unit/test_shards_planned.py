@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 from plans import plan_for
 
-from pipelines.architectures import gpus
-from pipelines.buildplan import Request, settle
 from pipelines.cli.lines import request_of
 from pipelines.cli.plan import run_plan
 from pipelines.cli.rebuild import rebuild
-from pipelines.config import load_config
-from pipelines.errors import ConfigError
-from pipelines.files import sha256_of
+from pipelines.config.model import load_config
+from pipelines.core.architectures import gpus
+from pipelines.core.errors import ConfigError
+from pipelines.core.files import sha256_of
+from pipelines.core.paths import PACKAGE
+from pipelines.core.units import GIB
+from pipelines.matrix.buildplan import Request, settle
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import RUNNERS, reckon, shares_for
-from pipelines.paths import PACKAGE
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import objects
 from pipelines.remote.shares import balance
-from pipelines.units import GIB
 
 FILE = Path(__file__).parents[1] / "bench/data/flash_attn_units.json"
 MEASURED = {row["source"]: row["seconds"] for row in json.loads(FILE.read_text("utf-8"))["units"]}

@@ -17,8 +17,9 @@ from rich.text import Text
 from sessions import Here
 from wheels import packed_here
 
-from pipelines import console as consoles
-from pipelines import logs
+from pipelines.core import console as consoles
+from pipelines.core import logs
+from pipelines.core.tables import Trimming, print_columns
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import builder
@@ -28,7 +29,6 @@ from pipelines.stages import jobs
 from pipelines.stages.detached import Listed, checked
 from pipelines.stages.line import PROVISION, Line, run_build, run_provision
 from pipelines.stages.pace import Pace
-from pipelines.tables import Trimming, print_columns
 
 
 @pytest.fixture

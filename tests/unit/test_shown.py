@@ -22,12 +22,12 @@ from test_published_at import AT
 from test_rebuild import party, tree, we
 
 from pipelines.cli import program
-from pipelines.compared import Comparison
-from pipelines.errors import AuditError, ConfigError
-from pipelines.index.catalogue import Catalogue, Wheel
-from pipelines.record import AuditedFile, RebuildResult
+from pipelines.core.errors import AuditError, ConfigError
+from pipelines.publish.index.catalogue import Catalogue, Wheel
+from pipelines.record.compared import Comparison
+from pipelines.record.results import AuditedFile, RebuildResult
+from pipelines.record.run import Run
 from pipelines.reports.junit import read_pytest
-from pipelines.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.stages.publishedat import published_at

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from tls_keys import Authority
 
-from pipelines.errors import LockError
-from pipelines.hosttext import redact
+from pipelines.core.errors import LockError
+from pipelines.core.hosttext import redact
 from pipelines.toolchain import sources
 from pipelines.toolchain.sources import Source
 

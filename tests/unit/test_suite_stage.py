@@ -14,14 +14,14 @@ from plans import Lab, at_desk, audited, changed, plan_for
 from sessions import Here
 from wheels import HERE, NAME, wheel_here
 
-from pipelines.console import console
-from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
-from pipelines.evidence import Bridge, Evidence
-from pipelines.files import sha256_of
+from pipelines.core.console import console
+from pipelines.core.errors import ConfigError, HostError, RemoteError, SmokeError
+from pipelines.core.evidence import Bridge, Evidence
+from pipelines.core.files import sha256_of
 from pipelines.hosts.base import GpuWay
 from pipelines.hosts.gpus import by_bridge, by_vfio, own
 from pipelines.recipe.suite import suite_of
-from pipelines.record import AuditedFile, SmokeResult
+from pipelines.record.results import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
 from pipelines.reports.brief import brief_of
 from pipelines.reports.load import load_view, stand_in_of

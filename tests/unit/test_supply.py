@@ -12,25 +12,25 @@ from typing import Any, get_args
 import pytest
 from plans import LAB
 
-from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.cli import plan as plan_command
-from pipelines.config import Config
-from pipelines.console import console
+from pipelines.config.model import Config
+from pipelines.core.console import console
+from pipelines.core.errors import ConfigError
 from pipelines.doctor import diagnose, report
 from pipelines.doctor.run import purpose_of
-from pipelines.errors import ConfigError
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import host_rules
 from pipelines.matrix.plan import lay_ground
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
+from pipelines.record.target import Target
+from pipelines.record.toolsets import MSVC, STAND_IN, Api
 from pipelines.stages.line import Line, run_build, run_provision
-from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
-from pipelines.toolsets import MSVC, STAND_IN, Api
 
 LOCK = load_lock()
 SANDBOX = {"kind": "sandbox"}

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import LockError
+from pipelines.core.errors import LockError
 from pipelines.toolchain import obtaining
 from pipelines.toolchain import sync as module
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock

@@ -13,14 +13,20 @@ import pytest
 from plans import Lab, line_for, plan_for
 from wheels import FILES, INFO, METADATA, NAME, pe, wheel
 
-from pipelines.architectures.archs import parse
-from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.core.architectures.archs import parse
+from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.hosts.base import Capabilities
 from pipelines.prebuilt import candidates
 from pipelines.prebuilt.candidates import Offer
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.record import AuditResult, PrebuiltResult, SkipResult, SmokeResult, StageRecord
+from pipelines.record.results import (
+    AuditResult,
+    PrebuiltResult,
+    SkipResult,
+    SmokeResult,
+    StageRecord,
+)
 from pipelines.reports.load import load_view
 from pipelines.stages.line import AUDIT, TAKE, Line, run_build, run_test
 from pipelines.stages.manifest import write_manifest

@@ -10,8 +10,8 @@ import pytest
 from jobscripts import ENDED, LINE, Script, finish, job, kept
 from plans import Lab
 
-from pipelines.followed import JobRecord
 from pipelines.hosts.live import LiveSession
+from pipelines.record.followed import JobRecord
 from pipelines.stages.detached import Job
 
 

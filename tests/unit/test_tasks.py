@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typed import flags
 
-from pipelines import errors as pipeline_errors
 from pipelines.cli.options import program_arguments
 from pipelines.cli.program import COMMANDS, run
-from pipelines.errors import TimeUpError
+from pipelines.core import errors as pipeline_errors
+from pipelines.core.errors import TimeUpError
 
 ROOT = Path(__file__).parents[2]
 WINRM = (

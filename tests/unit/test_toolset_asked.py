@@ -14,13 +14,13 @@ import pytest
 from plans import Lab
 from sessions import Here
 
+from pipelines.core.errors import ConfigError
 from pipelines.diagnosis import diagnose
-from pipelines.errors import ConfigError
 from pipelines.hosts.base import Capabilities
+from pipelines.record.target import Target
 from pipelines.remote import builder, process, protected_dirs
 from pipelines.remote.protected_dirs import UnsafeError
 from pipelines.stages.toolset import default_toolset, toolset_for, toolsets
-from pipelines.target import Target
 
 V2026, V2022, V2019 = "14.50.35717", "14.44.35207", "14.29.30133"
 

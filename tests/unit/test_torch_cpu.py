@@ -15,17 +15,17 @@ import pytest
 from plans import LAB
 from projects import project
 
-from pipelines.buildplan import BuildPlan, Request, resolve
-from pipelines.config import Config
+from pipelines.config.model import Config
+from pipelines.core.errors import LockError
 from pipelines.doctor import diagnose
 from pipelines.doctor.run import purpose_of
-from pipelines.errors import LockError
 from pipelines.hosts.base import IN_SANDBOX
 from pipelines.hosts.sandbox.wine import Prefix, Wine
+from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import judge
 from pipelines.matrix.plan import lay_ground
-from pipelines.record import BuildResult
+from pipelines.record.results import BuildResult
 from pipelines.remote import buildwheel, provision
 from pipelines.remote.inspection.cxxruntime import LIBRARIES
 from pipelines.stages.buildspec import build_environment

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import HostError, RemoteError, StorageError, TransferError
+from pipelines.core.errors import HostError, RemoteError, StorageError, TransferError
 from pipelines.remote import blocks, rpc
 from pipelines.session.channel import open_session
 from pipelines.session.transfers import lanes

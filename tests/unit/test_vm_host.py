@@ -18,8 +18,8 @@ import pytest
 from docker.models.containers import Container
 from pydantic import ValidationError
 
-from pipelines.errors import ConfigError, HostError, SetupError
-from pipelines.evidence import Evidence
+from pipelines.core.errors import ConfigError, HostError, SetupError
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box

@@ -32,23 +32,23 @@ from released import with_release as later
 from test_audit_index import Index, index, keys  # noqa: F401 - fixtures
 from test_workflows import GITHUB, read
 
+from pipelines.audit import indexpage, workers
 from pipelines.cli import program
-from pipelines.console import console
-from pipelines.errors import ConfigError, LockError
-from pipelines.examine import indexpage, workers
-from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.core.console import console
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.units import GIB
+from pipelines.core.versions import python_tags
 from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer
+from pipelines.publish.index.catalogue import Catalogue, Wheel
+from pipelines.publish.watch import held, look, pages, released
+from pipelines.publish.watch.cells import compare
 from pipelines.recipe.load import load_recipe
+from pipelines.record.target import Target
 from pipelines.remote import limits
-from pipelines.target import Target
 from pipelines.toolchain.generate import generate
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED, load_intent
 from pipelines.toolchain.lock import ToolchainLock, load_lock
-from pipelines.units import GIB
-from pipelines.versions import python_tags
-from pipelines.watch import held, look, pages, released
-from pipelines.watch.cells import compare
 
 Said = pytest.CaptureFixture[str]
 OUT_CUDA = ("12.6", "13.0", "13.2")

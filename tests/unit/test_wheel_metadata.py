@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from wheels import FILES, INFO, METADATA, NAME, fatbin, pe, record, wheel
 
-from pipelines.errors import AuditError
+from pipelines.core.errors import AuditError
 from pipelines.wheels.metadata import Limits, inspect
 
 

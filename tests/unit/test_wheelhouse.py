@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import LockError, SetupError
-from pipelines.paths import CHECKOUT
+from pipelines.core.errors import LockError, SetupError
+from pipelines.core.paths import CHECKOUT
 from pipelines.toolchain import wheelhouse
 
 

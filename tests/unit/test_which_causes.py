@@ -10,10 +10,10 @@ import pytest
 from environments import ARM64, IMPORTS, RTX_4090, X86, Windows, machine, module
 from pes import dll
 
-from pipelines.which import loading
-from pipelines.which.causes import Cause
-from pipelines.which.looking import Driver, Place
-from pipelines.which.reporting import Report, report
+from pipelines.publish.which import loading
+from pipelines.publish.which.causes import Cause
+from pipelines.publish.which.looking import Driver, Place
+from pipelines.publish.which.reporting import Report, report
 
 Breaks = Callable[[Windows], Place | None]
 

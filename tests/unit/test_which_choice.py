@@ -15,13 +15,13 @@ import pytest
 from loopback import listening
 from packaging.version import Version
 
-from pipelines.index.catalogue import Catalogue
+from pipelines.publish.index.catalogue import Catalogue
+from pipelines.publish.which import listed
+from pipelines.publish.which.choosing import Choice, choose, runs_python
+from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
+from pipelines.publish.which.machine import Machine, read_line
+from pipelines.publish.which.texts import RefusalError, takes, version_key
 from pipelines.wheels.tags import wheel_tags
-from pipelines.which import listed
-from pipelines.which.choosing import Choice, choose, runs_python
-from pipelines.which.listed import fetch_rows, place_of, read_catalogue_rows
-from pipelines.which.machine import Machine, read_line
-from pipelines.which.texts import RefusalError, takes, version_key
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 import test_index_in_chromium as page

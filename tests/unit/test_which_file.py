@@ -24,16 +24,16 @@ from test_which_choice import HASH, catalogue, wheel
 from tls_keys import Authority
 
 from pipelines.cli.program import run
-from pipelines.index.publishing import Order, publish
-from pipelines.index.store import Store
+from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.store import Store
+from pipelines.publish.which import children, joining, trying
+from pipelines.publish.which.children import run_child
+from pipelines.publish.which.joining import joined
+from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
+from pipelines.publish.which.looking import Driver, this_place
+from pipelines.publish.which.reporting import Report, report
+from pipelines.publish.which.told import as_object, as_text
 from pipelines.stages.publish import offers_of
-from pipelines.which import children, joining, trying
-from pipelines.which.children import run_child
-from pipelines.which.joining import joined
-from pipelines.which.listed import fetch_rows, place_of, read_catalogue_rows
-from pipelines.which.looking import Driver, this_place
-from pipelines.which.reporting import Report, report
-from pipelines.which.told import as_object, as_text
 
 #: Of all releases that it is for, those that are here.
 PYTHONS = [

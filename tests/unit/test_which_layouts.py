@@ -15,14 +15,14 @@ from test_which_causes import causes, seen
 from test_which_choice import answering, catalogue, sends, wheel
 from test_which_file import Linux, file
 
-from pipelines.which import looking, main
-from pipelines.which.causes import built_for
-from pipelines.which.listed import fetch_rows, read_catalogue_rows
-from pipelines.which.looking import Installed, Place, ask_driver, this_place
-from pipelines.which.reporting import Report, report
-from pipelines.which.texts import RefusalError
-from pipelines.which.told import as_object, as_text, typed, uv_installs
-from pipelines.which.trying import lacking_module
+from pipelines.publish.which import looking, main
+from pipelines.publish.which.causes import built_for
+from pipelines.publish.which.listed import fetch_rows, read_catalogue_rows
+from pipelines.publish.which.looking import Installed, Place, ask_driver, this_place
+from pipelines.publish.which.reporting import Report, report
+from pipelines.publish.which.texts import RefusalError
+from pipelines.publish.which.told import as_object, as_text, typed, uv_installs
+from pipelines.publish.which.trying import lacking_module
 
 assert file  # a fixture
 ABOUT = "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n"

@@ -26,9 +26,10 @@ from test_cudafiles import store
 from test_first_python_payload import cache_of, distribution
 from tls_keys import Authority, serving
 
+from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.yamlfile import read_yaml
 from pipelines.doctor import passthrough
 from pipelines.doctor.model import Facts
-from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import Opening
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.host import Container
@@ -37,7 +38,6 @@ from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.passthrough import windows
 from pipelines.remote import files
 from pipelines.session.base import GoneHostError
-from pipelines.yamlfile import read_yaml
 
 RESOURCES = Path(files.__file__).parents[1] / "provisioning/resources.yaml"
 

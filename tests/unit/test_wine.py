@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import ConfigError, HostError, LockError, SetupError
+from pipelines.core.errors import ConfigError, HostError, LockError, SetupError
 from pipelines.hosts.sandbox import debian, image, powershell, wine
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 

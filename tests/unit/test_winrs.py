@@ -23,7 +23,7 @@ from winrm.exceptions import (
     WSManFaultError,
 )
 
-from pipelines.errors import AuthError, ConfigError, HostError
+from pipelines.core.errors import AuthError, ConfigError, HostError
 from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from timing import until
 from winrm_programs import launch
 
-from pipelines.errors import AuthError, HostError
+from pipelines.core.errors import AuthError, HostError
 from pipelines.hosts.sandbox.wsman import (
     DropConnectionError,
     WsmanServer,

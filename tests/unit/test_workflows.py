@@ -23,16 +23,16 @@ import pytest
 import yaml
 from typed import calls
 
-from pipelines.config import load_config
-from pipelines.errors import TimeUpError
-from pipelines.index.lock import LOCK
+from pipelines.config.model import load_config
+from pipelines.core.errors import TimeUpError
+from pipelines.core.paths import PACKAGE, default_cache
+from pipelines.core.units import GIB
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.paths import PACKAGE, default_cache
-from pipelines.provenance.statement import PREDICATE, SIGNED
 from pipelines.provisioning.resources import load_resources
+from pipelines.publish.index.lock import LOCK
+from pipelines.publish.provenance.statement import PREDICATE, SIGNED
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED
 from pipelines.toolchain.lock import load_lock
-from pipelines.units import GIB
 
 GITHUB = PACKAGE.parent / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))

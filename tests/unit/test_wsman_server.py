@@ -30,7 +30,7 @@ from winrm.exceptions import (
 )
 from winrm.protocol import Protocol
 
-from pipelines.errors import SetupError
+from pipelines.core.errors import SetupError
 from pipelines.hosts.sandbox.wsman import (
     DropConnectionError,
     Limits,

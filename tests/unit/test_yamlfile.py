@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BeforeValidator, ValidationError
 
-from pipelines.config import load_config
+from pipelines.config.model import load_config
+from pipelines.core.errors import ConfigError, LockError, PipelineError
+from pipelines.core.model import Model
+from pipelines.core.yamlfile import DEPTH, LIMIT, read_yaml, yaml_value
 from pipelines.diagnosis.model import load_catalogue
-from pipelines.errors import ConfigError, LockError, PipelineError
-from pipelines.model import Model
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.load import load_recipe
 from pipelines.toolchain.intent import load_intent
 from pipelines.toolchain.lock import LOCK_FILE, load_lock
-from pipelines.yamlfile import DEPTH, LIMIT, read_yaml, yaml_value
 
 #: Each stands for four of the one before it: 4 ** 30 words.
 BOMB = "a0: &a0 [x]\n" + "".join(

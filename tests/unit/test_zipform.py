@@ -17,7 +17,7 @@ import corruptions
 import pytest
 from foreign_wheels import foreign
 
-from pipelines.errors import AuditError
+from pipelines.core.errors import AuditError
 from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.zipform import Form, form

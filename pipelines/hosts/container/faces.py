@@ -14,8 +14,8 @@ from typing import Any
 
 from docker.models.containers import Container
 
-from pipelines.errors import ConfigError, HostError
-from pipelines.evidence import Evidence
+from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.engine.box import Box

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
-from pipelines.errors import HostError, RemoteError
-from pipelines.evidence import Origin
+from pipelines.core.errors import HostError, RemoteError
+from pipelines.core.evidence import Origin
+from pipelines.core.hosttext import line
 from pipelines.hosts import images
 from pipelines.hosts.base import Opening
 from pipelines.hosts.bounds import Bounds
@@ -20,7 +21,6 @@ from pipelines.hosts.engine.execstream import ExecStream
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.passthrough.groundwork import Wanted, survey
-from pipelines.hosttext import line
 from pipelines.remote import cudafiles
 from pipelines.session.base import Session
 from pipelines.session.bootstrap import bootstrap_argv

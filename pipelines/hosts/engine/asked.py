@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
+from pipelines.core.hosttext import line
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.keys import in_bytes
-from pipelines.hosttext import line
 
 _CURE = (
     "An engine discards limits that its kernel does not have; docker info says which it has. "

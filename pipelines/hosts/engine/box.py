@@ -13,10 +13,10 @@ from docker.models.containers import Container
 from requests import Response
 from requests.exceptions import RequestException
 
-from pipelines.errors import HostError, PipelineError
+from pipelines.core.errors import HostError, PipelineError
+from pipelines.core.hosttext import safe
 from pipelines.hosts.engine.hijack import Hijacked, low_level
 from pipelines.hosts.engine.refusals import told
-from pipelines.hosttext import safe
 from pipelines.session.base import DeadHostError, GoneHostError
 
 if TYPE_CHECKING:

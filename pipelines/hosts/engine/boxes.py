@@ -23,14 +23,14 @@ from docker.models.containers import RUN_CREATE_KWARGS, Container
 from docker.models.volumes import Volume
 from docker.types import Mount
 
-from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.hosttext import line
+from pipelines.core.logs import timed
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.asked import require_as_asked
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
-from pipelines.hosttext import line
-from pipelines.logs import timed
 
 _log = logging.getLogger(__name__)
 

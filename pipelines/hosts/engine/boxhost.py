@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from docker.models.volumes import Volume
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.hosts.base import Host, Lifecycle, Opening
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Ready, label

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from docker.errors import NotFound
 from docker.models.containers import Container
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 from pipelines.hosts.engine.refusals import telling
 
 _LONGEST = 1 << 20

@@ -15,8 +15,8 @@ from typing import Any
 
 from docker.tls import TLSConfig
 
-from pipelines.errors import ConfigError
-from pipelines.hosttext import safe
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import safe
 
 DEFAULT = "unix:///var/run/docker.sock"
 

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.hosttext import line, safe
 from pipelines.hosts.engine.reach import LOOPBACK, connect, shown, target, unreachable
 from pipelines.hosts.engine.refusals import raise_event, telling
-from pipelines.hosttext import line, safe
 
 System = Literal["linux", "windows"]
 #: What a stream of an engine tells: a layer or step, how much of it is done, of how much.

@@ -14,9 +14,9 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
+from pipelines.core.hosttext import safe
 from pipelines.hosts.engine.hijack import STDERR, Hijacked, low_level
 from pipelines.hosts.engine.refusals import telling
-from pipelines.hosttext import safe
 
 _ERRORS = 8192  # bytes of stderr that are kept
 _PIECE = 1 << 18

@@ -9,12 +9,12 @@ from typing import Any
 
 from docker.errors import NotFound
 
+from pipelines.core.hosttext import line
 from pipelines.hosts.base import Thing
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
-from pipelines.hosttext import line
 
 
 def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> Iterator[Thing]:

@@ -12,7 +12,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from pipelines.paths import CONFIG_NAME, home
+from pipelines.core.paths import CONFIG_NAME, home
 
 _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 

@@ -17,11 +17,11 @@ import urllib3
 from docker.tls import TLSConfig
 from requests.exceptions import Timeout
 
-from pipelines.errors import ConfigError, HostError, PipelineError, SetupError, named
+from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, named
+from pipelines.core.hosttext import safe
 from pipelines.hosts.engine.contexts import DEFAULT, context, in_use
 from pipelines.hosts.engine.refusals import understood
 from pipelines.hosts.engine.wire import Client, Ssh, SshError
-from pipelines.hosttext import safe
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Known = tuple[type[PipelineError], str, str]

@@ -17,10 +17,10 @@ from pydantic import Field
 from requests.exceptions import InvalidJSONError, RequestException
 from urllib3.exceptions import HTTPError
 
-from pipelines import errors
+from pipelines.core import errors
+from pipelines.core.hosttext import safe
+from pipelines.core.model import Model, read_data
 from pipelines.hosts.engine.wire import SshError
-from pipelines.hosttext import safe
-from pipelines.model import Model, read_data
 
 _FILE = Path(__file__).with_name("refusals.yaml")
 _LONGEST = 600  # characters of what an engine said

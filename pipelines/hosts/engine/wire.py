@@ -19,7 +19,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.response import BaseHTTPResponse
 
-from pipelines.hosttext import safe
+from pipelines.core.hosttext import safe
 
 #: No questions on the terminal; a machine that vanished is noticed after a minute.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15")

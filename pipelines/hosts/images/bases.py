@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import ConfigError, LockError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.files import disk_errors, sha256_of
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images.record import Base
 from pipelines.hosts.images.wanted import Wanted

@@ -16,8 +16,9 @@ from typing import Any
 
 from docker.errors import DockerException
 
-from pipelines.errors import HostError, LockError, PipelineError, StorageError
-from pipelines.files import disk_errors
+from pipelines.core.errors import HostError, LockError, PipelineError, StorageError
+from pipelines.core.files import disk_errors
+from pipelines.core.hosttext import safe
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine import containerfiles, owners
 from pipelines.hosts.engine.boxes import of_a_moment
@@ -27,7 +28,6 @@ from pipelines.hosts.images import record as names
 from pipelines.hosts.images.bases import Ground
 from pipelines.hosts.images.context import Plan
 from pipelines.hosts.images.record import Found, Record, read_survey
-from pipelines.hosttext import safe
 from pipelines.session.base import Bars
 
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")

@@ -9,7 +9,8 @@ from typing import Any
 
 from docker.models.containers import Container
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.hosttext import line
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.images import record as names
@@ -17,7 +18,6 @@ from pipelines.hosts.images.build import read_file
 from pipelines.hosts.images.finding import record_of
 from pipelines.hosts.images.record import Record, Survey, read_survey
 from pipelines.hosts.images.wanted import image_named
-from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
 
 _SHOWN = 5  # names of what differs

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import ConfigError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.core.errors import ConfigError
+from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.record import Base, Inputs, ToolFile
 from pipelines.hosts.images.wanted import Wanted, checkout
 from pipelines.hosts.images.wheels import Locked
-from pipelines.paths import PACKAGE
 from pipelines.toolchain.generate import lock_text
 from pipelines.toolchain.lock import Cache, ToolchainLock
 from pipelines.toolchain.obtaining import FetchProgress

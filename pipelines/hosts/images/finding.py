@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import ConfigError, HostError, PipelineError
-from pipelines.files import write_atomic
+from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.files import write_atomic
+from pipelines.core.hosttext import line
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.engine.refusals import telling
@@ -19,7 +20,6 @@ from pipelines.hosts.images.build import build, read_file
 from pipelines.hosts.images.context import Plan, plan_image
 from pipelines.hosts.images.record import Inputs, Record, read_record
 from pipelines.hosts.images.wanted import image_named
-from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
 
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")

@@ -9,13 +9,13 @@ from typing import Any
 
 from docker.errors import NotFound
 
+from pipelines.core.hosttext import line
 from pipelines.hosts.base import Thing
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.finding import OLD, ours, state_of
-from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache, load_lock
 
 _OURS = "windows-cuda-wheels/"

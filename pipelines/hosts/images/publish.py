@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.core.errors import ConfigError, HostError
 from pipelines.hosts.engine.engine import Engine, Progress, advance
 from pipelines.hosts.engine.refusals import raise_event, telling
 from pipelines.hosts.images.finding import Image

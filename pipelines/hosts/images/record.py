@@ -14,11 +14,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
+from pipelines.core.hosttext import line
+from pipelines.core.model import Data, Model
 from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.engine.engine import System
-from pipelines.hosttext import line
-from pipelines.model import Data, Model
 from pipelines.toolchain.bases import Digest
 from pipelines.toolchain.sources import Sha256
 

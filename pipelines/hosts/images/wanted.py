@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import Field, RootModel
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model, PythonVersion, nearest, read_data
+from pipelines.core.paths import CHECKOUT
 from pipelines.hosts.engine.engine import System
-from pipelines.model import Model, PythonVersion, nearest, read_data
-from pipelines.paths import CHECKOUT
 from pipelines.toolchain.lock import ToolchainLock
 
 _FILE = Path(__file__).with_name("images.yaml")

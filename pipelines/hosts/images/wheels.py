@@ -10,8 +10,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from pipelines.errors import LockError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.core.errors import LockError
+from pipelines.core.files import disk_errors, sha256_of
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.wheelhouse import download
 

@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.errors import ConfigError, HostError
-from pipelines.evidence import Evidence
+from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import (
     Capabilities,
     Events,
@@ -26,12 +26,12 @@ from pipelines.hosts.base import (
 )
 from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.local.config import LocalHost
+from pipelines.record.toolsets import MSVC, NATIVE
 from pipelines.session.base import Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
 from pipelines.toolchain.lock import ToolchainLock
-from pipelines.toolsets import MSVC, NATIVE
 
 WINDOWS = sys.platform == "win32"
 #: Where reproducible builds stand, on every machine: on a disk, as /tmp need not be.

@@ -10,12 +10,12 @@ import re
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
+from pipelines.core.hosttext import safe
 from pipelines.hosts.engine.boxes import of_a_moment
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.passthrough.linux import Machine, look
-from pipelines.hosttext import safe
 
 _SCRIPT = Path(__file__).with_name("elsewhere.sh")
 _SECONDS = 30

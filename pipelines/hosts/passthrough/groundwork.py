@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.gpus import Gpu, is_wanted, written
 from pipelines.hosts.passthrough import elsewhere, linux, vfio, windows

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pipelines.hosttext import line
-from pipelines.model import Model
+from pipelines.core.hosttext import line
+from pipelines.core.model import Model
 
 _NVIDIA = "10de"
 _DISPLAY = ("0300", "0302")  # VGA and 3D controllers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.hosts.gpus import Gpu, addresses, indexes, is_wanted, written
 from pipelines.hosts.passthrough.linux import Machine
 

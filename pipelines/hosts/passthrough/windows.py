@@ -10,9 +10,9 @@ import functools
 import re
 from pathlib import Path
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model, read_data
 from pipelines.hosts.gpus import Gpu, is_wanted, written
-from pipelines.model import Model, read_data
 
 #: Every GPU of the machine, as ``--device`` of Docker's takes it.
 #: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/gpu-acceleration

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from pipelines.core.paths import home
 from pipelines.hosts.base import (
     Host,
     HostConfig,
@@ -21,9 +22,8 @@ from pipelines.hosts.base import (
 )
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
 from pipelines.hosts.ownpins import OwnPins
-from pipelines.paths import home
+from pipelines.record.toolsets import MSVC
 from pipelines.toolchain.lock import Cache, ToolchainLock
-from pipelines.toolsets import MSVC
 
 if TYPE_CHECKING:
     from pipelines.hosts.sandbox.msvc.slot import Slot

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import HostError, PipelineError
+from pipelines.core.errors import HostError, PipelineError
 from pipelines.hosts.sandbox import health, powershell
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alone, publish, withdraw
 from pipelines.hosts.sandbox.wine import Prefix

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from pipelines.errors import SetupError
-from pipelines.files import disk_errors
+from pipelines.core.errors import SetupError
+from pipelines.core.files import disk_errors
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.toolchain.lock import Cache
 

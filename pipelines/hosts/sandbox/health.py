@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox.state import NotWholeError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.session.base import DeadHostError

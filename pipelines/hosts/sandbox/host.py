@@ -20,8 +20,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.errors import ConfigError, HostError
-from pipelines.evidence import Bridge, Evidence
+from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.evidence import Bridge, Evidence
+from pipelines.core.logs import timed
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import health, image, libcxx, powershell
@@ -31,11 +32,10 @@ from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.starting import await_service, start_service
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, make_run, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, version
-from pipelines.logs import timed
+from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
-from pipelines.toolsets import WITH_LIBRARY
 
 _log = logging.getLogger(__name__)
 

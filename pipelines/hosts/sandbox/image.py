@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines.errors import SetupError, StorageError
-from pipelines.files import DISK_ERRNOS
+from pipelines.core.errors import SetupError, StorageError
+from pipelines.core.files import DISK_ERRNOS
 from pipelines.hosts.sandbox import debian, toolset
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.pe import align_sections

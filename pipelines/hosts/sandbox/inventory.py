@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from pipelines.core.paths import home
 from pipelines.hosts.base import Thing
 from pipelines.hosts.sandbox.state import alive
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.paths import home
 
 _NAME = re.compile(r"(.+)-py\d+\.\d+(?:-msvc)?(?:-gpu)?")
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines.errors import HostError, SetupError
-from pipelines.files import disk_errors, sha256_of
+from pipelines.core.errors import HostError, SetupError
+from pipelines.core.files import disk_errors, sha256_of
 from pipelines.hosts.sandbox import image, toolset
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from pipelines.errors import SetupError
+from pipelines.core.errors import SetupError
 
 
 @contextmanager

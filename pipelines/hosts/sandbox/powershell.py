@@ -12,7 +12,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock

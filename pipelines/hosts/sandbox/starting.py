@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import IO
 
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.sandbox.state import NotWholeError, State, published
-from pipelines.paths import PACKAGE
 from pipelines.session.base import DeadHostError
 
 _START_TIMEOUT = 60.0

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypedDict, cast
 
-from pipelines.errors import HostError, SetupError
+from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.sandbox.making import lock
 from pipelines.session.base import DeadHostError
 

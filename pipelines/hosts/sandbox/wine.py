@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pipelines.errors import HostError, SetupError
+from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.sandbox import debian
 from pipelines.toolchain.lock import Cache, load_lock
 

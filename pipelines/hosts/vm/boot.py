@@ -9,14 +9,14 @@ import time
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
+from pipelines.core.hosttext import line
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.entrance import Entrance, url_of
 from pipelines.hosts.vm.machine import KNOWN
-from pipelines.hosttext import line
 from pipelines.session.transports.identify import answers
 
 _SAID = re.compile(rb"WCW-(READY|FAILED) *([^\r\n]*)")

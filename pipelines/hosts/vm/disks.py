@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
-from pipelines.errors import HostError, PipelineError
+from pipelines.core.errors import HostError, PipelineError
+from pipelines.core.model import Model
 from pipelines.hosts.vm.volume import GoldenVolume
-from pipelines.model import Model
 from pipelines.toolchain.sources import Sha256
 
 RECORD = "record.json"

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines import errors
-from pipelines.model import Model, read_data
+from pipelines.core import errors
+from pipelines.core.model import Model, read_data
 
 _FILE = Path(__file__).with_name("exits.yaml")
 

@@ -17,7 +17,10 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import Mount
 
-from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.hosttext import line, secret
+from pipelines.core.logs import timed
+from pipelines.core.paths import CHECKOUT
 from pipelines.hosts.base import Opening
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
@@ -29,9 +32,6 @@ from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.exits import explained
 from pipelines.hosts.vm.machine import Runner, keys_of
 from pipelines.hosts.vm.volume import GoldenVolume, send_file
-from pipelines.hosttext import line, secret
-from pipelines.logs import timed
-from pipelines.paths import CHECKOUT
 from pipelines.remote.files import replace
 from pipelines.toolchain import hashed, sources
 

@@ -12,8 +12,9 @@ from functools import cached_property
 from docker.models.containers import Container
 from docker.models.volumes import Volume
 
-from pipelines.errors import ConfigError, HostError
-from pipelines.evidence import Evidence, Origin
+from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.evidence import Evidence, Origin
+from pipelines.core.hosttext import line
 from pipelines.hosts import images
 from pipelines.hosts.base import Capabilities, Opening
 from pipelines.hosts.engine.boxes import Order, label
@@ -41,7 +42,6 @@ from pipelines.hosts.vm.machine import (
 from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.entering import with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
-from pipelines.hosttext import line
 from pipelines.remote import facts
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs

@@ -9,7 +9,7 @@ from typing import Any
 
 from docker.types import Mount, Ulimit
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.hosts.engine.entrance import WINRM
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.passthrough.vfio import Passed

@@ -15,11 +15,11 @@ from docker.models.volumes import Volume
 from docker.types import Mount
 from requests.exceptions import RequestException
 
-from pipelines.errors import HostError, TransferError
+from pipelines.core.errors import HostError, TransferError
+from pipelines.core.hosttext import safe
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.boxes import LABEL, Boxes
 from pipelines.hosts.engine.refusals import telling
-from pipelines.hosttext import safe
 from pipelines.session.base import Progress
 
 _PIECE = 1 << 20

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from pipelines.core.logs import timed
 from pipelines.hosts.base import Events
 from pipelines.hosts.windows import FIRST_PYTHON, firstpython
-from pipelines.logs import timed
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint

@@ -26,7 +26,7 @@ from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipelines.errors import (
+from pipelines.core.errors import (
     ConfigError,
     HostError,
     PipelineError,
@@ -34,8 +34,8 @@ from pipelines.errors import (
     StorageError,
     TransferError,
 )
+from pipelines.core.hosttext import safe
 from pipelines.hosts.windows.payload import Payload, marker, payload
-from pipelines.hosttext import safe
 from pipelines.session.base import ByteStream, Progress
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipelines.errors import LockError, StorageError
-from pipelines.files import DISK_ERRNOS
+from pipelines.core.errors import LockError, StorageError
+from pipelines.core.files import DISK_ERRNOS
 from pipelines.toolchain.lock import Cache
 
 #: Raised whenever the layout below changes: a host's Python is then made anew.

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay
 from tenacity.wait import wait_base, wait_exponential, wait_random
 
-from pipelines.errors import AuthError, HostError, RemoteError
-from pipelines.hosttext import safe
-from pipelines.logs import timed
+from pipelines.core.errors import AuthError, HostError, RemoteError
+from pipelines.core.hosttext import safe
+from pipelines.core.logs import timed
 from pipelines.remote import reboot
 from pipelines.session.base import Item, Session
 

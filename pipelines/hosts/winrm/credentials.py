@@ -15,9 +15,9 @@ import warnings
 from collections.abc import Callable
 from typing import Protocol
 
-from pipelines.errors import ConfigError, SetupError
+from pipelines.core.errors import ConfigError, SetupError
+from pipelines.core.paths import CHECKOUT
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.paths import CHECKOUT
 
 #: What installs an optional part; the versions are those of the lock, where it has them.
 EXTRA = (

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.errors import ConfigError, SetupError
-from pipelines.evidence import Evidence
+from pipelines.core.errors import ConfigError, SetupError
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
 from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.windows.entering import with_python

@@ -1,6 +1,6 @@
 "use strict";
 // Chooses a wheel for a machine, and sorts and filters the table. What it knows stands in the table:
-// its cells have the form that pipelines/index/rows.py says. What it is told is text, never HTML.
+// its cells have the form that pipelines/publish/index/rows.py says. What it is told is text, never HTML.
 (() => {
   const table = document.getElementById("wheels");
   const body = table.tBodies[0];
@@ -28,7 +28,7 @@
 
   const projects = [...new Set(wheels.map((wheel) => wheel.project))];
 
-  // The rules, those of pipelines/which/choosing.py, in the order in which they are told.
+  // The rules, those of pipelines/publish/which/choosing.py, in the order in which they are told.
 
   function takes(spans, python) {
     const own = release(python.replace("t", ""));
@@ -102,7 +102,7 @@
 
   // What is said of a machine: its fields on the page, and the line in which they are written.
 
-  // Those of pipelines/which/machine.py, which prints the line, and the package. A release of CUDA is
+  // Those of pipelines/publish/which/machine.py, which prints the line, and the package. A release of CUDA is
   // narrower here: people type the driver's own version, 580.88, which would be newer than any.
   const KEYS = ["platform", "python", "torch", "cuda", "driver", "gpu", "package"];
   const FORMS = {
@@ -195,7 +195,7 @@
     }
   }
 
-  // As pipelines/which/told.py writes it; here is put in what was chosen.
+  // As pipelines/publish/which/told.py writes it; here is put in what was chosen.
   function command(wheel, machine) {
     const [url, index] = [wheel.link.href, new URL("plain/", location.href).href].map((one) => bare(one).replace(/!/g, "%21"));
     // Within quotes a terminal still reads some characters; no address of a wheel has them.

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.errors import PipelineError, StorageError, TransferError
+from pipelines.core.errors import PipelineError, StorageError, TransferError
 from pipelines.remote import blocks, files
 from pipelines.session.base import Progress
 from pipelines.session.link import ConnectionLostError, Link

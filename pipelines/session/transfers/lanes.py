@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.errors import HostError, StorageError, TransferError
+from pipelines.core.errors import HostError, StorageError, TransferError
 from pipelines.session.base import Progress
 from pipelines.session.link import ConnectionLostError, Link
 

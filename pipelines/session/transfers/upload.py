@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.errors import PipelineError, StorageError, TransferError
+from pipelines.core.errors import PipelineError, StorageError, TransferError
 from pipelines.remote import blocks, files
 from pipelines.remote.rpc import DONE
 from pipelines.session.base import Progress

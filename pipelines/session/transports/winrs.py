@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from pipelines.errors import AuthError, HostError, PipelineError
+from pipelines.core.errors import AuthError, HostError, PipelineError
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs_errors import explain, in_use, refused
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.errors import AuthError, HostError
+from pipelines.core.errors import AuthError, HostError
 from pipelines.session.transports.endpoint import Endpoint
 
 _SHELL_NOT_FOUND = 2150858843

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pipelines.errors import HostError
-from pipelines.evidence import Bridge
-from pipelines.files import write_atomic
+from pipelines.core.errors import HostError
+from pipelines.core.evidence import Bridge
+from pipelines.core.files import write_atomic
+from pipelines.core.hosttext import line, texts
+from pipelines.core.model import Model
 from pipelines.hosts.base import Kept, supply_of_sandbox
 from pipelines.hosts.sandbox.bridge import building, driver, installing, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver, Gpu
 from pipelines.hosts.sandbox.bridge.lacks import lacks, require
 from pipelines.hosts.sandbox.state import published
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.hosttext import line, texts
-from pipelines.model import Model
 from pipelines.toolchain.lock import Cache
 
 #: In ``HOME/run``: how the last self-test went.

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.errors import HostError, StorageError
-from pipelines.files import DISK_ERRNOS, sha256_of
+from pipelines.core.errors import HostError, StorageError
+from pipelines.core.files import DISK_ERRNOS, sha256_of
 from pipelines.hosts.sandbox import health
 from pipelines.hosts.sandbox.bridge import compiling
 from pipelines.hosts.sandbox.bridge.compiling import make

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines.errors import HostError
-from pipelines.files import sha256_of
+from pipelines.core.errors import HostError
+from pipelines.core.files import sha256_of
 from pipelines.hosts.sandbox.bridge.files import FILES, SYSTEM, UNIX, WINDOWS
 from pipelines.hosts.sandbox.toolset import HEADERS, library
 from pipelines.hosts.sandbox.wine import Prefix

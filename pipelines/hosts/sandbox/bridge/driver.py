@@ -19,9 +19,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pipelines.hosttext import line
-from pipelines.model import Model, first_problem
-from pipelines.paths import PACKAGE
+from pipelines.core.hosttext import line
+from pipelines.core.model import Model, first_problem
+from pipelines.core.paths import PACKAGE
 
 _SCRIPT = PACKAGE / "smoke/common/smoke_gpu.py"
 _MARK = "ANSWER"

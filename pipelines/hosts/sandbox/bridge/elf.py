@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.errors import HostError
+from pipelines.core.errors import HostError
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipelines.files import sha256_of
+from pipelines.core.files import sha256_of
 
 #: Names the files of a bridge with their sha256; written last.
 FILES = "files.json"

@@ -10,9 +10,9 @@ import json
 import shutil
 from pathlib import Path
 
-from pipelines import hosttext
-from pipelines.errors import HostError
-from pipelines.files import disk_errors, sha256_of, write_atomic
+from pipelines.core import hosttext
+from pipelines.core.errors import HostError
+from pipelines.core.files import disk_errors, sha256_of, write_atomic
 from pipelines.hosts.sandbox.bridge.files import SYSTEM, listed
 from pipelines.hosts.sandbox.wine import Prefix
 

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pipelines.errors import named
+from pipelines.core.errors import named
+from pipelines.core.model import Model, read_data
 from pipelines.hosts.base import Lack
 from pipelines.hosts.sandbox.bridge.driver import Driver
-from pipelines.model import Model, read_data
 
 _FILE = Path(__file__).with_name("lacks.yaml")
 _DRIVERS = "https://www.nvidia.com/drivers"

@@ -18,12 +18,12 @@ from typing import Annotated, Protocol
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from pipelines.errors import HostError
-from pipelines.files import write_atomic
+from pipelines.core.errors import HostError
+from pipelines.core.files import write_atomic
+from pipelines.core.hosttext import line
+from pipelines.core.model import Model, first_problem
 from pipelines.hosts.sandbox.bridge import driver, probe
 from pipelines.hosts.sandbox.bridge.driver import Gpu
-from pipelines.hosttext import line
-from pipelines.model import Model, first_problem
 
 _PLACE = "windows/temp/driver-probe.py"
 _SECONDS = 60.0

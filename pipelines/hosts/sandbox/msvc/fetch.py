@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipelines.errors import LockError
-from pipelines.files import disk_errors, sha256_of, write_atomic
+from pipelines.core.errors import LockError
+from pipelines.core.files import disk_errors, sha256_of, write_atomic
 from pipelines.hosts.base import Kept
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.msvc import unpack

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pefile
 
-from pipelines.errors import ConfigError
-from pipelines.hosttext import line
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line
 
 _TOOLSET = re.compile(r"14\.\d+\.\d+")
 _SDK = re.compile(r"10\.0\.\d+\.\d+")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pipelines.files import disk_errors
+from pipelines.core.files import disk_errors
 from pipelines.hosts.sandbox.msvc.finder import Tree
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.errors import LockError
-from pipelines.files import sha256_of
+from pipelines.core.errors import LockError
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import line
+from pipelines.core.model import explain
 from pipelines.hosts.sandbox.msvc.pins import Packages, Payload, Pins
-from pipelines.hosttext import line
-from pipelines.model import explain
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Source, download
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.console import say
-from pipelines.errors import LockError
+from pipelines.core.console import say
+from pipelines.core.errors import LockError
 from pipelines.hosts.sandbox.msvc import manifest, pins
 from pipelines.toolchain.lock import Cache, load_lock
 

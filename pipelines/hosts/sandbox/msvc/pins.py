@@ -10,9 +10,9 @@ from typing import Annotated
 import yaml
 from pydantic import Field, StringConstraints
 
-from pipelines.errors import ConfigError, LockError
-from pipelines.files import write_atomic
-from pipelines.model import Model, read_data
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.files import write_atomic
+from pipelines.core.model import Model, read_data
 from pipelines.toolchain.lock import Tool, ToolchainLock
 from pipelines.toolchain.sources import Sha256, Source
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.hosttext import line
+from pipelines.core.paths import home
 from pipelines.hosts.base import Events, Lack
 from pipelines.hosts.sandbox.msvc import fetch, installing, pins
 from pipelines.hosts.sandbox.msvc.finder import Tree, find
-from pipelines.hosttext import line
-from pipelines.paths import home
 from pipelines.toolchain.lock import Cache
 
 #: What ``msvc`` says for a tree from Microsoft; anything else is a directory.

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
-from pipelines.errors import LockError, SetupError
-from pipelines.files import sha256_of
+from pipelines.core.errors import LockError, SetupError
+from pipelines.core.files import sha256_of
+from pipelines.core.hosttext import line
 from pipelines.hosts.sandbox.msvc.installing import LEFT_OUT
-from pipelines.hosttext import line
 from pipelines.remote.safe_paths import member_parts
 
 _BYTES, _FILES = 6 << 30, 200_000

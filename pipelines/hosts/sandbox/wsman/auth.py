@@ -18,7 +18,7 @@ from pathlib import Path
 import spnego
 from spnego.exceptions import NegotiateOptions
 
-from pipelines.errors import SetupError
+from pipelines.core.errors import SetupError
 
 SCHEMES = ("Negotiate", "NTLM")
 _HEADER = re.compile(r"(Negotiate|NTLM)\s+([A-Za-z0-9+/=]+)", re.IGNORECASE)

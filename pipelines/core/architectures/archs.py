@@ -1,0 +1,218 @@
+"""What a user means by ``75;80;86;89;90;120+PTX``: a normalised list of GPU architectures.
+
+SASS runs on one architecture (or, with the ``f`` suffix, one family); PTX is compiled by the
+driver on GPUs that are newer. ``120+PTX`` asks for both, ``compute_120`` for PTX alone.
+
+The table of what each CUDA release compiles for follows the release notes of the PTX ISA and
+``nvcc --list-gpu-code`` (13.0 to 13.3: 75 80 86 87 88 89 90 100 103 110 120 121, 13.4 and 13.5: 107
+as well, and the ``a`` and ``f`` targets that ``nvcc --help`` lists).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pipelines.core.architectures.serving import number
+from pipelines.core.errors import ConfigError
+
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Span:
+    """CUDA releases that compile for an architecture: from ``first``, up to but not ``gone``."""
+
+    first: Version
+    gone: Version | None = None
+
+    def holds(self, cuda: Version) -> bool:
+        """Whether ``cuda`` lies in this span."""
+        return self.first <= cuda and (self.gone is None or cuda < self.gone)
+
+    def __str__(self) -> str:
+        first = f"CUDA {_dotted(self.first)} or newer"
+        return first if self.gone is None else f"{first}, but older than {_dotted(self.gone)}"
+
+
+#: In ascending order. sm_101 became sm_110 in CUDA 13.
+KNOWN: dict[str, Span] = {
+    "50": Span((6, 0), (13, 0)),
+    "52": Span((6, 5), (13, 0)),
+    "53": Span((7, 0), (13, 0)),
+    "60": Span((8, 0), (13, 0)),
+    "61": Span((8, 0), (13, 0)),
+    "62": Span((8, 0), (13, 0)),
+    "70": Span((9, 0), (13, 0)),
+    "72": Span((9, 1), (13, 0)),
+    "75": Span((10, 0)),
+    "80": Span((11, 0)),
+    "86": Span((11, 1)),
+    "87": Span((11, 4)),
+    "88": Span((13, 0)),
+    "89": Span((11, 8)),
+    "90": Span((11, 8)),
+    "90a": Span((12, 0)),
+    "100": Span((12, 8)),
+    "100a": Span((12, 8)),
+    "100f": Span((12, 9)),
+    "101": Span((12, 8), (13, 0)),
+    "101a": Span((12, 8), (13, 0)),
+    "101f": Span((12, 9), (13, 0)),
+    "103": Span((12, 9)),
+    "103a": Span((12, 9)),
+    "103f": Span((12, 9)),
+    "107": Span((13, 4)),
+    "107a": Span((13, 4)),
+    "107f": Span((13, 4)),
+    "110": Span((13, 0)),
+    "110a": Span((13, 0)),
+    "110f": Span((13, 0)),
+    "120": Span((12, 8)),
+    "120a": Span((12, 8)),
+    "120f": Span((12, 9)),
+    "121": Span((12, 9)),
+    "121a": Span((12, 9)),
+    "121f": Span((12, 9)),
+}
+#: One GPU's by CUDA 12 and by CUDA 13: neither compiles by the other's name.
+_RENAMED = {"101": "110", "101a": "110a", "101f": "110f"}
+_RENAMED |= {new: old for old, new in _RENAMED.items()}
+_ORDER = {arch: place for place, arch in enumerate(KNOWN)}
+
+_EXPECTED = "numbers like 75, 8.9, 90a or sm_120, with +PTX behind those that want PTX too"
+_ENTRY = re.compile(
+    r"(?P<kind>sm_?|compute_?)?(?:(?P<major>[0-9]{1,2})\.(?P<minor>[0-9])|(?P<whole>[0-9]{2,3}))"
+    r"(?P<suffix>[af]?)(?P<ptx>\+ptx)?",
+    re.IGNORECASE | re.ASCII,
+)
+_MAX_MAJOR = 12
+_NUMBER = re.compile(r"([0-9]{1,9})\.?([0-9]?)([af]?)", re.ASCII)
+_ARCH = re.compile(r"(\d+)(\d)[af]?")
+_CUDA = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]+)*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ArchList:
+    """Architectures to compile SASS for, and those to add PTX of; ascending, without doubles.
+
+    ``str()`` gives the usual text back (``75;80;120+PTX``), which ``parse`` reads to an equal
+    value; an architecture with PTX alone is written ``compute_120``.
+    """
+
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        names = sorted({*self.sass, *self.ptx}, key=_ORDER.__getitem__)
+        return ";".join(
+            f"compute_{arch}"
+            if arch not in self.sass
+            else f"{arch}+PTX"
+            if arch in self.ptx
+            else arch
+            for arch in names
+        )
+
+
+def parse(text: str) -> ArchList:
+    """Read what a user wrote: entries between semicolons, commas or blanks, in any order.
+
+    Raises ``ConfigError`` for an empty list or an entry that no CUDA release knows; the
+    message names the entry, what was expected and the nearest valid one.
+    """
+    sass: set[str] = set()
+    ptx: set[str] = set()
+    for entry in (part for part in re.split(r"[;,\s]+", text) if part):
+        match = _ENTRY.fullmatch(entry)
+        if match is None:
+            raise _bad(entry, f"is not understood; expected {_EXPECTED}", KNOWN)
+        number = match["whole"] or match["major"] + match["minor"]
+        arch = number + match["suffix"].lower()
+        if arch not in KNOWN:
+            raise _bad(entry, "is no architecture that any CUDA release compiles for", KNOWN)
+        virtual = (match["kind"] or "").lower().startswith("compute")
+        if not virtual:
+            sass.add(arch)
+        if virtual or match["ptx"]:
+            ptx.add(arch)
+    if not sass and not ptx:
+        raise ConfigError(
+            f"the architecture list is empty; expected {_EXPECTED}",
+            advice="write for example 75;80;86;89;90;120+PTX",
+        )
+    place = _ORDER.__getitem__
+    return ArchList(tuple(sorted(sass, key=place)), tuple(sorted(ptx, key=place)))
+
+
+def join(one: ArchList, other: ArchList) -> ArchList:
+    """Everything that either has."""
+    place = _ORDER.__getitem__
+    return ArchList(
+        tuple(sorted({*one.sass, *other.sass}, key=place)),
+        tuple(sorted({*one.ptx, *other.ptx}, key=place)),
+    )
+
+
+def check(archs: ArchList, cuda: str = "13.0") -> None:
+    """Raise ``ConfigError`` for the first architecture that CUDA ``cuda`` cannot compile for."""
+    version = _version(cuda)
+    valid = supported(cuda)
+    for arch in sorted({*archs.sass, *archs.ptx}, key=_ORDER.__getitem__):
+        if not KNOWN[arch].holds(version):
+            raise _bad(arch, f"is not known to CUDA {cuda}: it needs {KNOWN[arch]}", valid)
+
+
+def supported(cuda: str) -> tuple[str, ...]:
+    """Architectures CUDA ``cuda`` (``"13.0"``, ``"12.8.1"``) compiles for, ascending."""
+    version = _version(cuda)
+    return tuple(arch for arch, span in KNOWN.items() if span.holds(version))
+
+
+def _version(cuda: str) -> Version:
+    match = _CUDA.fullmatch(cuda.strip())
+    if match is None:
+        raise ConfigError(
+            f"CUDA version {cuda!r} is not understood; expected something like 13.0",
+            advice="write the major and the minor number with a dot between",
+        )
+    return int(match[1]), int(match[2])
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _bad(entry: str, why: str, valid: Iterable[str]) -> ConfigError:
+    valid = [*valid]
+    nearest = min(valid, key=_distance(entry), default="")
+    if _RENAMED.get(entry) in valid:  # any other is of another GPU
+        return ConfigError(
+            f"architecture {entry!r} {why}", advice=f"this CUDA release calls it {_RENAMED[entry]}"
+        )
+    hint = f"the nearest valid one is {nearest}" if nearest else "this CUDA release has none"
+    return ConfigError(f"architecture {entry[:40]!r} {why}", advice=hint)
+
+
+def _distance(entry: str) -> Callable[[str], tuple[int, bool, bool]]:
+    """How far a known arch is from ``entry``: by number, then by suffix; the older one first."""
+    match = _NUMBER.search(entry.lower())
+    if match is None:  # no number to go by: the current mainstream
+        return lambda arch: (abs(number(arch) - 120), arch != "120", False)
+    asked = int(match[1] + match[2])
+    asked = asked * 10 if asked <= _MAX_MAJOR else asked  # "9" is most likely 90
+
+    def key(arch: str) -> tuple[int, bool, bool]:
+        known = number(arch)
+        return (abs(known - asked), arch.lstrip("0123456789") != match[3], known > asked)
+
+    return key
+
+
+def capability(arch: str) -> str:
+    """The compute capability of an architecture: ``"120"`` or ``"120a"`` is ``"12.0"``."""
+    match = _ARCH.fullmatch(arch)
+    if match is None:
+        raise ConfigError(f"architecture {arch[:40]!r} is not understood", advice="Write 120.")
+    return f"{match[1]}.{match[2]}"

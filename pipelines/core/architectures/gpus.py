@@ -1,0 +1,118 @@
+"""Names of GPUs as architectures: ``RTX 40xx`` and ``NVIDIA A100-SXM4-80GB`` are 89 and 80.
+
+``read`` takes everything that a user may write for ``--archs``: numbers, names and ``native``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from pipelines.core.architectures.archs import KNOWN, ArchList, parse
+from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model, read_data
+
+GPUS_FILE = Path(__file__).resolve().with_name("gpus.yaml")
+
+_NOISE = re.compile(
+    r"nvidia|geforce|tesla|laptop|mobile|(with )?max-?q( design)?|gpu|generation|edition|[\s_-]+"
+)
+_PTX = re.compile(r"\s*\+\s*ptx\s*$", re.IGNORECASE)
+_LONGEST = 80
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return text
+
+
+class Gpu(Model):
+    """One line of the file."""
+
+    show: str
+    match: Annotated[str, AfterValidator(_pattern)]
+    capability: Annotated[str, StringConstraints(pattern=r"^\d{1,2}\.\d$")]
+
+    @property
+    def arch(self) -> str:
+        """``8.9`` is ``89``."""
+        return self.capability.replace(".", "")
+
+
+class Gpus(Model):
+    """``gpus.yaml``."""
+
+    gpus: Annotated[tuple[Gpu, ...], Field(min_length=1)]
+
+
+@cache
+def load_gpus(path: Path = GPUS_FILE) -> tuple[Gpu, ...]:
+    """The table; :class:`ConfigError` names the file and the key that is wrong."""
+    return read_data(path, Gpus).gpus
+
+
+def arch_of(name: str) -> str | None:
+    """The architecture of the GPU of that name, or ``None`` when the table has none."""
+    bare = _NOISE.sub("", name[:_LONGEST].lower())
+    for gpu in load_gpus():
+        if re.fullmatch(gpu.match, bare):
+            return gpu.arch
+    return None
+
+
+def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
+    """What a user wrote for ``--archs``: ``89``, ``8.9+PTX``, ``RTX 40xx, 120+PTX``, ``native``.
+
+    ``native`` are the compute capabilities of the host's GPUs (``8.9``); ``None`` when nobody
+    asked the host. Raises :class:`ConfigError` with the nearest valid entry.
+    """
+    numbers = []
+    for part in filter(None, (piece.strip() for piece in re.split(r"[;,]", text))):
+        name = _PTX.sub("", part)
+        tail = "+PTX" if name != part else ""
+        if name.lower() == "native":
+            numbers += [f"{capability}{tail}" for capability in _native(native)]
+        elif re.search(r"[a-z]{2,}|[a-z].*\s|^[a-z]\d", name, re.IGNORECASE) and not re.match(
+            r"(?i)\s*(sm|compute)_?\d|\s*[\d.]+[af]?\+",
+            name,  # a number, however it goes on
+        ):
+            numbers.append(_named(name) + tail)
+        else:
+            numbers.append(part)
+    return parse(";".join(numbers))
+
+
+def _native(native: tuple[str, ...] | None) -> tuple[str, ...]:
+    if native is None:
+        raise ConfigError(
+            "'native' means the host's own GPUs, and the host was not asked",
+            advice="Name the GPU or its architecture, such as 'RTX 4090' or 89; invoke plan asks "
+            "the host with --ask.",
+        )
+    if not native:
+        raise ConfigError(
+            "'native' means the host's own GPUs, and it has none",
+            advice="Name the GPU that the wheel is for, such as 'RTX 4090', or its number, 89.",
+        )
+    return tuple(dict.fromkeys(native))
+
+
+def _named(name: str) -> str:
+    arch = arch_of(name)
+    if arch is not None and arch in KNOWN:
+        return arch
+    shown = {gpu.show.lower(): gpu.show for gpu in load_gpus()}
+    near = difflib.get_close_matches(name.lower(), shown, n=1, cutoff=0.4)
+    hint = f"the nearest known name is {shown[near[0]]}" if near else "write its number, such as 89"
+    raise ConfigError(
+        f"GPU {name[:40]!r} is not known",
+        advice=f"{hint}; nvidia-smi --query-gpu=compute_cap --format=csv tells the number",
+    )

@@ -1,0 +1,168 @@
+"""What a person sees: progress, tables, folds in CI logs, errors; and nothing a host may forge.
+
+Text from a host is data: escape sequences and control characters are made visible before they
+reach a terminal, and known secrets are blanked in everything that is printed or kept.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+from pipelines.core import github
+from pipelines.core.beside import onlooker
+from pipelines.core.called import as_typed
+from pipelines.core.errors import PipelineError
+from pipelines.core.hosttext import redact, redact_all, safe
+from pipelines.core.tables import Trimming
+
+
+class _Ours(Console):
+    """A console that leaves what one of several works at once prints to that work's onlooker."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print here, or where the work's onlooker wants it."""
+        one = onlooker()
+        (super().print if one is None else one.console.print)(*objects, **options)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at it as it comes: at one of several works nobody does."""
+        return onlooker() is None and super().is_terminal
+
+
+console = _Ours(highlight=False, soft_wrap=True)
+errors = _Ours(stderr=True, highlight=False, soft_wrap=True)
+for _one in (console, errors):
+    _one.push_render_hook(Trimming())
+
+
+_answers: TextIO | None = None
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Within it :func:`answer` alone writes to standard output; what else is said is on stderr."""
+    global _answers  # noqa: PLW0603
+    before = _answers
+    _answers = before or sys.stdout
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answers = before
+
+
+def answer(data: Any) -> None:
+    """Print ``data`` as JSON, in ASCII; known secrets are blanked. Text is JSON already."""
+    text = redact(data) if isinstance(data, str) else _json(redact_all(data))
+    stream = _answers or sys.stdout
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1, allow_nan=False)
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Print our own text (no markup in it)."""
+    console.print(escape(redact(as_typed(text))), style=style)
+
+
+def host_line(text: str) -> None:
+    """Print one line that a host said."""
+    console.print(f"[dim]│[/dim] {escape(safe(text))}")
+
+
+@contextmanager
+def fold(title: str) -> Iterator[None]:
+    """A headline; in GitHub's logs a group that can be folded."""
+    grouped = github.in_ci and onlooker() is None
+    if grouped:
+        github.tell(f"::group::{safe(title).replace(chr(10), ' ')}")
+    else:
+        console.print(f"[bold]{escape(safe(title))}[/bold]")
+    try:
+        yield
+    finally:
+        if grouped:
+            github.tell("::endgroup::")
+
+
+def bytes_progress() -> Progress:
+    """Progress of transfers, in bytes."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description:<26}"),
+        BarColumn(bar_width=28),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each transfer: call it with what it is, bytes done, bytes in all (0: unknown)."""
+    tasks: dict[str, TaskID] = {}
+    with bytes_progress() as progress:
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(safe(what, 40), total=total or None)
+            progress.update(tasks[what], completed=done, total=total or None)
+
+        yield update
+
+
+def units_progress() -> Progress:
+    """Progress of counted things; a task's ``left`` says how long it will take, its ``unit`` what.
+
+    Both are asked for as text each time the bar is drawn.
+    """
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),  # with all that follows it fits 80 columns
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        TextColumn("[dim]{task.fields[unit]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def print_error(error: PipelineError) -> None:
+    """What failed, why, and what to do next; to stderr and, in CI, as an annotation."""
+    # Every line but the first is marked: lines of a host's log are in it, and one that begins
+    # with "::" would be a command to GitHub's runner.
+    lines = [safe(line) for line in as_typed(error.message).splitlines()]
+    message = "\n│ ".join(lines)
+    errors.print(f"[bold red]{error.label}:[/bold red] {escape(message)}")
+    if error.advice:
+        advice = "\n│ ".join(safe(line) for line in as_typed(error.advice).splitlines())
+        errors.print(f"[yellow]→[/yellow] {escape(advice)}")
+    if github.in_ci and onlooker() is None:
+        github.tell(github.command("error", "\n".join(lines), title=error.title))

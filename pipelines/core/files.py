@@ -1,0 +1,80 @@
+"""Files on this machine: hashed, written whole or not at all, disk errors by their name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.core.errors import StorageError
+from pipelines.remote.files import replace
+
+#: What the operating system says when a disk cannot take more.
+DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def cure(error: OSError, space: str = "some space") -> str:
+    """What to do about one of ``DISK_ERRNOS``, the begin of a sentence."""
+    if error.errno == errno.EACCES:
+        return "Check who may write there, close what has it open"
+    return f"Free {space}"
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn "no space" and its kin into :class:`StorageError` naming ``where``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_ERRNOS:
+            raise StorageError(
+                f"cannot write to {where}: {error.strerror}",
+                advice=f"{cure(error)}, or name another directory: out in pipeline.yaml.",
+            ) from error
+        raise
+
+
+def new_directory(parent: Path, name: str, what: str) -> Path:
+    """Make ``parent/name``, or the first free ``name-1``, ``name-2``, ...
+
+    :class:`StorageError` where 100 of them are there: the name holds a second, ``what`` the plural.
+    """
+    for number in range(100):
+        path = parent / f"{name}{f'-{number}' if number else ''}"
+        try:
+            with disk_errors(parent):
+                path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise StorageError(f"100 {what} began in this second in {parent}", advice="Try again.")
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    with disk_errors(path.parent):
+        try:
+            with part.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def beside(path: Path, name: str) -> Path | None:
+    """A file called ``name`` beside that one, or above its directory, as runs have manifests."""
+    folder = path.absolute().parent
+    places = (folder / name, folder.parent / name)
+    return next((place for place in places if place.is_file()), None)

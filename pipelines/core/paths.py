@@ -1,0 +1,27 @@
+"""Where things are: the package's own data, its repository, and the user's project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+#: Directory of the package: recipes, smoke suites, the lock and the example are in it.
+PACKAGE = Path(__file__).resolve().parents[1]
+#: The repository, when the package is used from one; None when it was installed from a wheel.
+CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "pyproject.toml").is_file() else None
+CONFIG_NAME = "pipeline.yaml"
+
+
+def home() -> Path:
+    """The project's directory: the nearest one from here upwards that has a ``pipeline.yaml``.
+
+    Without one it is the working directory. Runs and sandboxes are kept below it.
+    """
+    here = Path.cwd()
+    return next((path for path in (here, *here.parents) if (path / CONFIG_NAME).is_file()), here)
+
+
+def default_cache() -> Path:
+    """Where downloads are kept: ``$XDG_CACHE_HOME/windows-cuda-wheels`` or below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "windows-cuda-wheels"

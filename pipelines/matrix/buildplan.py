@@ -1,0 +1,388 @@
+"""From what was asked for to a plan: made once, immutable, and all that the stages go by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.config.model import Config
+from pipelines.core.architectures import archs as arch_lists
+from pipelines.core.architectures import gpus
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line, secret
+from pipelines.core.paths import home
+from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
+from pipelines.prebuilt.given import Given, read_given, recipe_of
+from pipelines.provisioning.resources import (
+    EXISTING_FILE,
+    RESOURCES_FILE,
+    Layout,
+    Place,
+    Resources,
+    Wanted,
+    layout_of,
+    load_resources,
+    wanted_resources,
+)
+from pipelines.recipe import naming
+from pipelines.recipe.archmap import Translated, translate
+from pipelines.recipe.buildsystem import build_requires
+from pipelines.recipe.found import taken_from
+from pipelines.recipe.load import check_python, for_cell, load_recipe
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.reproducible import settled
+from pipelines.recipe.sourcetree import EPOCH, SourceTree
+from pipelines.recipe.tested import cells_of_tests
+from pipelines.record.divided import Share, shards_of, share_of
+from pipelines.record.results import RunFacts
+from pipelines.record.target import AXES, Target
+from pipelines.record.toolsets import WITH_LIBRARY, Api, ToolSet
+from pipelines.toolchain.compilecache.settings import CompileCache
+from pipelines.toolchain.lock import Cache, load_lock
+
+if TYPE_CHECKING:
+    from pipelines.matrix.judge import Finding
+
+_MOST_JOBS = 512  # as config.Defaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for; what is missing comes from ``pipeline.yaml`` and the recipe."""
+
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """Axis of :class:`Target` -> what was typed."""
+    jobs: int | None = None
+    """Compile units at a time."""
+    minutes: float | None = None
+    """After which a build is ended."""
+    wheel: str | None = None
+    """Somebody else's, which is tested instead of a recipe's."""
+    share: str | None = None
+    """Such as 3/20: compile that share of the wheel's units, and no more."""
+    objects: tuple[str, ...] = ()
+    """Runs of shares, by name or directory, whose objects are linked."""
+    shards: str | None = None
+    """Into so many shares the units are divided, or ``auto``; then they are linked."""
+    reproducible: bool = False
+    """Whatever the recipe says; so is what is divided."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan:
+    """What is built where and how."""
+
+    target: Target
+    recipe: Recipe
+    """At the target's releases."""
+    host: Host
+    archs: Translated
+    """The target's architectures as the package understands them."""
+    jobs: int | None
+    """Compile units at a time, as asked for; ``None``: the host's cores."""
+    minutes: float | None
+    """After which the build is ended, for the next one to go on; ``None``: never."""
+    resources: Resources
+    place: Place
+    layout: Layout
+    cache: Cache
+    compile_cache: CompileCache
+    out: Path
+    """The directory of runs."""
+    supply: Callable[[], Supply]
+    """What the host gives."""
+    others: Callable[[], Mapping[str, Supply]]
+    """What the others of ``pipeline.yaml`` give, by name."""
+    given: Given | None = None
+    """A wheel that is tested as others have built it; ``recipe`` only stands for it."""
+    share: Share | None = None
+    """Compile that share of the wheel's units, and no more."""
+    objects: tuple[str, ...] = ()
+    """Runs of shares, by name or directory, whose objects are linked."""
+    shards: int | None = None
+    """Into so many shares the units are divided, and then linked; 0: as many as do some good."""
+    anew: str = ""
+    """Not empty: build in a directory of this name's own, whatever was built before."""
+
+    @cached_property
+    def source(self) -> SourceTree:
+        """The source, listed once for all stages."""
+        return SourceTree(self.recipe, self.cache)
+
+    @cached_property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """What the host is wanted to have, in order.
+
+        Raises :class:`LockError` for a tool that the lock does not have.
+        """
+        lock = self.cache.lock
+        return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
+
+    @property
+    def tested(self) -> tuple[Target, ...]:
+        """The cells in whose environments the wheel is tested there."""
+        existing = self.host.existing is not None
+        lock, instead = self.cache.lock, self.host.instead
+        return cells_of_tests(self.recipe, self.target, lock, instead, existing=existing)
+
+    @cached_property
+    def toolset(self) -> ToolSet:
+        """What compiles there, with the stamp that its wheels get there."""
+        tools = self.supply().toolset
+        return replace(tools, stamp="") if self.host.capabilities.publishable else tools
+
+    def refused(self) -> list[Finding]:
+        """What of it the host cannot give."""
+        from pipelines.matrix.judge import host_rules  # not for commands that build nothing
+
+        return host_rules(self.recipe, self.target, self.supply(), self.others)
+
+    @property
+    def divided(self) -> bool:
+        """Whether its units are compiled by several builds."""
+        return self.share is not None or bool(self.objects)
+
+    @property
+    def facts(self) -> RunFacts:
+        """What a run of this plan begins with."""
+        return RunFacts(
+            target=self.target,
+            jobs=self.jobs,
+            evidence=self.host.evidence,
+            publishable=self.host.capabilities.publishable and self.given is None,
+            given=self.given is not None,
+            taken_from={} if self.given else taken_from(self.recipe),
+            share=str(self.share or ""),
+            linked=tuple(Path(run).name for run in self.objects),
+        )
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Directories of the host that stand in variables of a build."""
+        layout = self.layout
+        environment = layout.above(layout.above(layout.python))
+        return {"environment": environment, "toolkit": layout.cuda, "temp": layout.temp}
+
+    @property
+    def local_version(self) -> str:
+        """Of its wheel there."""
+        recipe = self.recipe
+        return naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
+
+    def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
+        """The variables a build gets on top of the host's and the compiler's."""
+        recipe, layout, local = self.recipe, self.layout, self.local_version
+        told = {
+            "TEMP": layout.temp,
+            "TMP": layout.temp,
+            "CUDA_PATH": layout.cuda,
+            "CUDA_HOME": layout.cuda,
+            "SOURCE_DATE_EPOCH": str(EPOCH),
+            "PYTHONUNBUFFERED": "1",
+            **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
+        }
+        if recipe.api in WITH_LIBRARY:
+            told |= dict(self.toolset.with_cxx)
+        if self.toolset.takes_fixes:
+            told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)
+        if not recipe.reproducible:
+            return told
+        return settled(told, self.toolset.name, recipe.cuda, self.places)
+
+
+def resolve_given(request: Request) -> Given | None:
+    """The wheel that is given, if one is; :class:`ConfigError` for a flag that is a recipe's."""
+    if request.wheel is None:
+        return None
+    for axis in ("recipe", "version", "torch", "cuda", "archs"):
+        if said := request.axes.get(axis):
+            flag = (AXES[axis].flag or axis).replace("_", "-")
+            raise ConfigError(
+                f"--{flag} {said}: that is of a recipe, and --wheel {line(request.wheel, 200)} has "
+                "been built",
+                advice="Leave one of them out: what is inside of a wheel, its audit says.",
+            )
+    return read_given(request.wheel)
+
+
+def resolve_recipe(settings: Config, request: Request) -> Recipe:
+    """The recipe at the releases that were asked for; :class:`ConfigError` says what is wrong."""
+    asked = request.axes
+    chosen = load_recipe(
+        asked.get("recipe") or settings.default.recipe, version=asked.get("version")
+    )
+    return for_cell(chosen, cuda=asked.get("cuda"), torch=asked.get("torch"))
+
+
+def resolve_target(
+    settings: Config, request: Request, recipe: Recipe, native: tuple[str, ...] | None = None
+) -> Target:
+    """The target of a request.
+
+    ``native`` are the compute capabilities of the host's GPUs; ``None`` when it was not asked.
+    """
+    default, asked = settings.default, request.axes
+    host = asked.get("host") or default.host
+    settings.host(host)
+    archs = gpus.read(archs_asked(settings, request, recipe), native)
+    arch_lists.check(archs, recipe.cuda)
+    return Target(
+        host=host,
+        recipe=recipe.name,
+        version=recipe.version,
+        python=check_python(asked.get("python") or default.python, recipe),
+        torch=recipe.torch or "",
+        cuda=recipe.cuda,
+        archs=archs,
+    )
+
+
+def settle(recipe: Recipe, request: Request) -> Recipe:
+    """The recipe with what dividing it, or the request itself, asks for: the same bytes anywhere.
+
+    Raises :class:`ConfigError` for what cannot be divided.
+    """
+    asked = {"shard": request.share, "objects": request.objects, "shards": request.shards}
+    divided = [f"--{flag}" for flag, value in asked.items() if value]
+    if len(divided) > 1:
+        raise ConfigError(
+            f"{' and '.join(divided)}: these are different works",
+            advice="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
+        )
+    wanted = bool(divided) or request.reproducible
+    if (wanted and not recipe.is_wheel) or (divided and recipe.kind == "pure"):
+        raise ConfigError(
+            f"{recipe.name} is of kind {recipe.kind}: wheels can be built byte for byte, and those "
+            "with compiled code be divided",
+            advice="Leave --shard, --shards, --objects and --reproducible out.",
+        )
+    if divided and recipe.strategy not in ("build", "prebuilt-then-build"):
+        raise ConfigError(
+            f"recipe {recipe.name} has strategy {recipe.strategy}: nothing is compiled for it",
+            advice="Leave --shard, --shards and --objects out.",
+        )
+    return recipe.model_copy(update={"reproducible": True}) if wanted else recipe
+
+
+def _resolve_cell(
+    settings: Config, request: Request, native: tuple[str, ...] | None
+) -> tuple[Given | None, Recipe, Target, Translated]:
+    """The wheel that is given, if one is; what is built or tested, where, for which GPUs."""
+    given = resolve_given(request)
+    if given is None:
+        recipe = settle(resolve_recipe(settings, request), request)
+        target = resolve_target(settings, request, recipe, native)
+        archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
+        return None, recipe, target, archs
+    recipe = recipe_of(given)
+    target = _target_of(settings, request, recipe)
+    return given, recipe, target, Translated("", target.archs)
+
+
+def _target_of(settings: Config, request: Request, recipe: Recipe) -> Target:
+    """Of a wheel that is given: an environment that is used as it is says which Python it has."""
+    name = request.axes.get("host") or settings.default.host
+    python = request.axes.get("python")
+    if python is None:
+        supply = settings.host(name).supply(load_lock())
+        known = supply.python if supply.existing and supply.python else ()
+        python = next(iter(known), settings.default.python)
+    return Target(
+        host=name,
+        recipe=recipe.name,
+        version=recipe.version,
+        python=check_python(python, recipe),
+    )
+
+
+def archs_asked(settings: Config, request: Request, recipe: Recipe) -> str:
+    """The architectures of a request, as they were written."""
+    return request.axes.get("archs") or settings.default.archs or recipe.archs
+
+
+def jobs_asked(settings: Config, request: Request) -> int | None:
+    """Compile units at a time; ``None``: the host's cores."""
+    jobs = settings.default.jobs if request.jobs is None else request.jobs
+    if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
+        raise ConfigError(
+            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
+        )
+    return jobs
+
+
+def open_cache(settings: Config) -> Cache:
+    """The download cache as ``pipeline.yaml`` and the flags want it."""
+    house = Path(settings.wheelhouse).expanduser() if settings.wheelhouse else None
+    if house is not None and not house.is_dir():
+        raise ConfigError(
+            f"wheelhouse: there is no directory {house}", advice="invoke wheelhouse DIR makes one."
+        )
+    return Cache(load_lock(), wheelhouse=house, offline=settings.offline)
+
+
+def open_host(
+    settings: Config,
+    target: Target,
+    cache: Cache,
+    events: Events | None = None,
+    api: Api = "plain",
+) -> Host:
+    """The target's host, for a package that needs ``api``; nothing is started yet."""
+    given = Opening(target.python, cache, events or Silent(), secret, api)
+    return settings.host(target.host).open(target.host, given)
+
+
+def resolve(
+    settings: Config,
+    request: Request,
+    *,
+    native: tuple[str, ...] | None = None,
+    host: Host | None = None,
+    opened: BuildPlan | None = None,
+    events: Callable[[str], Events] | None = None,
+) -> BuildPlan:
+    """The plan for a request; on ``host``, or on that of ``opened`` if its session serves both.
+
+    ``events`` makes what is told of a host from its name. Raises :class:`ConfigError`
+    for what cannot be, before anything is started.
+    """
+    given, recipe, target, archs = _resolve_cell(settings, request, native)
+    cache = open_cache(settings)
+    if host is None and opened is not None and opened.target.session == target.session:
+        host = opened.host
+    if host is None:
+        told = events(target.host) if events else None
+        host = open_host(settings, target, cache, told, recipe.api)
+    place = Place(
+        capabilities=asdict(host.capabilities),
+        target=target,
+        executable=host.executable,
+        existing=host.existing,
+        instead=host.instead,
+        builds=given is None,
+        requires=lambda: build_requires(recipe, cache, target.python, host.capabilities.windows),
+    )
+    resources = load_resources(RESOURCES_FILE if host.existing is None else EXISTING_FILE)
+    return BuildPlan(
+        target=target,
+        recipe=recipe,
+        host=host,
+        archs=archs,
+        jobs=jobs_asked(settings, request),
+        minutes=request.minutes,
+        resources=resources,
+        place=place,
+        layout=layout_of(resources, place),
+        cache=cache,
+        compile_cache=settings.compile_cache,
+        out=home() / settings.out,
+        supply=lambda: settings.host(target.host).supply(cache.lock),
+        others=lambda: settings.others(target.host, cache.lock),
+        given=given,
+        share=share_of(request.share) if request.share else None,
+        objects=request.objects,
+        shards=shards_of(request.shards) if request.shards else None,
+    )

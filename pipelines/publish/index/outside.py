@@ -1,0 +1,127 @@
+"""An index as pip, uv, ``which.py`` and a browser reach it: all is fetched and hashed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import NamedTuple
+from urllib.parse import quote, urljoin
+
+from pipelines.core.errors import AuditError, ConfigError, HostError, StorageError
+from pipelines.core.hosttext import line, shown_url
+from pipelines.core.units import few
+from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, read_catalogue
+from pipelines.publish.index.pages import release_files, render, views
+from pipelines.publish.which.joining import WHICH
+from pipelines.toolchain import sources
+
+_AGENTS = {"pip": "pip/26.3", "uv": "uv/0.13.8", "which.py": "which.py", "browser": "Mozilla/5.0"}
+_SECURE = ("https://", "http://127.0.0.1:")
+_OK = 200
+
+
+class Problem(NamedTuple):
+    """What one of them does not get, or gets otherwise."""
+
+    kind: str
+    """bytes, status, type, redirect or silent."""
+    agent: str
+    path: str
+    found: str
+
+    def __str__(self) -> str:
+        return ": ".join(self)
+
+
+class Look(NamedTuple):
+    """What an index was asked for, and what came; pages and files by who asks for them."""
+
+    listed: Counter[str]
+    fetched: Counter[str]
+    problems: list[Problem]
+
+    def require(self) -> None:
+        """Raise :class:`AuditError` for other bytes, :class:`StorageError` for what is missing."""
+        text = few(map(str, self.problems), "\n")
+        if any(one.kind == "bytes" for one in self.problems):
+            raise AuditError(text, advice="Publish again, or find who has changed it.")
+        if self.problems or self.listed != self.fetched:
+            came = f"{self.fetched.total()} of {self.listed.total()} pages and files came"
+            advice = "docs/publish.md says what a server has to show."
+            raise StorageError(f"{came}:\n{text}", advice=advice)
+
+
+def look(address: str) -> Look:
+    """Ask for all that its catalogue lists.
+
+    Raises :class:`HostError` without an answer, :class:`ConfigError` for what is no index or an
+    empty one.
+    """
+    base = address.rstrip("/") + "/"
+    seen = Look(Counter(), Counter(), [])
+    kind, found, data = _get(base + CATALOGUE, "which.py", MOST)
+    catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
+    if not catalogue.wheels:
+        raise (HostError if kind == "silent" else ConfigError)(
+            f"{shown_url(base)}: {kind or 'empty'}: {found if kind else 'it has no wheels'}",
+            advice="Name the https address of an index in which something was published.",
+        )
+    for agent, path, wanted, size in _listed(catalogue):
+        seen.listed[agent] += 1
+        kind, found, _ = _get(urljoin(base, path), agent, size)
+        seen.fetched[agent] += not kind
+        if not kind and found != wanted:
+            kind, found = "bytes", f"sha256 {found}, by its catalogue {wanted}"
+        if kind:
+            seen.problems.append(Problem(kind, agent, line(path or "the first page", 200), found))
+    return seen
+
+
+def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
+    """Who asks for it and where (a page: with a slash), its sha256, its bytes at most."""
+    places = tuple(f"{place}/" for place in views(catalogue))
+    for path, data in render(catalogue).items():
+        about, page = (sha256(data).hexdigest(), len(data)), path.removesuffix("index.html")
+        if path.startswith(places) and page != path:
+            yield from (("pip", page, *about), ("uv", page, *about))
+        elif path != "web.config":  # which IIS does not show
+            yield "which.py" if path == WHICH else "browser", page, *about
+    for path, data in release_files(catalogue).values():
+        yield "uv", quote(path), sha256(data).hexdigest(), len(data)
+    for wheel in catalogue.wheels:
+        agent, url = "uv" if wheel.name.label else "pip", quote(wheel.url, safe="/:@!=~%")
+        yield agent, url, wheel.sha256, wheel.size
+        yield agent, f"{url}.metadata", wheel.metadata_sha256, MOST
+        yield from (
+            ("browser", quote(wheel.beside_url(k)), v, MOST) for k, v in wheel.beside.items()
+        )
+
+
+def _get(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
+    """What is wrong, as a word, and why; or nothing, the sha256, and what is to be read."""
+    import requests
+
+    hashed, size, kept = sha256(), 0, bytearray()
+    headers = {"User-Agent": _AGENTS[agent], "Accept-Encoding": "identity"}
+    try:
+        with (
+            sources.session() as http,
+            http.get(url, headers=headers, stream=True, timeout=(15, 60)) as answer,
+        ):
+            kind = answer.headers.get("Content-Type", "")
+            if any(not hop.url.startswith(_SECURE) for hop in (*answer.history, answer)):
+                return "redirect", "there is a way without TLS to it", b""
+            if answer.status_code != _OK:
+                return "status", f"the server says {answer.status_code}", b""
+            if url.endswith(("/", ".html")) and not kind.startswith("text/html"):
+                return "type", f"Content-Type is {line(kind, 100)!r}, and not text/html", b""
+            for piece in sources.pieces(answer):
+                size += len(piece)
+                hashed.update(piece)
+                kept += piece if most == MOST else b""
+                if size > most:
+                    break
+    except requests.RequestException as error:  # its text has the address, with all that is in it
+        return "silent", f"it cannot be fetched: {type(error).__name__}", b""
+    return "", hashed.hexdigest(), bytes(kept)

@@ -1,0 +1,202 @@
+"""Where an index lies: a directory, an object store, whatever fsspec reaches.
+
+A file appears whole or not at all: in a directory by rename, in an object store because it is put
+in one piece. What may be there only once is made with "only if it is not there".
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import mimetypes
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.core.errors import ConfigError, SetupError, StorageError
+from pipelines.core.files import DISK_ERRNOS
+from pipelines.core.hosttext import line
+from pipelines.remote.files import replace
+
+#: What to do after an error of any place that wheels are published to.
+AGAIN = "What was published before is whole. Type the same again, and it goes on where it was."
+_PIECE = 4 << 20
+#: Modules whose errors are an object store's, and are no ``OSError``.
+_CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "google"})
+_EXTRAS = {"s3": "s3fs", "s3a": "s3fs"}
+#: botocore would send a CRC32 behind the bytes, over https, which R2 and others refuse. What has
+#: arrived is read and hashed here in any case. https://github.com/amd/gaia/pull/3029
+_AS_BEFORE = {"config_kwargs": {"request_checksum_calculation": "when_required"}}
+
+
+class Store:
+    """The files of an index, by their paths in it; every error is a :class:`StorageError`."""
+
+    def __init__(self, address: str) -> None:
+        """``address`` is a directory, or what fsspec knows: ``s3://bucket/index``.
+
+        Raises :class:`ConfigError` for one that it does not know, and :class:`SetupError` where
+        its library is not installed.
+        """
+        self.name = address
+        kind = address.partition("://")[0]
+        try:
+            filesystem, root = fsspec.core.url_to_fs(
+                address, **(_AS_BEFORE if kind in _EXTRAS else {})
+            )
+        except ImportError:
+            raise SetupError(
+                f"{kind}:// needs {_EXTRAS.get(kind, 'a library of its own')}",
+                advice=f"Type: pip install 'windows-cuda-wheels[{kind}]'"
+                if kind in _EXTRAS
+                else "fsspec's documentation names it.",
+            ) from None
+        except ValueError as error:
+            raise ConfigError(
+                f"--to {line(address, 200)}: {line(error, 200)}",
+                advice="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
+            ) from None
+        if isinstance(filesystem, LocalFileSystem) and Path(str(root)).is_file():
+            raise ConfigError(
+                f"--to {line(address, 200)}: that is a file", advice="Name a directory."
+            )
+        self._fs = cast("Any", filesystem)
+        self._root = str(root).rstrip("/")
+        self._local = isinstance(filesystem, LocalFileSystem)
+        self._s3 = "s3" in (filesystem.protocol if not self._local else ())
+
+    def _path(self, path: str) -> str:
+        if path.startswith("/") or ".." in PurePosixPath(path).parts:
+            raise ConfigError(f"{line(path, 200)} lies outside of the index")
+        return f"{self._root}/{path}"
+
+    def read(self, path: str, most: int) -> bytes | None:
+        """What is there, of which no more than ``most + 1`` bytes; ``None``: no such file."""
+        with self._errors(path):
+            try:
+                with self._fs.open(self._path(path), "rb") as stream:
+                    return bytes(stream.read(most + 1))
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Every file below ``folder``, with its bytes."""
+        with self._errors(folder):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self._path(folder), detail=True)
+            except FileNotFoundError:
+                return {}
+        cut = len(self._root) + 1
+        return {str(path)[cut:]: int(about["size"] or 0) for path, about in found.items()}
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put ``data`` there, in place of what was."""
+        with self._errors(path):
+            if self._local:
+                target = Path(self._path(path))
+                _put(io.BytesIO(data), target)
+            else:
+                self._fs.pipe_file(self._path(path), data, **self._kind(path))
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Put ``data`` there if nothing is; whether it was put."""
+        with self._errors(path):
+            try:
+                if self._local:
+                    Path(self._path(path)).parent.mkdir(parents=True, exist_ok=True)
+                self._fs.pipe_file(self._path(path), data, mode="create", **self._kind(path))
+            except FileExistsError:
+                return False
+        return True
+
+    def place(self, path: str, source: Path, sha256: str) -> bool:
+        """Put a file there whose path tells its ``sha256``; whether it was not there before.
+
+        Raises :class:`StorageError` when what is there, or has arrived, is something else.
+        """
+        there = self._hash(path)
+        if there is None:
+            with self._errors(path):
+                if self._local:
+                    with source.open("rb") as stream:
+                        _put(stream, Path(self._path(path)))
+                else:
+                    self._fs.put_file(str(source), self._path(path), **self._kind(path))
+                self._fs.invalidate_cache()
+        if (found := there or self._hash(path)) != sha256:
+            raise StorageError(
+                f"{path} in {self.name} has sha256 {found}, and should have {sha256}",
+                advice="The index is damaged there, or somebody else has written to it: no page "
+                "was changed. Remove that file and type the same again.",
+            )
+        return there is None
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with self._errors(path):
+            try:
+                self._fs.rm_file(self._path(path))
+            except FileNotFoundError:
+                return
+
+    def _hash(self, path: str) -> str | None:
+        hashed = hashlib.sha256()
+        with self._errors(path):
+            try:
+                with self._fs.open(self._path(path), "rb") as stream:
+                    while piece := stream.read(_PIECE):
+                        hashed.update(piece)
+            except FileNotFoundError:
+                return None
+        return hashed.hexdigest()
+
+    def _kind(self, path: str) -> dict[str, str]:
+        """Object stores serve a page as one only when they are told that it is."""
+        if not self._s3:
+            return {}
+        name = path.removesuffix(".metadata") if path.endswith(".metadata") else path
+        told = "text/plain" if name != path else mimetypes.guess_type(path)[0]
+        return {"ContentType": told or "application/octet-stream"}
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in DISK_ERRNOS
+            refused = isinstance(error, PermissionError) or error.errno == errno.EACCES
+            raise StorageError(
+                f"{self.name}: {path}: {line(error.strerror or error, 300)}",
+                advice=AGAIN
+                + (" Free some space there first." if full and not refused else "")
+                + (" Check who may write there." if refused else ""),
+            ) from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in _CLIENTS:
+                raise
+            raise StorageError(
+                f"{self.name}: {path}: {line(error, 300)}",
+                advice=f"{AGAIN} Check the credentials and the address of the store.",
+            ) from error
+
+
+def _put(stream: BinaryIO, target: Path) -> None:
+    """So that it is there whole or not at all, also after a power cut."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with part.open("wb") as into:
+            shutil.copyfileobj(stream, into, _PIECE)
+            into.flush()
+            os.fsync(into.fileno())
+        replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,212 @@
+"""An in-toto statement with SLSA's provenance of a wheel, made of its run's manifest alone.
+
+Whoever has the manifest can make it again, and see whether a signed one says the same.
+
+https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md
+https://slsa.dev/spec/v1.1/provenance
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
+from in_toto_attestation.v1.statement import Statement
+from pydantic import ValidationError
+
+from pipelines.core.errors import AuditError
+from pipelines.core.hosttext import line
+from pipelines.core.jsonfile import parse
+from pipelines.core.model import first_problem
+from pipelines.record.manifest import Manifest, Tool
+from pipelines.record.materials import Kind, Material
+from pipelines.wheels.unpacking import UNREADABLE, chunks
+
+PREDICATE = "https://slsa.dev/provenance/v1"
+#: What externalParameters and internalParameters mean: docs/provenance.md.
+BUILD_TYPE = "urn:windows-cuda-wheels:build:2"
+BUILDER = "urn:windows-cuda-wheels:builder"
+MANIFEST = "manifest.json"
+#: What files of a wheel are called after its name: in an envelope, and without one.
+SIGNED, UNSIGNED = ".intoto.jsonl", ".statement.json"
+#: Kinds of materials that are files: dependencies with a hash, in SLSA's words.
+_FILES: tuple[Kind, ...] = ("source", "tool")
+_AXES = {"recipe", "version", "python", "torch", "cuda", "archs", "reproducible"}
+_SBOM = re.compile(r"[^/]+\.dist-info/sboms/[^/]+")  # https://peps.python.org/pep-0770/
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SBOMS, _SBOM_BYTES = 20, 64 << 20
+_STATED = frozenset({"build", "collect", "audit"})  # stages without which there is no statement
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """The manifest; ``ValueError`` says why it is none that a statement can be made of."""
+    try:
+        return Manifest.model_validate(parse(data))
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from None
+
+
+def unstated(made: Manifest) -> str:
+    """Why its wheels get no statement; empty: they get one."""
+    if made.inputs.origin or not made.inputs.materials:
+        return "its wheels were not built here"
+    if made.started is None or made.finished is None:
+        return "it does not say when it was built"
+    done = {name for name, state in made.stages.items() if state == "passed"}
+    if lacking := sorted(_STATED - done):
+        return f"its stage {lacking[0]} has not passed"
+    for one in made.inputs.materials.rows(*_FILES):
+        tool = _tool(made, one)
+        if not _SHA256.fullmatch(one.value):
+            return f"{one.label} is {line(one.value, 80) or 'empty'}, and no sha256"
+        if tool is not None and tool.sha256 not in (None, one.value):
+            return f"{one.label} was hashed as {tool.sha256}, and its pin is {one.value}"
+    return ""
+
+
+def statement(data: bytes, wheel: Path) -> dict[str, Any]:
+    """The statement on ``wheel`` by the manifest ``data``.
+
+    ``ValueError`` where the manifest is none, or tells of no such wheel that was built and has
+    passed its audit; :class:`AuditError` for a wheel that cannot be looked into.
+    """
+    made = read_manifest(data)
+    rows = made.sha256(wheel.name)
+    if len(rows) != 1:
+        raise ValueError(f"it tells of {len(rows)} wheels called {line(wheel.name, 200)}")
+    sha256 = rows[0]
+    if (why := unstated(made)) or made.started is None or made.finished is None:
+        raise ValueError(why)
+    predicate = provenance_pb2.Provenance()
+    files = [*_byproducts(made), *sboms(wheel), _described(MANIFEST, _sha256(data))]
+    raw = {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": _filled(made.inputs.model_dump(include=_AXES)),
+            "internalParameters": _internal(made),
+            "resolvedDependencies": list(_dependencies(made)),
+        },
+        "runDetails": {
+            "builder": {
+                "id": BUILDER,
+                "version": dict([made.made_by.rsplit(" ", 1)]) if " " in made.made_by else {},
+            },
+            "metadata": {
+                "invocationId": made.run,
+                "startedOn": made.started.isoformat(),
+                "finishedOn": made.finished.isoformat(),
+            },
+            "byproducts": files,
+        },
+    }
+    try:
+        json_format.ParseDict(raw, predicate)
+        subject = ResourceDescriptor(name=wheel.name, digest={"sha256": sha256})
+        whole = Statement([subject.pb], PREDICATE, json_format.MessageToDict(predicate))
+        whole.validate()
+        return dict(json_format.MessageToDict(whole.pb))
+    except (json_format.Error, OverflowError) as error:
+        raise ValueError(f"no SLSA provenance can be made of it: {line(error)}") from None
+
+
+def encoded(said: dict[str, Any]) -> bytes:
+    """A statement as it is written, and signed."""
+    return json.dumps(said, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _internal(made: Manifest) -> dict[str, Any]:
+    """What the builder chose, and what it is worth."""
+    level = made.evidence
+    return {
+        "host": _filled({"name": made.inputs.host, **made.host}),
+        "toolset": _filled(made.toolset),
+        "evidence": {"level": level.value, "meaning": level.meaning} if level else {},
+        "publishable": made.publishable,
+        "stages": made.stages,
+        "job": made.inputs.job,
+        "materials": {k: v for k, v in made.inputs.materials.root.items() if k not in _FILES},
+        **({"divided": made.divided} if made.divided else {}),
+    }
+
+
+def _dependencies(made: Manifest) -> Iterator[dict[str, Any]]:
+    """The source and the lock's files.
+
+    A tool that was installed before is named by its pin, and said not to have been hashed by this
+    run.
+    """
+    for one in made.inputs.materials.rows(*_FILES):
+        tool = _tool(made, one)
+        said = _described("source" if one.kind == "source" else one.name, one.value)
+        if tool is not None:
+            hashed = "by this run" if tool.sha256 else "not by this run"
+            said["annotations"] = {"version": tool.version, "hashed": hashed}
+        yield said
+
+
+def _tool(made: Manifest, one: Material) -> Tool | None:
+    return made.tools.get(one.name) if one.kind == "tool" else None
+
+
+def _byproducts(made: Manifest) -> Iterator[dict[str, Any]]:
+    """Logs and reports."""
+    for row in made.files:
+        if not row.path.startswith("wheels/"):
+            yield _described(row.path, row.sha256)
+
+
+def sboms(wheel: Path) -> Iterator[dict[str, Any]]:
+    """The bills of materials in a wheel, with their hashes.
+
+    :class:`AuditError` for a wheel that cannot be read, or that has too many or too large ones.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            found = [one for one in archive.infolist() if _SBOM.fullmatch(one.filename)]
+            names = {one.filename for one in found}
+            if len(found) > _SBOMS or len(names) != len(found):
+                raise AuditError(
+                    f"{wheel.name} has {len(found)} SBOMs, some of one name or more than {_SBOMS}",
+                    advice="Take the wheel anew from whoever published it.",
+                )
+            for member in sorted(found, key=lambda one: one.filename):
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise AuditError(
+                        f"{wheel.name}: {line(member.filename)} is packed by method "
+                        f"{member.compress_type}; wheels have 0 and 8",
+                        advice="Take the wheel anew from whoever published it.",
+                    )
+                if member.file_size > _SBOM_BYTES:
+                    raise AuditError(
+                        f"{wheel.name}: {line(member.filename)} unpacks to {member.file_size} "
+                        f"bytes, more than {_SBOM_BYTES}",
+                        advice="Take the wheel anew from whoever published it.",
+                    )
+                digest = hashlib.sha256()
+                for chunk in chunks(archive, member):
+                    digest.update(chunk)
+                yield _described(member.filename, digest.hexdigest())
+    except UNREADABLE as error:
+        raise AuditError(
+            f"{wheel.name} cannot be read: {line(error)}", advice="Take the wheel anew."
+        ) from None
+
+
+def _described(name: str, sha256: str) -> dict[str, Any]:
+    return {"name": name, "digest": {"sha256": sha256}}
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _filled(told: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if value not in (None, "", [])}

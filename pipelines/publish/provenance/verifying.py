@@ -1,0 +1,388 @@
+"""What a wheel's provenance is worth: its hash, its signatures, its manifest, today's lock.
+
+Each check says what was found. One that nobody could make is ``unknown``, never ``ok``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from google.protobuf import json_format
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement
+from securesystemslib.signer import SSlibKey
+
+from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.evidence import Evidence
+from pipelines.core.files import beside, sha256_of
+from pipelines.core.hosttext import line
+from pipelines.core.jsonfile import as_dict, parse, read_bytes
+from pipelines.core.model import Model
+from pipelines.publish.provenance.aliases import refuse_aliases
+from pipelines.publish.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
+from pipelines.publish.provenance.statement import (
+    BUILD_TYPE,
+    MANIFEST,
+    PREDICATE,
+    SIGNED,
+    UNSIGNED,
+    encoded,
+    read_manifest,
+    sboms,
+    statement,
+)
+from pipelines.toolchain.lock import ToolchainLock
+
+#: ``said``: by whoever made it, and by nobody else. ``mind``: differs, and that was accepted.
+State = Literal["ok", "said", "mind", "unknown", "no"]
+_STRONG = frozenset({"sha256", "sha384", "sha512"})
+_ROWS = 200  # of a check's details
+#: What need not be so for who says that it is enough -> the check that it is about.
+ACCEPTED = {"unsigned": "signature", "lock": "lock"}
+Key = tuple[Path, SSlibKey]
+
+
+class Check(Model):
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    found: str
+    detail: tuple[str, ...] = ()
+    code: int = 0
+    """The exit code that it leads to."""
+
+
+class Verified(Model):
+    """All that was looked at of one wheel."""
+
+    wheel: str
+    sha256: str
+    provenance: str
+    checks: tuple[Check, ...]
+
+    @property
+    def code(self) -> int:
+        """The exit code: of what is wrong before that of what is only unlike today's."""
+        return max((one.code for one in self.checks), default=0)
+
+    def accepting(self, enough: Sequence[str]) -> Verified:
+        """The same, where these of :data:`ACCEPTED` need not be so. A wrong signature never is."""
+        named = {ACCEPTED[word] for word in enough}
+        checks = tuple(
+            one.model_copy(update={"code": 0, "state": "mind" if one.state == "no" else one.state})
+            if one.name in named and not (one.name == "signature" and one.state == "no")
+            else one
+            for one in self.checks
+        )
+        return self.model_copy(update={"checks": checks})
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A statement that was read: what it says, and the envelope that it was in."""
+
+    whole: dict[str, Any]
+    predicate: dict[str, Any]
+    """As SLSA's provenance has it, without what that does not know."""
+    sealed: Sealed | None
+
+    @property
+    def ours(self) -> bool:
+        return bool(self.built.get("buildType") == BUILD_TYPE)
+
+    @property
+    def built(self) -> dict[str, Any]:
+        return dict(self.predicate.get("buildDefinition") or {})
+
+
+def find(wheel: Path) -> Path:
+    """The provenance of a wheel: beside it, or above its directory as runs have it.
+
+    A signed one comes first. :class:`ConfigError` where there is none.
+    """
+    if not wheel.is_file():
+        raise ConfigError(
+            f"{line(wheel, 200)}: there is no such file", advice="Name a wheel that is here."
+        )
+    for name in (wheel.name + SIGNED, wheel.name + UNSIGNED):
+        if found := beside(wheel, name):
+            return found
+    raise ConfigError(
+        f"{line(wheel, 300)}: there is no {line(wheel.name, 200)}{SIGNED} with it",
+        advice="Put what was published with it beside it, or name that with --provenance.",
+    )
+
+
+def verify(wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLock) -> Verified:
+    """Hold the wheel against its provenance, and that against keys, manifest and lock.
+
+    :class:`ConfigError` for a wheel that cannot be read. What is wrong with files of others is in
+    the checks.
+    """
+    try:
+        sha256 = sha256_of(wheel)
+        checks = [*_checks(wheel, sha256, provenance, keys, lock)]
+    except OSError as error:
+        raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", advice="Name a wheel.") from None
+    return Verified(
+        wheel=wheel.name, sha256=sha256, provenance=str(provenance), checks=tuple(checks)
+    )
+
+
+def _checks(
+    wheel: Path, sha256: str, provenance: Path, keys: Sequence[Key], lock: ToolchainLock
+) -> Iterator[Check]:
+    try:
+        said = _read(provenance)
+    except ValueError as error:
+        yield _no("statement", line(error, 500))
+        return
+    subject = _subject(wheel, sha256, said)
+    yield subject
+    yield _signature(said, keys)
+    if subject.code:
+        return  # what else it says is of another wheel
+    yield _manifest(wheel, provenance, said)
+    yield _lock(said, lock)
+    yield _sboms(wheel, said)
+    yield from _evidence(said)
+
+
+def _no(
+    name: str, found: str, detail: Sequence[str] = (), code: int = AuditError.exit_code
+) -> Check:
+    rows = (*detail[:_ROWS], *([f"and {len(detail) - _ROWS} more"] if detail[_ROWS:] else []))
+    return Check(name=name, state="no", found=found, detail=rows, code=code)
+
+
+def _read(path: Path) -> _Said:
+    """The one statement of SLSA's provenance in a file; ``ValueError`` says why there is none."""
+    found, why = [], "it has no statement"
+    for told in envelopes(path):
+        try:
+            found.append(_opened(told))
+        except ValueError as error:
+            why = str(error)
+    if len(found) > 1:
+        raise ValueError(f"it has {len(found)} statements of {PREDICATE}, one is expected")
+    if not found:
+        raise ValueError(why)
+    return found[0]
+
+
+def _opened(told: dict[str, Any]) -> _Said:
+    sealed = None if "_type" in told else unsealed(told)
+    if sealed is not None:
+        if sealed.payload_type != PAYLOAD_TYPE:
+            raise ValueError(
+                f"its payloadType is {line(sealed.payload_type, 100)}, expected {PAYLOAD_TYPE}"
+            )
+        told = parse(sealed.payload)
+    refuse_aliases(told)
+    try:
+        # What is not known is left out, as in-toto wants it read; it is compared with nothing.
+        whole = json_format.ParseDict(told, statement_pb2.Statement(), ignore_unknown_fields=True)
+        Statement.copy_from_pb(whole).validate()
+        said = dict(json_format.MessageToDict(whole))
+        if said["predicateType"] != PREDICATE:
+            raise ValueError(
+                f"its predicate is {line(said['predicateType'], 100)}, expected {PREDICATE}"
+            )
+        made = provenance_pb2.Provenance()
+        json_format.ParseDict(said["predicate"], made, ignore_unknown_fields=True)
+        return _Said(said, dict(json_format.MessageToDict(made)), sealed)
+    except (json_format.Error, OverflowError, TypeError, RecursionError) as error:
+        raise ValueError(f"it is no in-toto statement: {line(error)}") from None
+
+
+def _subject(wheel: Path, sha256: str, said: _Said) -> Check:
+    """Whether it is about this very file, by name and by every hash that it gives."""
+    named = [one for one in said.whole["subject"] if one.get("name") == wheel.name]
+    if len(named) != 1:
+        names = [line(one.get("name", "nameless"), 100) for one in said.whole["subject"]]
+        return _no("wheel", f"it is about {', '.join(names[:5])}, not about {line(wheel.name)}")
+    digest = named[0].get("digest", {})
+    if "sha256" not in digest:
+        return _no("wheel", f"it has no sha256 of {line(wheel.name)}")
+    wrong = []
+    for name in sorted(_STRONG & digest.keys()):
+        here = sha256
+        if name != "sha256":
+            with wheel.open("rb") as stream:
+                here = hashlib.file_digest(stream, name).hexdigest()
+        if digest[name] != here:
+            wrong.append(f"{name} here {here}, stated {line(digest[name], 130)}")
+    if wrong:
+        return _no("wheel", "it is another file than the one that it was stated of", wrong)
+    return Check(name="wheel", state="ok", found="the very file that it was stated of")
+
+
+def _signature(said: _Said, keys: Sequence[Key]) -> Check:
+    """Whether everybody whose key was named has signed it."""
+    sealed, code = said.sealed, AuditError.exit_code
+    if sealed is None and keys:
+        found = f"it is not signed, and --key names {len(keys)} that must have"
+        return _no("signature", found, [str(path) for path, _ in keys])
+    if sealed is None:
+        return Check(name="signature", state="unknown", found="it is not signed", code=code)
+    many = len(sealed.signatures)
+    if not keys:
+        found = f"not checked: {many} there, and no --key was named"
+        return Check(name="signature", state="unknown", found=found, code=code)
+    good: set[int] = set()
+    lacking = []
+    for path, key in keys:
+        by = [number for number in range(many) if sealed.is_by(key, number)]
+        good.update(by)
+        if not by:
+            lacking.append(f"none of {path}, key {key.keyid[:16]}")
+    ids = {key.keyid for _, key in keys}
+    wrong = [n for n, (keyid, _) in enumerate(sealed.signatures) if keyid in ids and n not in good]
+    others = many - len(good) - len(wrong)
+    detail = [*lacking, *(f"signature {n + 1} is not true" for n in wrong)]
+    detail += [f"{others} by other keys, not checked"] if others else []
+    if lacking or wrong:
+        found = "not by everybody whose key was named" if lacking else "one of them is not true"
+        return _no("signature", found, detail)
+    found = ", ".join(f"{path}, key {key.keyid[:16]}" for path, key in keys)
+    return Check(name="signature", state="ok", found=found, detail=tuple(detail))
+
+
+def _manifest(wheel: Path, provenance: Path, said: _Said) -> Check:
+    """Whether the manifest that is here says the same."""
+    if not said.ours:
+        kind = line(said.built.get("buildType", "none"), 120)
+        return Check(name="manifest", state="unknown", found=f"not checked: built as {kind}")
+    path = beside(wheel, MANIFEST) or provenance.with_name(MANIFEST)
+    if not path.is_file():
+        return Check(name="manifest", state="unknown", found="not checked: there is none with it")
+    try:
+        data = read_bytes(path)
+        if not read_manifest(data).sha256(wheel.name):
+            found = f"not checked: {path} is of another wheel"
+            return Check(name="manifest", state="unknown", found=found)
+        expected = statement(data, wheel)
+        if (sha256 := expected["subject"][0]["digest"]["sha256"]) != sha256_of(wheel):
+            raise ValueError(f"it is of a wheel with sha256 {sha256}")  # noqa: TRY301
+    except (ValueError, AuditError) as error:
+        return _no("manifest", f"{path}: {line(error, 400)}")
+    parts = (said.whole["predicate"], expected["predicate"])
+    told, meant = (dict(_flat(one)) for one in parts)
+    # As text: for Python 1 is True, and of two names that are flat alike one hides the other.
+    unlike = [name for name in {**told, **meant} if _text(told, name) != _text(meant, name)]
+    if unlike or encoded(parts[0]) != encoded(parts[1]):
+        rows = [
+            f"{line(name, 120)}: {_word(told, name)}, the manifest says {_word(meant, name)}"
+            for name in unlike
+        ]
+        return _no("manifest", f"{path} says something else", rows or ["in another order"])
+    return Check(name="manifest", state="ok", found=f"says the same, {len(meant)} values")
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value by where it stands; what is in lists by its name, as far as it has one."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list) and value:
+        seen: dict[str, int] = {}
+        for inner in value:
+            called = str(inner.get("name", "")) if isinstance(inner, dict) else ""
+            seen[called] = seen.get(called, 0) + 1
+            yield from _flat(inner, f"{name}[{called}{seen[called] if seen[called] > 1 else ''}]")
+    else:
+        yield name, value
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    return json.dumps(values[name]) if name in values else ""
+
+
+def _word(values: dict[str, Any], name: str) -> str:
+    return line(values[name], 100) or "nothing" if name in values else "not there"
+
+
+def _lock(said: _Said, lock: ToolchainLock) -> Check:
+    """Whether today's lock has the files that it was built with."""
+    tools = [
+        one
+        for one in said.built.get("resolvedDependencies", ())
+        if said.ours and one.get("name") != "source"
+    ]
+    if not tools:
+        return Check(name="lock", state="unknown", found="not checked: it names no tools of ours")
+    rows = []
+    for one in tools:
+        name, digest = str(one.get("name", "")), one.get("digest", {}).get("sha256", "none")
+        version = line((one.get("annotations") or {}).get("version", ""), 60)
+        pinned = lock.tools.get(name)
+        if pinned is None:
+            rows.append(f"{line(name, 80)} {version}: the lock has none of that name")
+        elif not pinned.sha256 or pinned.sha256 != digest:
+            rows.append(
+                f"{line(name, 80)} {version} sha256 {line(digest, 64)[:16]}, today "
+                f"{pinned.version} sha256 {pinned.sha256[:16] or 'not pinned'}"
+            )
+    if rows:
+        found = f"{len(rows)} of {len(tools)} files are others today"
+        return _no("lock", found, rows, LockError.exit_code)
+    return Check(name="lock", state="ok", found=f"the same {len(tools)} files are pinned today")
+
+
+def _sboms(wheel: Path, said: _Said) -> Check:
+    """Whether the bills of materials in the wheel are those that it names."""
+    try:
+        inside = {one["name"]: one["digest"]["sha256"] for one in sboms(wheel)}
+    except AuditError as error:
+        return _no("SBOM", line(error, 400))
+    run = said.predicate.get("runDetails") or {}
+    stated = {
+        str(one.get("name", "")): one.get("digest", {}).get("sha256", "")
+        for one in run.get("byproducts", ())
+        if ".dist-info/sboms/" in str(one.get("name", ""))
+    }
+    if not said.ours:
+        found = f"not checked: {len(inside)} in the wheel, made by another builder"
+        return Check(name="SBOM", state="unknown", found=found)
+    if inside != stated:
+        rows = [
+            f"{line(name, 150)}: {line(stated.get(name, 'not stated'), 64)}, in the wheel "
+            f"{inside.get(name, 'there is none')}"
+            for name in {**stated, **inside}
+            if stated.get(name) != inside.get(name)
+        ]
+        return _no("SBOM", "the wheel has others than it names", rows)
+    if not inside:
+        return Check(name="SBOM", state="said", found="none, neither in the wheel nor stated")
+    return Check(name="SBOM", state="ok", found=", ".join(line(name, 150) for name in inside))
+
+
+def _evidence(said: _Said) -> Iterator[Check]:
+    """What the builder says that it has shown, and on what: nobody here has seen it."""
+    inner = as_dict(said.built.get("internalParameters"))
+    if not said.ours:
+        return
+    level = str(as_dict(inner.get("evidence")).get("level", ""))
+    known = {one.value: one.meaning for one in Evidence}
+    test = line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
+    yield Check(
+        name="evidence",
+        state="mind" if test in ("failed", "interrupted") else "said",
+        found=f"{line(level, 20) or 'none'}: {known.get(level, 'a level that is not known')}; "
+        f"test {test}",
+    )
+    if inner.get("publishable") is not True:
+        told = as_dict(inner.get("toolset")).get("told")
+        told = told if isinstance(told, list) and told else ["a tool set that was not read"]
+        yield Check(
+            name="publishing",
+            state="mind",
+            found=f"not for publishing: built with {line(', '.join(map(str, told)), 200)}",
+        )

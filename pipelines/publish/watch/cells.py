@@ -1,0 +1,191 @@
+"""What is out, against what an index holds and what recipes support: the cells to build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from pipelines.core.architectures import gpus
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line
+from pipelines.core.versions import python_order, within
+from pipelines.matrix.cells import Named, expand
+from pipelines.publish.index.catalogue import Catalogue
+from pipelines.publish.watch import held
+from pipelines.publish.watch.released import Note, Torch
+from pipelines.recipe.load import shown_file
+from pipelines.recipe.model import Recipe
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A cell of which the index has no wheel, and why it should have one."""
+
+    name: str
+    cell: Named
+    why: str
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A recipe, held against what is out."""
+
+    recipe: Recipe
+    wanted: tuple[Wanted, ...]
+    """The newest torch first."""
+    held: int
+    """Cells of which the index has a wheel."""
+    untested: int
+    """Of these, with wheels that no GPU has run."""
+    notes: tuple[Note, ...]
+
+
+def compare(
+    recipe: Recipe,
+    out: Mapping[str, Torch],
+    torches: Sequence[str],
+    catalogue: Catalogue,
+    *,
+    host: str = "",
+    archs: str = "",
+    pythons: Iterable[str] = (),
+    cudas: Iterable[str] = (),
+    notes: Iterable[Note] = (),
+) -> Watched:
+    """One recipe beside the minor releases ``torches`` of those that are ``out``.
+
+    ``pythons`` and ``cudas`` narrow it, if there are any. Raises :class:`ConfigError` for a recipe
+    without a cell, and for one of these that no build of torch is for.
+    """
+    lists = [gpus.read(archs or recipe.archs)]
+    one = 1 if recipe.wheel_tag else None  # wheel for all Pythons
+    asked = {"python": tuple(pythons)[:one], "cuda": tuple(cudas)}
+    notes = [*notes]
+    cells: dict[str, tuple[Named, Torch | None]] = {}
+    if recipe.torch is None or recipe.tested_with:
+        notes += _not_tested(recipe, torches)
+        for cell in expand(recipe, {k: v for k, v in asked.items() if v}, lists, host=host):
+            cells[cell.name] = cell, None
+    else:
+        _require_out({release: out[release] for release in torches}, asked)
+        notes += _strange(recipe, {release: out[release] for release in torches})
+        for release in torches:
+            for cuda, python in _pairs(recipe, out[release]):
+                if cuda in (asked["cuda"] or (cuda,)) and python in (asked["python"] or (python,)):
+                    axes = {"torch": (release,), "cuda": (cuda,), "python": (python,)}
+                    (cell,) = expand(recipe, axes, lists, host=host)
+                    cells[cell.name] = cell, out[release]
+        if torches and not cells:
+            words = (f" --{axis} {','.join(values)}" for axis, values in asked.items() if values)
+            says = f"{recipe.name}: no build of torch {', '.join(torches)} is one that it supports"
+            notes.append(Note(recipe.name, f"{says}{''.join(words)}"))
+    wheels = held.of(catalogue, recipe)
+    wanted, there, untested = [], 0, 0
+    for name, (cell, beside) in cells.items():
+        found = held.fitting(wheels, cell.target)
+        good = [one for one in found if one.yanked is None]
+        if good:
+            there += 1
+            untested += all(one.smoke.verdict == "untested" for one in good)
+        elif found:
+            notes.append(_taken_back(recipe, name, found[0].file, found[0].yanked or ""))
+        else:
+            wanted.append(Wanted(name, cell, held.why(wheels, cell.target, beside)))
+    notes += held.lacks_code(wheels, recipe, lists[0].sass)
+    return Watched(recipe, tuple(wanted), there, untested, tuple(dict.fromkeys(notes)))
+
+
+def _pairs(recipe: Recipe, torch: Torch) -> list[tuple[str, str]]:
+    """CUDA and Python of the builds that a recipe can go with, the oldest first."""
+    pairs = [
+        (cuda, python)
+        for cuda, wheels in torch.builds.items()
+        for python in wheels
+        if within(cuda, recipe.supports.cuda) and python in recipe.pythons
+    ]
+    if recipe.wheel_tag:  # one wheel for all
+        pairs = [(cuda, python) for cuda, python in pairs if python == recipe.pythons[0]]
+    return sorted(pairs, key=lambda one: (Version(one[0]), python_order(one[1])))
+
+
+def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]]) -> None:
+    """A value that was named and is nowhere would look as if nothing were new."""
+    builds = [torch.builds for torch in torches.values()]
+    there = {
+        "cuda": {cuda for built in builds for cuda in built},
+        "python": {python for built in builds for wheels in built.values() for python in wheels},
+    }
+    for axis, values in asked.items():
+        lacking = [value for value in values if value not in there[axis]]
+        if lacking and torches:
+            raise ConfigError(
+                f"--{axis} {line(lacking[0], 40)}: no build of torch {', '.join(torches)} is for "
+                "it",
+                advice=f"There are: {', '.join(sorted(there[axis], key=python_order))}.",
+            )
+
+
+def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
+    """What of these releases of torch a recipe does not support."""
+    last = max(recipe.pythons, key=python_order)
+    cudas: dict[str, list[str]] = {}
+    pythons: dict[str, list[str]] = {}
+    for release, torch in torches.items():
+        for cuda in torch.builds:
+            if not within(cuda, recipe.supports.cuda):
+                cudas.setdefault(cuda, []).append(release)
+        for python in dict.fromkeys(one for wheels in torch.builds.values() for one in wheels):
+            if python_order(python)[:2] > python_order(last)[:2]:
+                pythons.setdefault(python, []).append(release)
+    notes = []
+    for word, found, why in (
+        ("CUDA", cudas, f"supports {recipe.supports.cuda}"),
+        ("Python", pythons, f"ends with {last}"),
+    ):
+        if found:
+            there = (
+                f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=python_order)
+            )
+            says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
+            notes.append(Note(recipe.name, says, f"See {shown_file(recipe.name)}."))
+    return notes
+
+
+def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Note]:
+    """Of a wheel that is for several torches: those that its suite does not run with."""
+    new = [one for one in torches if recipe.tested_with and one not in recipe.tested_with]
+    if not new:
+        return []
+    says = f"one wheel of {recipe.name} is for every torch, and is not tested with {', '.join(new)}"
+    return [Note(recipe.name, says, "Name them below tested_with in the recipe.")]
+
+
+def _taken_back(recipe: Recipe, name: str, file: str, why: str) -> Note:
+    says = f"{name}: {file} was yanked: {why}"
+    return Note(
+        recipe.name, says, "Its name is taken: build with another version or local_version."
+    )
+
+
+def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Note]:
+    """Whether an index has wheels for a torch that is newer than all that are out."""
+    held = {one.torch for one in catalogue.wheels if one.torch and one.yanked is None}
+    newer = sorted(held, key=Version)[-1:]
+    newest = [*out][-1:]
+    if not newer or not newest or Version(newer[0]) <= Version(newest[0]):
+        return []
+    says = f"the index has wheels for torch {newer[0]}, and the newest that is out is {newest[0]}"
+    return [Note("torch", says, "A page is an old copy, or these are for a pre-release: --pre.")]
+
+
+def strangers(catalogue: Catalogue, recipes: Iterable[Recipe]) -> list[Note]:
+    """Projects of an index for which there is no recipe."""
+    known = {canonicalize_name(recipe.distribution) for recipe in recipes}
+    there = {one.name.project for one in catalogue.wheels}
+    return [
+        Note(str(name), f"{name} is in the index, and no recipe builds it")
+        for name in sorted(there - known)
+    ]

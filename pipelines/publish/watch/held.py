@@ -1,0 +1,133 @@
+"""What an index holds of a cell, by its catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import line, secret, shown_url
+from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
+from pipelines.publish.index.lock import LOCK
+from pipelines.publish.index.store import Store
+from pipelines.publish.watch.pages import read_texts
+from pipelines.publish.watch.released import Note, Torch
+from pipelines.publish.which.choosing import runs_python
+from pipelines.recipe.model import Recipe
+from pipelines.record.target import Target
+
+#: What a branch of pages has before anything is published; the last two, where the first publish
+#: broke off.
+_BESIDE = frozenset(
+    {".git", ".gitignore", ".nojekyll", "CNAME", "LICENSE", "README.md", "files", LOCK}
+)
+_PLATFORMS = ("win_amd64", "any")
+
+
+def catalogue_of(index: str) -> Catalogue:
+    """That of an index: a directory, what fsspec knows, or an https address.
+
+    An empty directory, or fresh branch of pages, is one in which nothing was published yet. Raises
+    :class:`ConfigError` for one that is not there, is damaged, or has other files and no catalogue,
+    and :class:`LockError` where it cannot be fetched.
+    """
+    with suppress(ValueError):  # errors of a store have the address
+        secret(urlsplit(index).password or "")
+    if index.startswith("http://"):
+        raise ConfigError(
+            f"--index {shown_url(index)}: anybody on the way could change it",
+            advice="Name its https address.",
+        )
+    if index.startswith("https://"):
+        url = f"{index.rstrip('/')}/{CATALOGUE}"
+        return read_catalogue(read_texts([url], MOST)[url], shown_url(index).rstrip("/"))
+    store = Store(index)
+    data = store.read(CATALOGUE, MOST)
+    if data is not None:
+        return read_catalogue(data, index)
+    if not Path(index).is_dir() or any(one.name not in _BESIDE for one in Path(index).iterdir()):
+        raise ConfigError(
+            f"{line(index, 200)}: there is no {CATALOGUE}, so it is no index of ours",
+            advice="Name one that publish has made; for a new one, an empty directory.",
+        )
+    return Catalogue()
+
+
+def of(catalogue: Catalogue, recipe: Recipe) -> list[Wheel]:
+    """The plain wheels of that release of a recipe; of one without a version, of any."""
+    try:
+        version = Version(recipe.version)
+    except InvalidVersion:  # a directory's own build says which it is
+        version = None
+    return [
+        one
+        for one in catalogue.wheels
+        if not one.name.label
+        and is_of(one, recipe)
+        and version in (None, Version(one.name.version.public))
+    ]
+
+
+def is_of(wheel: Wheel, recipe: Recipe) -> bool:
+    """Whether it is of the recipe's project and, where several recipes build that, of its tag."""
+    return wheel.name.project == canonicalize_name(recipe.distribution) and (
+        recipe.wheel_tag is None
+        or any(tag.startswith(f"{recipe.wheel_tag}-") for tag in wheel.name.tags)
+    )
+
+
+def fitting(wheels: Iterable[Wheel], target: Target) -> list[Wheel]:
+    """Those that are for the cell, yanked ones too."""
+    return [
+        one
+        for one in wheels
+        if one.cuda == target.cuda and _of_torch(one, target.torch) and _of_python(one, target)
+    ]
+
+
+def _of_torch(wheel: Wheel, torch: str) -> bool:
+    if wheel.stable and wheel.torch and torch:
+        return Version(wheel.torch) <= Version(torch)
+    return wheel.torch == torch
+
+
+def _of_python(wheel: Wheel, target: Target) -> bool:
+    tags = (tag.split("-") for tag in wheel.name.tags)
+    return any(
+        platform in _PLATFORMS and runs_python(interpreter, abi, target.python)
+        for interpreter, abi, platform in tags
+    )
+
+
+def lacks_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> Iterator[Note]:
+    """Wheels that have less machine code than the recipe has now: their names are taken."""
+    asked = {*wanted}
+    for one in wheels:
+        if one.yanked is None and (lacking := sorted(asked - {*one.sass})):
+            yield Note(
+                recipe.name,
+                f"{one.file} in the index has no code for {', '.join(lacking)}",
+                "Its name is taken: build with another version or local_version.",
+            )
+
+
+def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
+    """Why a cell is to be built of which there is no wheel, in a line."""
+    there = [one for one in wheels if one.yanked is None]
+    release = " ".join(filter(None, (target.recipe, target.version)))
+    if not there:
+        return f"the index has no wheel of {release}"
+    if torch is not None:
+        there = [one for one in there if _of_torch(one, target.torch)]
+        if not there:
+            return f"torch {torch.version} is out; {release} has no wheel for it"
+    there = [one for one in there if one.cuda == target.cuda]
+    beside = f" with torch {target.torch}" if target.torch else ""
+    if not there:
+        return f"there is no wheel for CUDA {target.cuda}{beside}"
+    return f"there is none for Python {target.python} and CUDA {target.cuda}{beside}"

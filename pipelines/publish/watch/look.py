@@ -1,0 +1,80 @@
+"""Reads every page that an order needs and tells what is out; what is wrong with one ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipelines.matrix.torches import load_torches
+from pipelines.publish.watch.pages import read_members, read_projects, read_tags
+from pipelines.publish.watch.released import (
+    STANDALONE,
+    Note,
+    Torch,
+    cudas,
+    drifted,
+    load_asked,
+    pinned_from,
+    places_of,
+    torch_with_cuda,
+    torches,
+    upstream,
+    withdrawn,
+    yanked,
+)
+from pipelines.recipe.model import Recipe
+from pipelines.toolchain.lock import ToolchainLock
+from pipelines.toolchain.sources import index_url
+
+_BUILDS = "torch"  # as its own index calls it
+
+
+@dataclass(frozen=True)
+class Out:
+    """What is out."""
+
+    torches: Mapping[str, Torch]
+    """By minor release, oldest first; empty where no recipe is built against torch."""
+    notes: tuple[Note, ...]
+    yanked: frozenset[str]
+    """Recipes whose upstream has taken back what they are built from."""
+
+
+def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pre: bool) -> Out:
+    """What is out that concerns these recipes: name -> version -> recipe, the default one first.
+
+    Raises :class:`LockError` for a page that cannot be read, or lies.
+    """
+    asked = load_asked()
+    index = index_url().rstrip("/")
+    first = {name: next(iter(versions.values())) for name, versions in recipes.items()}
+    places = {name: places_of(versions) for name, versions in recipes.items()}
+    builds = asked.torch_builds
+    wanted = {asked.cuda, asked.pythons, *(project for project, _ in places.values() if project)}
+    with_torch = any(recipe.torch for recipe in first.values())
+    wanted |= {"torch"} if with_torch else set()
+    addresses = {name: f"{index}/{name}/" for name in sorted(wanted)}
+    here = read_projects(addresses)
+    tags = read_tags(sorted({git for _, git in places.values() if git}))
+    for name, page in here.items():
+        page.require(pinned_from(lock, name))
+    releases = here[asked.pythons].releases().values()
+    lists = [one for files in releases for one in files if not one.tags]
+    found = read_members([one.url for one in lists[-1:]], (STANDALONE,)).values()
+    notes = [*withdrawn(b"".join(one.get(STANDALONE, b"") for one in found), lock)]
+    out: Mapping[str, Torch] = {}
+    if with_torch:
+        (built,) = read_projects({_BUILDS: builds}).values()
+        built.require(torch_with_cuda(lock))
+        out, lone = torches(here["torch"], built, pre=pre)
+        notes += [*lone, *drifted((here["torch"], built), load_torches())]
+    notes += cudas(here[asked.cuda], out, lock, pre=pre)
+    back = set()
+    for name, versions in recipes.items():
+        project, git = places[name]
+        notes += upstream(name, versions, here.get(project), tags.get(git), pre=pre)
+        if yanked(first[name], here.get(project)):
+            back.add(name)
+            says = f"{name} {first[name].version} was yanked by its upstream: it is not built"
+            notes.append(Note(name, says, "Take another release as the recipe's default."))
+    return Out(out, tuple(notes), frozenset(back))

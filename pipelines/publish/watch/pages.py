@@ -1,0 +1,262 @@
+"""What others have released, as pages of indexes and tags of repositories tell; none is believed.
+
+A page that cannot be read is an error, and so is one that lacks what the lock or a recipe has from
+it: an old copy, half a page or somebody else's would look as if nothing were new.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from pipelines.audit.indexpage import Listed, Page, read_pages
+from pipelines.audit.workers import each_apart
+from pipelines.core.errors import ConfigError, LockError, PipelineError
+from pipelines.core.hosttext import line, shown_url
+from pipelines.core.units import few
+from pipelines.recipe.sourcetree import sdist_files
+from pipelines.toolchain.sources import Source, download
+
+_SECONDS = 120  # for one file
+_LONGEST = 200  # characters of a file's name, as in a catalogue
+_DOTS = 24  # in a wheel's tags: manylinux wheels have 4
+_REFS = 32 << 20  # bytes: pytorch's own repository has 20 MB of them
+_SDIST = 1 << 30  # bytes
+_TAG = re.compile(r"refs/tags/(?:v|release[-/])?(\d[\w.+!-]{0,60})(\^\{\})?")
+_AGAIN = "Nothing is said to be new, and nothing not to be. Try again later."
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file on a page, with what its name says."""
+
+    name: str
+    version: Version
+    tags: frozenset[str]
+    """Of a wheel; none: a source distribution."""
+    url: str
+    sha256: str
+    """As the page states it; empty: it does not."""
+    yanked: bool
+
+
+@dataclass(frozen=True)
+class Project:
+    """All files of a project that an index has."""
+
+    name: str
+    place: str
+    files: tuple[File, ...]
+
+    def releases(self, *, pre: bool = False) -> dict[Version, list[File]]:
+        """Files by public version, oldest first: none that is yanked, pre-releases if asked for."""
+        found: dict[Version, list[File]] = {}
+        for one in sorted(self.files, key=lambda one: one.version):
+            public = Version(one.version.public)
+            if not one.yanked and (pre or not public.is_prerelease):
+                found.setdefault(public, []).append(one)
+        return found
+
+    def require(self, known: Iterable[tuple[str, str]]) -> None:
+        """Raise :class:`LockError` unless it has these files, with these sha256 where both have."""
+        here: dict[str, list[File]] = {}
+        for one in self.files:
+            here.setdefault(one.name, []).append(one)
+        for name, sha256 in known:
+            if name not in here:
+                raise LockError(
+                    f"{self.place} does not list {name}, which is pinned here: it is an old copy, "
+                    "a part, or has lost it",
+                    advice=_AGAIN,
+                )
+            stated = {one.sha256 for one in here[name]} - {"", sha256}
+            if stated and sha256:
+                raise LockError(
+                    f"{self.place} states sha256 {min(stated)} of {name}, pinned is {sha256}",
+                    advice="One file never gets other bytes: tell the one who keeps that index, "
+                    "and take nothing new from it.",
+                )
+
+
+@dataclass(frozen=True)
+class Tags:
+    """What a repository has released."""
+
+    place: str
+    head: str
+    """The commit of its main branch."""
+    releases: Mapping[Version, str] = field(default_factory=dict)
+    """By the versions that its tags name: the commit."""
+
+
+def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
+    """Each of these projects (name -> address of its page), read in processes of their own.
+
+    Raises :class:`LockError` for a page that cannot be read, ends before its end, or is not that
+    project's.
+    """
+    for url in places.values():
+        if not url.startswith("https://"):
+            raise LockError(
+                f"{shown_url(url)}: only indexes behind TLS are asked",
+                advice="Name one with https in UV_DEFAULT_INDEX or PIP_INDEX_URL.",
+            )
+    pages = read_pages([*places.values()])
+    read = zip(places.items(), pages, strict=True)
+    return {name: _project(name, url, page) for (name, url), page in read}
+
+
+def _project(name: str, url: str, page: Page | ConfigError) -> Project:
+    place = shown_url(url)
+    if isinstance(page, ConfigError):
+        raise LockError(page.message, advice=_AGAIN)
+    if not page.ended:
+        raise LockError(f"{place}: the page ends before its end", advice=_AGAIN)
+    files = tuple(filter(None, (_file(canonicalize_name(name), one, place) for one in page.files)))
+    if not files:
+        raise LockError(f"{place}: there is no file of {name} on it", advice=_AGAIN)
+    return Project(name, place, files)
+
+
+def _file(project: str, listed: Listed, place: str) -> File | None:
+    """With what its name says; ``None`` for what is no file of the project, or has another form."""
+    offer = listed.offer
+    tags: frozenset[str] = frozenset()
+    # Each tag of three is crossed with the others; a number may be too long even to be read.
+    if len(offer.file) > _LONGEST or ".".join(offer.file.split("-")[2:]).count(".") > _DOTS:
+        return None
+    try:
+        if offer.file.endswith(".whl"):
+            name, version, _, found = parse_wheel_filename(offer.file)
+            tags = frozenset(map(str, found))
+        else:
+            name, version = parse_sdist_filename(offer.file)
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
+    if name != project:
+        return None
+    if listed.problem:
+        raise LockError(f"{place}: {line(offer.file, 120)}: {listed.problem}", advice=_AGAIN)
+    return File(offer.file, version, tags, offer.place, offer.sha256 or "", listed.yanked)
+
+
+def read_tags(repositories: Sequence[str]) -> dict[str, Tags]:
+    """Tags and main branch of each, as git's own protocol lists them, without git or a token.
+
+    Raises :class:`LockError` for one that cannot be read.
+    """
+    return _apart(_tags, repositories)
+
+
+def _tags(repository: str) -> Tags:
+    """https://git-scm.com/docs/gitprotocol-http: a line is four hex digits of length, then text."""
+    url = f"{repository.removesuffix('/').removesuffix('.git')}.git/info/refs"
+    data = fetched(f"{url}?service=git-upload-pack", _REFS)
+    refs: dict[str, str] = {}
+    place, ends = 0, 0
+    while place < len(data):
+        try:
+            length = int(data[place : place + 4], 16)
+        except ValueError:
+            length = -1
+        if length in (0, 4):
+            ends += length == 0
+        elif length < 4 or place + length > len(data):  # noqa: PLR2004 - of the length itself
+            break
+        text = data[place + 4 : place + length].decode("utf-8", "replace")
+        commit, _, name = text.partition("\0")[0].strip().partition(" ")
+        if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
+            refs[name] = commit
+        place += length or 4
+    if place != len(data) or ends != 2 or "HEAD" not in refs:  # noqa: PLR2004 - of head and of list
+        raise LockError(f"{shown_url(url)}: that is no whole list of git's", advice=_AGAIN)
+    found: dict[Version, str] = {}
+    tags = [name for name in refs if name.startswith("refs/tags/")]
+    for name, commit in sorted(refs.items()):  # what a tag points at follows it, with ^{}
+        if tag := _TAG.fullmatch(name):
+            try:
+                found[Version(tag[1])] = commit
+            except InvalidVersion:
+                continue
+    if tags and not found:
+        raise LockError(
+            f"{shown_url(url)}: none of its {len(tags)} tags names a release, such as "
+            f"{line(min(tags).removeprefix('refs/tags/'), 60)}",
+            advice="It names its releases in another way than pages.py of pipelines/watch knows.",
+        )
+    return Tags(shown_url(repository), refs["HEAD"], found)
+
+
+def read_texts(urls: Sequence[str], most: int) -> dict[str, bytes]:
+    """The bytes at each address, at most ``most`` of each; :class:`LockError` where it has none."""
+    return {url: data for (url, _), data in _apart(_text, [(url, most) for url in urls]).items()}
+
+
+def read_members(urls: Sequence[str], names: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
+    """Of each source distribution the files of these names, as seen from its top."""
+    return {url: found for (url, _), found in _apart(_members, [(u, names) for u in urls]).items()}
+
+
+def _members(asked: tuple[str, tuple[str, ...]]) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as room:
+        path = Path(room) / "sdist"
+        path.write_bytes(fetched(asked[0], _SDIST))
+        return {name: data for name, data in sdist_files(path) if name in asked[1]}
+
+
+def _text(asked: tuple[str, int]) -> bytes:
+    return fetched(*asked)
+
+
+def fetched(url: str, most: int) -> bytes:
+    """What is at an https address, of at most ``most`` bytes; :class:`LockError` why not."""
+
+    def step(done: int, _: int) -> None:
+        if done > most:
+            raise LockError(f"it has more than {most} bytes")
+        if time.monotonic() > until:
+            raise LockError(f"it did not come within {_SECONDS} s")
+
+    until = time.monotonic() + _SECONDS
+    try:
+        with tempfile.TemporaryDirectory() as room:
+            path = Path(room) / "data"
+            download(Source(file="data", url=url), path, step)
+            return path.read_bytes()
+    except (OSError, ValueError) as error:  # whose text has the address, with all that is in it
+        why = f"it cannot be fetched: {type(error).__name__}"
+    except LockError as error:
+        why = error.message
+    raise LockError(f"{shown_url(url)}: {line(why, 200)}", advice=_AGAIN)
+
+
+def _apart(work: Callable[[Item], Result], items: Sequence[Item]) -> dict[Item, Result]:
+    """Of each item what ``work`` makes of it, in processes that are ended when they take long."""
+    made: dict[Item, Result] = {}
+    wrong: list[str] = []
+    for number, one in each_apart(work, items, 2, _SECONDS + 10):
+        if isinstance(one, PipelineError):
+            wrong.append(one.message)
+        elif isinstance(one, Exception):
+            wrong.append(f"{line(items[number], 200)}: {type(one).__name__}")
+        else:
+            made[items[number]] = one
+    if wrong:
+        raise LockError(few(wrong, "\n"), advice=_AGAIN)
+    return {item: made[item] for item in items}

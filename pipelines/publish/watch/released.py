@@ -1,0 +1,323 @@
+"""What torch, CUDA and the upstreams of recipes have released, told from pages that were read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, StringConstraints
+
+from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.hosttext import line
+from pipelines.core.model import Model, Name, read_data
+from pipelines.core.versions import free_threaded, minor, python_order, within
+from pipelines.matrix.torches import TorchBuild
+from pipelines.publish.watch.pages import File, Project, Tags, read_members
+from pipelines.recipe.load import shown_file
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.recipe.worktree import PROJECT
+from pipelines.toolchain.lock import ToolchainLock
+
+WATCH_FILE = Path(__file__).resolve().with_name("watch.yaml")
+#: ``cu92``, ``cu130``, ``cu1310``: the last digits are the minor release.
+_LOCAL = re.compile(r"cu(\d{2}(?=\d)|\d)(\d{1,2})")
+#: The Python whose own ABI it has, with the global lock or without; no other.
+_OWN = re.compile(r"(cp3(\d{1,2}))-\1(t?)-win_amd64")
+
+
+#: Where releases of python-build-standalone are listed; one of a single Python is none of others.
+STANDALONE = "src/pbs_installer/versions.json"
+_FILE = re.compile(
+    r"/(\d{8})/cpython-(3\.\d+)[\w.%]+-x86_64-pc-windows-msvc-(freethreaded-)?install_only_stripped"
+)
+_BUILT_BY = (*PROJECT, "setup.cfg", "CMakeLists.txt")
+
+
+class Asked(Model):
+    """``watch.yaml``."""
+
+    torch_builds: Annotated[str, StringConstraints(pattern=r"^https://\S+/$")]
+    cuda: Name
+    pythons: Name
+    torches: Annotated[int, Field(ge=1)]
+    most: Annotated[int, Field(ge=1, le=256)]
+
+
+@cache
+def load_asked(path: Path = WATCH_FILE) -> Asked:
+    """The file; :class:`ConfigError` names the key that is wrong."""
+    return read_data(path, Asked)
+
+
+class Note(NamedTuple):
+    """Something that is out and becomes no cell, and what to do about it."""
+
+    about: str
+    """A recipe, or what is out."""
+    says: str
+    cure: str = ""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A minor release of torch, by the newest release in it that both indexes have."""
+
+    version: str
+    builds: Mapping[str, Mapping[str, File]]
+    """CUDA -> Python -> its wheel for Windows."""
+
+
+def torches(
+    project: Project, builds: Project, *, pre: bool = False
+) -> tuple[dict[str, Torch], list[Note]]:
+    """Minor release -> torch, oldest first; and what is on one of the two indexes alone.
+
+    A release counts when the package index has a wheel of it for Windows that is not yanked, and
+    the index of builds one with CUDA.
+    """
+    here = {
+        version
+        for version, files in project.releases(pre=pre).items()
+        if any(_locked(_python(one)) for one in files)
+    }
+    found: dict[str, Torch] = {}
+    built = builds.releases(pre=pre)
+    for version in sorted(here & built.keys()):
+        if table := _released(built[version]):
+            found[_minor(version)] = Torch(str(version), table)
+    lone: dict[str, str] = {}
+    for version in sorted(here | built.keys()):
+        release = _minor(version)
+        if release in found or (found and version < Version([*found][-1])):
+            continue
+        if version not in built or not _released(built[version]):
+            lone[release] = f"torch {version} is out, without a build with CUDA for Windows"
+        elif version not in here:
+            lone[release] = f"torch {version} is on {builds.place}, and not, or yanked, on "
+            lone[release] += project.place
+    wait = "It is looked at again the next time."
+    return found, [Note("torch", says, wait) for says in lone.values()]
+
+
+def _minor(version: Version) -> str:
+    return f"{version.major}.{version.minor}"
+
+
+def _python(file: File) -> str:
+    """The Python that a wheel for Windows is for; empty: none alone."""
+    owns = (_OWN.fullmatch(tag) for tag in file.tags)
+    return next((f"3.{own[2]}{own[3]}" for own in owns if own), "")
+
+
+def _locked(python: str) -> bool:
+    """Whether there is one, and it has the global lock."""
+    return bool(python) and not free_threaded(python)
+
+
+def _with_cuda(files: Iterable[File]) -> dict[str, dict[str, File]]:
+    found: dict[str, dict[str, File]] = {}
+    for one in files:
+        local, python = _LOCAL.fullmatch(one.version.local or ""), _python(one)
+        if local and python:
+            found.setdefault(f"{local[1]}.{local[2]}", {})[python] = one
+    return found
+
+
+def _released(files: Iterable[File]) -> dict[str, dict[str, File]]:
+    """The builds with CUDA; none where they are for Pythons without the global lock alone."""
+    table = _with_cuda(files)
+    return table if any(_locked(python) for wheels in table.values() for python in wheels) else {}
+
+
+def pinned_from(lock: ToolchainLock, project: str) -> Iterator[tuple[str, str]]:
+    """File and sha256 (empty: not known) of what the lock has of a project of the package index."""
+    for tool in lock.tools.values():
+        for source in tool.sources:
+            if (source.pypi or "").partition("==")[0] == project:
+                yield source.file, source.sha256 or ""
+
+
+def torch_with_cuda(lock: ToolchainLock) -> Iterator[tuple[str, str]]:
+    """The same of torch's wheels with CUDA, which the lock has from their own index."""
+    for tool in lock.tools.values():
+        for source in tool.sources:
+            if tool.name == "torch" and source.url:
+                yield source.file, source.sha256 or ""
+
+
+def cudas(
+    project: Project, out: Mapping[str, Torch], lock: ToolchainLock, *, pre: bool = False
+) -> list[Note]:
+    """CUDA without a tool kit in the lock: newer than all, or one between that a torch has."""
+    known = sorted(map(Version, lock.toolkits))
+    missing: dict[str, list[str]] = {}
+    for version, files in project.releases(pre=pre).items():
+        if any(tag.endswith("-win_amd64") for one in files for tag in one.tags):
+            missing |= {_minor(version): []} if Version(_minor(version)) > known[-1] else {}
+    for release, torch in out.items():
+        for cuda in torch.builds:
+            if known[0] < Version(cuda) < known[-1] and Version(cuda) not in known:
+                missing.setdefault(cuda, []).append(f"torch {release}")
+    has = f"and the lock has tool kits of {', '.join(map(str, known))}"
+    what = "Name its archives in toolchain.yaml, then type: invoke lock"
+    return [
+        Note("CUDA", f"CUDA {cuda}: {', '.join(missing[cuda]) or 'out'}, {has}", what)
+        for cuda in sorted(missing, key=Version)
+    ]
+
+
+def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterator[Note]:
+    """Where a row of torch.yaml is not what the pages have of its patch releases together."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for page in pages:
+        for version, files in page.releases().items():
+            found.setdefault((_minor(version), "CUDA"), set()).update(_with_cuda(files))
+            pythons = found.setdefault((_minor(version), "Python"), set())
+            pythons |= {*filter(None, map(_python, files))}
+    for release, row in rows.items():
+        for axis, known in (("CUDA", {*row.cuda}), ("Python", {*row.python})):
+            there = found.get((release, axis)) or known
+            for one in sorted(there ^ known, key=python_order):
+                how = "is out" if one in there else "is no longer there"
+                says = f"torch {release} for {axis} {one} {how}, unlike its row in torch.yaml"
+                yield Note("torch.yaml", says, "Correct the row, and set its date.")
+
+
+def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Note]:
+    """Pythons of the lock that python-build-standalone's newest release no longer has."""
+    releases: dict[str, set[str]] = {}
+    for date, python, free in _FILE.findall(listing.decode("utf-8", "replace")):
+        releases.setdefault(date, set()).add(python + "t" * bool(free))
+    if not (whole := [date for date, has in releases.items() if len(has) > 1]):
+        raise LockError("the list of python-build-standalone's releases has none in it")
+    for tool in lock.tools.values():
+        if tool.name == "python" and tool.python not in releases[max(whole)]:
+            says = f"python-build-standalone {max(whole)} has no Python {tool.python} any more"
+            yield Note("Python", says, "Keep it as it is, or give it up in toolchain.yaml.")
+
+
+def places_of(versions: Mapping[str, Recipe]) -> tuple[str, str]:
+    """The project of the package index, and the repository, that a recipe's versions come from."""
+    sources = [recipe.source for recipe in versions.values()]
+    files = (one.pypi or "" for one in sources if isinstance(one, FileSource))
+    repositories = (one.git for one in sources if isinstance(one, GitSource))
+    return next(filter(None, files), "").partition("==")[0], next(repositories, "")
+
+
+def upstream(
+    name: str,
+    versions: Mapping[str, Recipe],
+    project: Project | None,
+    tags: Tags | None,
+    *,
+    pre: bool = False,
+) -> Iterator[Note]:
+    """What a recipe's upstream has released that the recipe does not know.
+
+    Raises :class:`LockError` where a page and the recipe disagree on a file.
+    """
+    known = {one for one in map(_version, versions) if one is not None}
+    newest = max(known, default=None)
+    add = f"Add it below 'versions' of {shown_file(name)}"
+    if project is not None:
+        sources = [recipe.source for recipe in versions.values()]
+        files = [one for one in sources if isinstance(one, FileSource) and one.pypi]
+        project.require((one.file, one.sha256) for one in files)
+        out = project.releases(pre=pre)
+        if newer := [version for version in out if newest is None or version > newest]:
+            sdists = [one for one in out[newer[-1]] if not one.tags]
+            ours = [one for one in project.files if one.version == newest and not one.tags]
+            how = _built(ours, sdists) if sdists else ", without a source distribution"
+            says = f"{name} {_last(newer)} is out{how}; the recipe ends with {newest}"
+            yield Note(name, says, f"{add}, with sha256 {sdists[0].sha256}" if sdists else "")
+    if tags is None:
+        return
+    tagged = [one for one in sorted(tags.releases) if pre or not one.is_prerelease]
+    if newer := [version for version in tagged if newest is None or version > newest]:
+        says = f"{name} {_last(newer)} is tagged; the recipe ends with {newest or 'no release'}"
+        yield Note(name, says, f"{add}: commit {tags.releases[newer[-1]]}")
+    for called, recipe in versions.items():
+        if not isinstance(recipe.source, GitSource):
+            continue
+        tag = tags.releases.get(_version(called) or Version("0"))
+        if _version(called) is None and recipe.source.commit != tags.head:
+            says = f"{name} {called}: the main branch is at {tags.head[:12]}"
+            yield Note(name, f"{says}, the recipe at {recipe.source.commit[:12]}", "")
+        elif tag is not None and tag != recipe.source.commit:
+            says = f"{name} {called}: its tag is at {tag[:12]}, the recipe at "
+            yield Note(name, says + recipe.source.commit[:12], "See whether the tag was moved.")
+
+
+def _built(old: Iterable[File], new: Iterable[File]) -> str:
+    """Whether the first of the new source distributions is built as the first of the old ones."""
+    urls = [one.url for files in (old, new) for one in [*files][:1]]
+    try:
+        first, *rest = read_members(urls, _BUILT_BY).values()
+    except LockError:
+        return ", and how it is built could not be read"
+    changed = sorted(n for two in rest for n in {*first, *two} if first.get(n) != two.get(n))
+    return f", with another {', '.join(changed)}" if changed else ""
+
+
+def _last(newer: Sequence[Version]) -> str:
+    more = len(newer) - 1
+    return f"{newer[-1]} (and {more} before it)" if more else str(newer[-1])
+
+
+def yanked(recipe: Recipe, project: Project | None) -> bool:
+    """Whether its upstream has taken back what the recipe is built from."""
+    source = recipe.source
+    if project is None or not isinstance(source, FileSource):
+        return False
+    return any(one.yanked for one in project.files if one.name == source.file)
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:  # "main", or a directory's
+        return None
+
+
+def choose(
+    recipe: Recipe, out: Mapping[str, Torch], asked: Iterable[str], newest: int
+) -> tuple[list[str], list[Note]]:
+    """The minor releases of torch to look at, newest first, and what is left out and why.
+
+    Raises :class:`ConfigError` for a release that was asked for and is not out.
+    """
+    newest_first = sorted(out, key=Version, reverse=True)
+    if recipe.torch is None:
+        return [], []
+    if recipe.tested_with:  # one wheel for all
+        return [one for one in newest_first if within(one, recipe.supports.torch)], []
+    named = list(dict.fromkeys(map(minor, asked)))
+    if lacking := [one for one in named if one not in out]:
+        raise ConfigError(
+            f"--torch {line(lacking[0], 40)}: there is no such release with CUDA for Windows",
+            advice=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
+        )
+    notes: list[Note] = []
+    fitting = [one for one in newest_first if within(one, recipe.supports.torch)]
+    if named:
+        wanted = [one for one in newest_first if one in named]
+    else:
+        wanted = fitting[:newest]
+        newer = [one for one in out if wanted and Version(one) > Version(wanted[0])]
+        if newer or (out and not wanted):
+            says = f"supports torch {recipe.supports.torch}, and {', '.join(newer or out)} is out"
+            where = shown_file(recipe.name)
+            notes.append(
+                Note(recipe.name, f"{recipe.name} {recipe.version} {says}", f"See {where}.")
+            )
+        if older := fitting[newest:]:
+            says = f"{recipe.name}: older releases of torch are left out: "
+            says += ", ".join(reversed(older))
+            notes.append(Note(recipe.name, says, "Name them: --torch " + ",".join(reversed(older))))
+    return wanted, notes

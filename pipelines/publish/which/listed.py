@@ -1,0 +1,263 @@
+"""The wheels that an index lists: ``catalogue.json``, read as the untrusted text that it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from pipelines.publish.which.texts import RefusalError, project, shown, version_key
+
+CATALOGUE_NAME = "catalogue.json"
+_MOST_BYTES = 64 << 20
+_MOST_WHEELS = 50_000
+_MOST_PARTS_OF_ALL = 40 * _MOST_WHEELS
+_PATIENCE, _SILENCE = 120.0, 20.0  # seconds for all of it, and for a piece of it
+_PIECE = 1 << 18
+_ARCHES = r"\d{2,3}[af]?"
+_FORBIDDEN = 403
+_LOCAL = "http://127.0.0.1:"
+_WHEEL = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.]*)-(?P<version>[\w.+!]+)(?:-(?P<build>\d\w*))?"
+    r"-(?P<python>[a-z][\w.]*)-(?P<abi>[\w.]+)-(?P<platform>[\w.]+?)(?:-(?P<label>[\w.]+))?\.whl",
+    re.ASCII,
+)
+_TEXTS = {
+    "file": r"[\w.+!-]{8,200}",
+    "sha256": r"[0-9a-f]{64}",
+    "url": r"(https://|http://127\.0\.0\.1:|files/)[\w.~%+!/:@=-]{1,1000}",
+    "requires_python": r"[ -~]{0,500}",
+    "torch": r"(\d+\.\d+)?",
+    "cuda": r"(\d+\.\d+)?",
+    "uploaded": r"[\dTZ:-]{20}",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A wheel of an index, as far as it decides what fits."""
+
+    file: str
+    sha256: str
+    url: str
+    """Where it lies: below the index, or an https address."""
+    project: str
+    version: str
+    tags: tuple[tuple[str, str, str], ...]
+    """Python, ABI and platform, of each of its tags."""
+    requires_python: str
+    torch: str
+    cuda: str
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+    stable: bool
+    """Whether it is for its torch and every later one."""
+    tested: bool
+    smoke: str
+    uploaded: str
+
+
+def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
+    """The plain wheels of a catalogue that nobody has taken back.
+
+    Raises :class:`RefusalError` for one that is damaged, too large or no catalogue: none of its
+    wheels is named then.
+    """
+    try:
+        return _rows(data)
+    except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        start = data[:40].decode("ascii", "replace").lstrip()
+        said = (
+            f"it begins with {shown(start, 40)!r}" if start[:1] not in "{[" else shown(error, 200)
+        )
+        raise RefusalError(
+            f"{CATALOGUE_NAME} of {shown(where, 200)} is not what an index has: {said}",
+            "Look at the address in a browser; it is that of the index's front page.",
+        ) from None
+
+
+def _rows(data: bytes) -> list[Row]:
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+    if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
+        raise ValueError("it has more parts than any index")  # each takes 25 times its bytes
+    told = json.loads(data)
+    if not isinstance(told, dict) or told.get("schema_version") != 1:
+        said = told.get("schema_version") if isinstance(told, dict) else None
+        newer = isinstance(said, int) and said > 1
+        raise ValueError(
+            f"it is of schema version {shown(said, 20)}: take which.py of that index"
+            if newer
+            else "it is none of schema version 1"
+        )
+    wheels = told.get("wheels")
+    if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
+        raise ValueError(f"it has no list of at most {_MOST_WHEELS} wheels")
+    rows = [_row(one) for one in wheels]
+    names = [row.file for row, _ in rows]
+    if len({*names}) != len(names):
+        raise ValueError("two wheels have one name")
+    return [row for row, plain in rows if plain]
+
+
+def _row(told: Any) -> tuple[Row, bool]:
+    """A wheel, and whether it is a plain one that may be taken."""
+    text = {key: _text(told, key, form) for key, form in _TEXTS.items()}
+    name = _WHEEL.fullmatch(text["file"])
+    if name is None:
+        raise ValueError(f"{text['file']} is no name of a wheel")
+    version_key(name["version"])
+    if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
+        raise ValueError(f"{text['file']} lies at an address that ends otherwise")
+    smoke = told["smoke"]
+    verdict = _text(smoke, "verdict", "passed|untested")
+    gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
+    row = Row(
+        file=text["file"],
+        sha256=text["sha256"],
+        url=text["url"],
+        requires_python=text["requires_python"],
+        torch=text["torch"],
+        cuda=text["cuda"],
+        uploaded=text["uploaded"],
+        sass=tuple(_listed(told, "sass")),
+        ptx=tuple(_listed(told, "ptx")),
+        project=project(name["name"]),
+        version=name["version"],
+        tags=tuple(
+            (python, abi, platform)
+            for python in name["python"].split(".")
+            for abi in name["abi"].split(".")
+            for platform in name["platform"].split(".")
+        ),
+        stable=told.get("stable", False) is True,
+        tested=verdict == "passed",
+        smoke=f"tested on {gpus}" if verdict == "passed" else "UNTESTED on any GPU",
+    )
+    return row, not name["label"] and told.get("yanked") is None
+
+
+def _text(told: Any, key: str, form: str) -> str:
+    value = told[key] if key != "requires_python" else told.get(key, "")
+    if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
+        raise ValueError(f"{key}: {shown(value, 80)}")
+    return value
+
+
+def _listed(told: Any, key: str) -> list[str]:
+    values = told.get(key, [])
+    if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
+        raise ValueError(f"{key}: {shown(values, 80)}")
+    return [_text({key: one}, key, _ARCHES) for one in values]
+
+
+def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
+    """The wheels of an index, a directory or an address, and where its files lie.
+
+    ``catalogue`` is a file that somebody has saved, of the index at an address. Raises
+    :class:`RefusalError` where it cannot be read whole, whatever a server answers.
+    """
+    base = _address(index) if "://" in index else ""
+    if base and not catalogue:
+        return read_catalogue_rows(_fetch(base + CATALOGUE_NAME), base), base
+    folder = Path(os.path.expanduser(index)).absolute()
+    file = Path(os.path.expanduser(catalogue)) if catalogue else folder / CATALOGUE_NAME
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise RefusalError(
+            f"{shown(file.parent, 300)} has no {shown(file.name, 100)} that can be read: "
+            f"{shown(error.strerror, 100)}",
+            "Name the directory or the https address of an index.",
+        ) from None
+    return read_catalogue_rows(data, str(file.parent)), base or folder.as_uri() + "/"
+
+
+def _address(index: str) -> str:
+    """The address of an index, ending with a slash."""
+    try:
+        parts = urllib.parse.urlsplit(index)
+        _ = parts.port  # or none that can be
+    except ValueError as error:
+        raise RefusalError(f"the address of the index is none: {shown(error, 100)}") from None
+    if "@" in parts.netloc:  # it would stand in the command that people pass on
+        raise RefusalError(
+            "the address of the index has a user's name or a password in it",
+            "Name one without; this program asks for none.",
+        )
+    if not index.startswith(("https://", _LOCAL)) or not parts.hostname:
+        raise RefusalError(f"{shown(index, 200)}: expected an https address or a directory")
+    path = parts.path
+    if path.endswith((".html", ".json", ".py")):
+        path = path.rpartition("/")[0]
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path.rstrip("/") + "/", "", ""))
+
+
+class _Onward(urllib.request.HTTPRedirectHandler):
+    """Follows to https alone: who sits on a way without it could lead on to anywhere."""
+
+    def redirect_request(  # noqa: PLR0917 - as it is there
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        local = req.full_url.startswith(_LOCAL) and newurl.startswith(_LOCAL)
+        if not newurl.startswith("https://") and not local:
+            raise RefusalError(f"{shown(req.full_url)} leads to an address without https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _fetch(url: str) -> bytes:
+    """What a server answers, bounded in bytes and in time."""
+    until = time.monotonic() + _PATIENCE
+    data = bytearray()
+    saved = (
+        f"Save {shown(url)} (curl.exe -O does) and type --index {shown(url).rpartition('/')[0]}/"
+    )
+    saved += f" --catalogue {CATALOGUE_NAME}"
+    try:
+        # Python 3.13 refuses what pip takes: https://github.com/python/cpython/issues/138193
+        context = ssl.create_default_context()
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        secure = urllib.request.HTTPSHandler(context=context)
+        opener = urllib.request.build_opener(_Onward, secure)
+        # That of urllib is refused by fronts that check browsers (Cloudflare's error 1010).
+        opener.addheaders = [("User-Agent", "which.py")]
+        with opener.open(url, timeout=_SILENCE) as answer:
+            while piece := answer.read1(_PIECE):
+                data += piece
+                if len(data) > _MOST_BYTES:
+                    raise RefusalError(
+                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: no index"
+                    )
+                if time.monotonic() > until:
+                    raise RefusalError(f"{shown(url)} takes longer than {_PATIENCE:.0f} s")
+            length = answer.headers.get("Content-Length")
+            if length is not None and length.isdigit() and int(length) != len(data):
+                raise RefusalError(f"{shown(url)}: {len(data)} of {length} bytes came: try again")
+    except urllib.error.HTTPError as error:
+        advice = "Name the address of the index's front page; if it is right, try later."
+        if error.code == _FORBIDDEN:
+            advice = f"What stands before it may refuse programs. {saved}"
+        raise RefusalError(f"{shown(url)} answers with {error.code}", advice) from None
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        # Windows fetches authorities when it first needs them; Python has those that are there.
+        distrusted = isinstance(reason, ssl.SSLCertVerificationError)
+        advice = saved if distrusted else "Is there a way to it?"
+        raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", advice) from None
+    return bytes(data)
+
+
+def place_of(row: Row, base: str) -> str:
+    """The address of a wheel of the index at ``base``."""
+    quoted = urllib.parse.quote(row.url, safe="/:@!=~%")
+    return quoted if "://" in quoted else base + quoted

@@ -1,0 +1,174 @@
+"""Why Windows cannot load a package's DLLs: each that it wants, and each name of it, looked up."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from pipelines.publish.which.causes import FIT, Built, Cause
+from pipelines.publish.which.data import CUDA_LIBRARIES, TORCH_LIBRARIES
+from pipelines.publish.which.images import MACHINES, Loaded
+from pipelines.publish.which.packages import of_python_dll
+from pipelines.publish.which.searching import Shelf
+from pipelines.publish.which.texts import shown
+
+_RUNTIME = re.compile(r"(?:msvcp140|vcruntime140|concrt140|vcomp140)(?:_\w+)?\.dll", re.ASCII)
+_MOST_DLLS = 400
+_OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
+
+
+def of_dlls(
+    shelf: Shelf, paths: Sequence[str], built: Built, *, adds: bool, seen: set[str] | None = None
+) -> Iterator[Cause]:
+    """What stands in the way of loading ``paths`` and whatever these want, which goes to ``seen``.
+
+    ``adds``: the package adds folders of its own to the search, so that what it brings itself
+    (``numpy.libs``) or what lies in one of NVIDIA's packages counts as found.
+    """
+    left = list(paths)
+    seen = set() if seen is None else seen
+    told: set[tuple[str, str]] = set()
+    done: set[str] = set()
+    while left and len(done) < _MOST_DLLS:
+        path = left.pop(0)
+        if path in done:
+            continue
+        done.add(path)
+        seen.add(path)
+        for cause, further in _of_one(shelf, path, built, adds):
+            if further:
+                left.append(further)
+            if cause and (cause.kind, cause.found) not in told:
+                told.add((cause.kind, cause.found))
+                yield cause
+    if left:
+        said = f"more than {_MOST_DLLS} DLLs: not all of them are checked"
+        yield Cause("not-checked", said, "", breaks=False)
+
+
+def _of_one(
+    shelf: Shelf, path: str, built: Built, adds: bool
+) -> Iterator[tuple[Cause | None, str]]:
+    own, name = shelf.read(path), shown(os.path.basename(path), 100)
+    if isinstance(own, str):
+        yield Cause("unreadable-dll", f"{name} cannot be loaded: {shown(own, 150)}", FIT), ""
+        return
+    if not own.whole:
+        yield Cause("truncated", f"{name} is cut off: its end is missing", FIT), ""
+        return
+    wanted = _OF_PLATFORM.get(shelf.place.platform, own.machine)
+    if own.machine != wanted:
+        said = f"{name} is for {_for_machine(own)}, and this Python is for {MACHINES[wanted]}"
+        yield Cause("wrong-machine", said, FIT), ""
+        return
+    if other := of_python_dll(shelf.place, own.libraries):
+        said = f"{name} is for Python {other}, and this is Python {shelf.place.python}"
+        yield Cause("python-mismatch", said, FIT), ""
+        return
+    for late, needs in enumerate((own.needs, own.late)):
+        of: dict[str, list[str]] = {one: [] for one in (() if late else own.libraries)}
+        for library, symbol in needs:
+            of.setdefault(library, []).append(symbol)
+        for library, symbols in of.items():
+            found = "" if shelf.is_set(library) else shelf.find(library, os.path.dirname(path))
+            if shelf.is_set(library):
+                continue
+            if not found:
+                yield _absent(shelf, name, library, adds, late=bool(late))
+                continue
+            yield _lacking(shelf, path, found, symbols, built, late=bool(late)), ""
+            ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
+            if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
+                yield None, found
+
+
+def _absent(
+    shelf: Shelf, name: str, library: str, adds: bool, *, late: bool
+) -> tuple[Cause | None, str]:
+    """A DLL that is nowhere, or where Windows does not look; else where it is."""
+    there = shelf.brought.get(library) or shelf.elsewhere(library)
+    if there and adds:
+        return None, there
+    kind, said, cure = _known(shelf, library) or _of_cudas(shelf, library, there)
+    when = " when it is first called" if late else ""
+    return Cause(kind, f"{name} wants {shown(library, 100)}{when}, {said}", cure, not late), ""
+
+
+def _known(shelf: Shelf, library: str) -> tuple[str, str, str] | None:
+    """Kind, words and cure of one that a package of Windows', NVIDIA's or torch's brings."""
+    if _RUNTIME.fullmatch(library):
+        cure = "install Microsoft's Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
+        return "no-msvc-runtime", "of Microsoft's C++ run-time, which is not installed", cure
+    if library in ("nvcuda.dll", "nvml.dll"):
+        said = "which NVIDIA's driver brings, and there is none"
+        return "no-driver", said, "install NVIDIA's driver for the GPU"
+    if not any(fnmatch.fnmatchcase(library, one) for one in TORCH_LIBRARIES):
+        return None
+    if shelf.torch is None:
+        return "no-torch", "a part of torch, and no torch is installed", "install torch with CUDA"
+    kind = "missing-dll" if shelf.torch.cuda else "cpu-torch"
+    return kind, f"which torch {shelf.torch.version} does not have", FIT
+
+
+def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, str, str]:
+    """The same of a library of CUDA's, or of nobody that is known."""
+    rows = [row for row in CUDA_LIBRARIES if any(fnmatch.fnmatchcase(library, n) for n in row[0])]
+    majors = sorted({major for _, major, _ in rows})
+    own = shelf.torch.cuda if shelf.torch else ""
+    if rows and own and own.partition(".")[0] not in majors:
+        said = f"of CUDA {' or '.join(majors)}, and torch is built with CUDA {own}"
+        return "cuda-mismatch", said, FIT
+    if rows and shelf.torch and not own and not there:
+        said = f"of CUDA {' or '.join(majors)}, which torch {shelf.torch.version} does not have"
+        return "cpu-torch", said, FIT
+    said = "which is nowhere that Windows looks"
+    if there:
+        said += f"; {shown(there)} is found only if the package itself adds that folder"
+    projects = " or ".join(dict.fromkeys(row[2] for row in rows))
+    return "missing-dll", said, f"it is CUDA's: {projects} has it; or {FIT}" if rows else FIT
+
+
+def _lacking(
+    shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
+) -> Cause | None:
+    """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
+    name, library = (shown(os.path.basename(one), 100) for one in (path, found))
+    runtime = bool(_RUNTIME.fullmatch(library.lower()))
+    if shelf.is_systems(found) and not runtime:
+        return None
+    other = _usable(shelf, path, found, late=late)
+    if isinstance(other, Cause):
+        return other
+    missing = [one for one in symbols if one not in other.exports]
+    if not missing:
+        return None
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    of = f" of torch {shelf.torch.version}" if shelf.torch and shelf.is_torchs(found) else ""
+    said = f"{name} wants {shown(missing[0], 160)}{more} of {library}, and that{of} has none"
+    if of and built.torch:
+        said += f"; it was built for torch {built.torch}"
+    cure = FIT
+    if runtime:
+        cure = "install a newer Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
+    return Cause("missing-export", said, cure, breaks=not late)
+
+
+def _usable(shelf: Shelf, path: str, found: str, *, late: bool) -> Loaded | Cause:
+    """A DLL that was found, if Windows would take it."""
+    name, library = (shown(os.path.basename(one), 100) for one in (path, found))
+    own, other = shelf.read(path), shelf.read(found)
+    if isinstance(other, str):
+        said = f"{name} wants {library}, and {shown(found)} cannot be loaded: {shown(other, 150)}"
+        return Cause("unreadable-dll", said, FIT, breaks=not late)
+    if not isinstance(own, str) and other.machine != own.machine:
+        said = f"{name} wants {library}, and {shown(found)} is for {_for_machine(other)}"
+        return Cause("wrong-machine", said, FIT, breaks=not late)
+    if not other.whole:
+        return Cause("truncated", f"{shown(found)} is cut off: its end is missing", FIT)
+    return other
+
+
+def _for_machine(image: Loaded) -> str:
+    return MACHINES.get(image.machine, f"machine {image.machine:#x}")

@@ -1,0 +1,101 @@
+"""The program ``which.py``: its words and its answer."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from pipelines.publish.which.listed import CATALOGUE_NAME, fetch_rows
+from pipelines.publish.which.looking import ask_driver, installed, read_torch, this_place
+from pipelines.publish.which.reporting import machine_of, report
+from pipelines.publish.which.texts import RefusalError, project, shown
+from pipelines.publish.which.told import as_object, as_text
+
+#: Exit codes: a wheel was named or all loads; what was typed or the index is no good; neither.
+GOOD, REFUSED, NOT_GOOD, INTERRUPTED = 0, 2, 9, 130
+
+
+def words() -> argparse.ArgumentParser:
+    """Its command line."""
+    made = argparse.ArgumentParser(
+        prog="which.py",
+        description="Which wheel of an index fits this Python, and why what is installed does not "
+        "load. It prints the command that installs that wheel, and installs nothing itself.",
+    )
+    made.add_argument("--index", metavar="DIR|URL", help="the index (default: whence this file is)")
+    made.add_argument("--catalogue", metavar="FILE", help="its catalogue.json, saved before")
+    made.add_argument("--package", metavar="NAME", help="this one alone")
+    made.add_argument(
+        "--for", dest="preset", metavar="NAME",
+        help="say where this Python differs from the one that this program brings, such as comfyui",
+    )  # fmt: skip
+    made.add_argument(
+        "--share", action="store_true", help="print one line about the machine: no names, no paths"
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON object")
+    made.add_argument("--no-load", action="store_true", help="import nothing, not even elsewhere")
+    made.add_argument(
+        "--mark", help=argparse.SUPPRESS
+    )  # printed last: who ran it knows it is whole
+    return made
+
+
+def home(code_file: str) -> str:
+    """The index that this file came from, a directory or an address; empty: it is not known.
+
+    Where its text was fetched and compiled, that was under the name of its address.
+    """
+    if code_file.startswith(("https://", "http://127.0.0.1:")):
+        return code_file.rpartition("/")[0] + "/"
+    folder = os.path.dirname(os.path.abspath(code_file))
+    return folder if os.path.isfile(os.path.join(folder, CATALOGUE_NAME)) else ""
+
+
+def main(typed_words: Sequence[str], code_file: str) -> int:
+    """Do it; the exit code."""
+    options = words().parse_args(typed_words)
+    for stream in (sys.stdout, sys.stderr):  # a terminal's code page may lack a letter of a path
+        if isinstance(stream, io.TextIOWrapper):
+            # Who runs this for its answer reads UTF-8.
+            stream.reconfigure(encoding="utf-8" if options.mark else None)
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _do(options, code_file)
+    except KeyboardInterrupt:
+        print("which: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except RefusalError as error:
+        print(f"which: {error.message}", file=sys.stderr)
+        if error.advice:
+            print(f"  {error.advice}", file=sys.stderr)
+        return REFUSED
+    if options.mark:
+        print(options.mark)
+    return code
+
+
+def _do(options: argparse.Namespace, code_file: str) -> int:
+    place = this_place()
+    if options.share:
+        driver = ask_driver(place)
+        if driver.trouble:  # the line cannot say so, and would look like a machine without
+            print(f"which: of the driver not all is known: {driver.trouble}", file=sys.stderr)
+        torches = installed(place, ["torch"])
+        print(machine_of(place, driver, read_torch(place), torches).line)
+        return GOOD
+    index = options.index or home(code_file)
+    rows, base = fetch_rows(index, options.catalogue or "") if index else ([], "")
+    package = project(options.package or "")
+    if options.package and index and package not in {row.project for row in rows}:
+        print(f"The index has no {shown(options.package, 80)}.", file=sys.stderr)
+    preset = options.preset or ""
+    found = report(place, rows, package, load=not options.no_load, preset=preset)
+    if options.json:
+        print(json.dumps(as_object(found, base), indent=1))
+    else:
+        print(as_text(found, base), end="")
+    return GOOD if found.good else NOT_GOOD

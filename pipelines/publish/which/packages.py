@@ -1,0 +1,195 @@
+"""What of a package's files is wrong: some missing, others than listed, of another Python."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from pipelines.publish.which.causes import FIT, Cause
+from pipelines.publish.which.looking import Installed, Place, found_at, leftovers, names_in
+from pipelines.publish.which.texts import shown
+
+BINARIES = (".pyd", ".dll", ".so")
+_MOST_FILES = 20_000
+_TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3}t?)-[\w-]+\.(?:pyd|so)$")
+_AGAIN = "install it again: pip install --force-reinstall --no-deps with the same wheel"
+
+
+def binaries_of(package: Installed) -> list[str]:
+    """The paths of its DLLs and extension modules that are there."""
+    if package.files is not None:
+        listed = [path for path, _ in package.files if path.lower().endswith(BINARIES)]
+        listed = listed[:_MOST_FILES]
+        return [one for one in (_path(package, path) for path in listed) if os.path.isfile(one)]
+    found = []
+    for top, _, names in os.walk(os.path.join(package.folder, package.tops[0])):
+        found += [os.path.join(top, name) for name in names if name.lower().endswith(BINARIES)]
+        if len(found) > _MOST_FILES:
+            break
+    return found
+
+
+def python_files(package: Installed) -> list[str]:
+    """Those of its Python files that are run when it is imported first."""
+    return [
+        _path(package, path)
+        for path, _ in package.files or ()
+        if path.endswith(".py") and path.count("/") <= 1
+    ]
+
+
+def _path(package: Installed, path: str) -> str:
+    return os.path.join(package.folder, *path.split("/"))
+
+
+def of_files(package: Installed) -> Iterator[Cause]:
+    """What RECORD lists and is not there, or has another size."""
+    if package.legacy or package.linked:
+        said = "a link to a folder of sources" if package.linked else "not installed from a wheel"
+        yield Cause(
+            "not-checked",
+            f"{package.project} {package.version} is {said}: which files it has is not known here, "
+            "and those are not checked",
+            "",
+            breaks=False,
+        )
+        return
+    if package.files is None:
+        yield Cause(
+            "half-installed",
+            f"{package.project} {package.version} has no RECORD that can be read: an installation "
+            "was cut off, or files were copied by hand",
+            _AGAIN,
+        )
+        return
+    missing: list[str] = []
+    cut: list[str] = []
+    other: list[str] = []
+    for path, size in package.files[:_MOST_FILES]:
+        try:
+            has = os.stat(_path(package, path)).st_size
+        except (OSError, ValueError):
+            missing.append(path)
+            continue
+        if size is not None and has != size:
+            kind = cut if has < size and path.lower().endswith(BINARIES) else other
+            kind.append(f"{path} ({has} of {size} bytes)")
+    name = f"{package.project} {package.version}"
+    if len(package.files) > _MOST_FILES:
+        said = f"{name} has {len(package.files)} files: not all of them are checked"
+        yield Cause("not-checked", said, "", breaks=False)
+    if missing:
+        yield Cause(
+            "half-installed",
+            f"{name}: {len(missing)} of {len(package.files)} files are missing, such as "
+            f"{shown(missing[0])}",
+            _AGAIN,
+        )
+    if cut:
+        yield Cause("truncated", f"{name}: {shown(cut[0])} is cut off", _AGAIN)
+    if other:
+        yield Cause(
+            "changed-files",
+            f"{name}: {len(other)} files are not those that were installed, such as "
+            f"{shown(other[0])}",
+            _AGAIN,
+            breaks=False,
+        )
+
+
+def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Cause]:
+    """Several installations, of which one hides the others, and what is left of earlier ones."""
+    first = copies[0]
+    for left in leftovers(place, first.project)[:1]:
+        yield Cause(
+            "leftover",
+            f"{shown(left)} is left of an installation that could not be removed whole: a program "
+            "had it open",
+            "end all programs of this Python, and remove that folder",
+            breaks=False,
+        )
+    if len(copies) == 1:
+        return
+    where = " and ".join(shown(f"{one.version} in {one.folder}", 160) for one in copies[:3])
+    own = [one for one in copies if place.user and one.folder == place.user]
+    if own and any(one.folder != place.user for one in copies):
+        yield Cause(
+            "user-site",
+            f"{first.project} is installed for this user alone and in Python itself: {where}; "
+            f"{shown(first.folder, 160)} is taken",
+            f"uninstall it once, or set PYTHONNOUSERSITE=1: {own[0].version} is the user's own",
+            breaks=False,
+        )
+    else:
+        yield Cause(
+            "side-by-side",
+            f"{first.project} is installed more than once: {where}; files of both may be mixed",
+            "uninstall it until pip says that there is none, and install it once",
+            breaks=False,
+        )
+
+
+def of_names(place: Place, package: Installed) -> Iterator[Cause]:
+    """Something else that is called like its modules, and is taken for them."""
+    if package.linked:  # its own is elsewhere
+        return
+    for name in package.own:
+        at = found_at(place, name)
+        # Of folders without it, Python takes all that are called so.
+        bare = os.path.isdir(at) and "__init__.py" not in names_in(at)
+        if at and not bare and os.path.dirname(at) != package.folder:
+            what = "a folder" if os.path.isdir(at) else "a file"
+            yield Cause(
+                "shadowed",
+                f"{what} called {name} is taken for it, {shown(at)}: "
+                f"its own is in {shown(package.folder)}",
+                "rename it, or start Python in another folder",
+            )
+
+
+def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[Cause]:
+    """Modules of another Python or another system."""
+    name = f"{package.project} {package.version}"
+    linux = [one for one in paths if one.endswith(".so")]
+    windows = [one for one in paths if one.lower().endswith((".pyd", ".dll"))]
+    if place.windows and linux and not windows:
+        yield Cause(
+            "linux-files",
+            f"{name} has files for Linux, such as {shown(os.path.basename(linux[0]))}, and this is "
+            "Windows",
+            f"uninstall it; {FIT}",
+        )
+        return
+    own = place.python.replace(".", "")
+    tagged = {match[1]: one for one in paths if (match := _TAGGED.search(one))}
+    if tagged and own not in tagged:
+        other, path = next(iter(tagged.items()))
+        yield Cause(
+            "python-mismatch",
+            f"{shown(os.path.basename(path))} of {name} is for Python {other[0]}.{other[1:]}, and "
+            f"this is Python {place.python}",
+            FIT,
+        )
+
+
+def of_this_python(place: Place, paths: Sequence[str]) -> list[str]:
+    """Without the extension modules that another Python would load."""
+    own = place.python.replace(".", "")
+    return [one for one in paths if (match := _TAGGED.search(one)) is None or match[1] == own]
+
+
+def of_python_dll(place: Place, libraries: Sequence[str]) -> str:
+    """Of the DLLs that are wanted, that of another Python; empty: there is none."""
+    for name in libraries:
+        found = re.fullmatch(r"python(\d)(\d{1,2}t?)\.dll", name)
+        if found and f"{found[1]}.{found[2]}" != place.python:
+            return f"{found[1]}.{found[2]}"
+    return ""
+
+
+def stray(place: Place, project: str) -> str:
+    """A folder called like a package that is not installed."""
+    name = project.replace("-", "_")
+    at = found_at(place, name)
+    return at if at and names_in(at) else ""

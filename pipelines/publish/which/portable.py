@@ -1,0 +1,71 @@
+"""Whether a Python is the one that a known program brings, and whether it is as its preset says."""
+
+from __future__ import annotations
+
+import ntpath
+import os
+import posixpath
+from dataclasses import dataclass
+
+from pipelines.publish.which.data import PRESETS
+from pipelines.publish.which.looking import Place
+from pipelines.publish.which.machine import Machine
+from pipelines.publish.which.texts import RefusalError, minor_of, shown
+
+
+@dataclass(frozen=True)
+class Portable:
+    """A program's own Python."""
+
+    preset: str
+    """Of ``--for``."""
+    says: str
+    differs: tuple[str, ...]
+    """Each axis that the preset sets and that is another here, in words."""
+    instead: tuple[str, ...]
+    """Flags that name what is here."""
+
+
+def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | None:
+    """The preset whose Python this is, or the one of that name; ``None``: of no known program.
+
+    Of several that lie alike it is the one that fits best. Raises :class:`RefusalError` for a name
+    that there is none of.
+    """
+    names = [name for name, *_ in PRESETS]
+    if wanted and wanted not in names:
+        raise RefusalError(f"--for {shown(wanted, 40)}: there is no such preset",
+                           f"There are: {', '.join(names)}.")  # fmt: skip
+    found = []
+    for name, says, axes, folder, beside in PRESETS:
+        if wanted != name and (wanted or not _lies(place, folder, beside)):
+            continue
+        differs, instead = [], []
+        for axis, text in axes:
+            has = getattr(machine, axis)
+            if axis != "python" and has:
+                has = ".".join(map(str, minor_of(has)))
+            if has != text:
+                called = {"python": "Python", "cuda": "torch's CUDA", "torch": "torch"}[axis]
+                differs.append(f"{called} is {has or 'not there'}, and the preset says {text}")
+                instead += [f"--{axis}", has] if has else []
+        found.append(Portable(name, says, tuple(differs), tuple(instead)))
+    if wanted and found and not _lies_as(place, wanted):
+        one = found[0]
+        why = f"{shown(place.executable, 200)} does not lie as this program's Python does"
+        found = [Portable(one.preset, one.says, (why, *one.differs), one.instead)]
+    return min(found, key=lambda one: len(one.differs), default=None)
+
+
+def _lies_as(place: Place, name: str) -> bool:
+    return any(_lies(place, folder, beside) for own, _, _, folder, beside in PRESETS if own == name)
+
+
+def _lies(place: Place, folder: str, beside: tuple[str, ...]) -> bool:
+    """Whether its program lies in a folder of that name, beside one of these."""
+    path = ntpath if "\\" in place.executable else posixpath
+    own = path.dirname(place.executable)
+    above = path.dirname(own)
+    return path.basename(own).lower() == folder.lower() and any(
+        os.path.lexists(path.join(above, one)) for one in beside
+    )

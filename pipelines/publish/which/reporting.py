@@ -1,0 +1,266 @@
+"""Everything that is looked at for one answer, put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipelines.publish.which.causes import (
+    Built,
+    Cause,
+    against_torch,
+    built_for,
+    is_release_of,
+    of_driver,
+    of_python,
+    of_torch,
+)
+from pipelines.publish.which.choosing import Choice, choose
+from pipelines.publish.which.devices import of_devices
+from pipelines.publish.which.listed import Row
+from pipelines.publish.which.loading import of_dlls
+from pipelines.publish.which.looking import (
+    Driver,
+    Installed,
+    Place,
+    Torch,
+    ask_driver,
+    installed,
+    read_torch,
+)
+from pipelines.publish.which.machine import Machine
+from pipelines.publish.which.packages import (
+    binaries_of,
+    of_copies,
+    of_files,
+    of_names,
+    of_tags,
+    of_this_python,
+    python_files,
+    stray,
+)
+from pipelines.publish.which.portable import Portable, portable
+from pipelines.publish.which.searching import Shelf, adds_folders
+from pipelines.publish.which.texts import version_key
+from pipelines.publish.which.trying import lacking_module, try_import
+
+#: Packages that are looked at whatever the index has.
+KNOWN_PACKAGES = ("flash-attn", "xformers")
+_STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
+#: What an import that succeeds shows to be no hindrance.
+REFUTED = (
+    "missing-dll",
+    "missing-export",
+    "no-msvc-runtime",
+    "unreadable-dll",
+    "wrong-machine",
+    "truncated",
+    "half-installed",
+    "python-mismatch",
+    "torch-mismatch",
+    "cuda-mismatch",
+)
+
+
+@dataclass(frozen=True)
+class Package:
+    """What came of one that is installed."""
+
+    installed: Installed
+    loads: bool | None
+    """``None``: it was not tried."""
+    errors: tuple[str, ...]
+    """What its import said, or why it was not tried."""
+    causes: tuple[Cause, ...]
+    partly: bool = False
+    """Whether it can be imported itself, and some of its extension modules cannot."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer."""
+
+    place: Place
+    driver: Driver
+    torch: Torch | None
+    torch_installed: str
+    """Its version as pip knows it; empty where it does not know one, or it is none."""
+    machine: Machine
+    causes: tuple[Cause, ...]
+    """Of the Python, the machine and torch."""
+    packages: tuple[Package, ...]
+    strays: tuple[str, ...]
+    """Folders that are called like a package that is not installed."""
+    choices: tuple[tuple[str, Choice], ...]
+    """Of each project of the index that was asked for."""
+    portable: Portable | None = None
+    """The program whose own Python it is, or was said to be."""
+    named: bool = False
+    """Whether that was said."""
+
+    @property
+    def keeps_torch(self) -> bool:
+        """Whether a command can name torch so that pip leaves it as it is."""
+        if self.torch is None:
+            return True
+        return is_release_of(self.torch_installed, self.torch.version)
+
+    @property
+    def good(self) -> bool:
+        """Whether each project that was asked for works, by all that is known, or has a wheel.
+
+        Not of a Python that is another than it was said to be.
+        """
+        if self.named and self.portable and self.portable.differs:
+            return False
+        names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
+        whole = not any(one.breaks for one in self.causes)
+        loads = {
+            one.installed.project
+            for one in self.packages
+            if whole and one.loads and not any(cause.breaks for cause in one.causes)
+        }
+        fits = {name for name, choice in self.choices if choice.fits}
+        return bool(names) and names <= loads | fits
+
+
+def report(
+    place: Place,
+    rows: Sequence[Row],
+    package: str = "",
+    *,
+    driver: Driver | None = None,
+    load: bool = True,
+    preset: str = "",
+) -> Report:
+    """Look at a Python and at what is installed in it; ``load``: import it in another process.
+
+    ``preset``: the program whose Python it is said to be.
+    """
+    driver = ask_driver(place) if driver is None else driver
+    torch, torches = read_torch(place), installed(place, ["torch"])
+    machine = machine_of(place, driver, torch, torches)
+    listed = sorted({row.project for row in rows})
+    asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
+    shelf = Shelf(place, torch)
+    packages, strays = [], []
+    there = installed(place, asked)
+    for name in asked:
+        copies = [one for one in there if one.project == name]
+        if copies:
+            packages.append(_package(shelf, copies, machine, load=load))
+        elif at := stray(place, name):
+            strays.append(at)
+    own_fault = any(text.startswith("torch: ") for one in packages for text in one.errors)
+    if own_fault and torches and "torch" not in asked:
+        packages.append(_package(shelf, torches, machine, load=load))
+    return Report(
+        place=place,
+        driver=driver,
+        torch=torch,
+        torch_installed=_version(torches),
+        machine=machine,
+        causes=(
+            *of_python(place, driver),
+            *of_torch(place, torch, torches),
+            *of_driver(driver, torch),
+        ),
+        packages=tuple(packages),
+        strays=tuple(strays),
+        portable=portable(place, machine, preset),
+        named=bool(preset),
+        choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
+    )
+
+
+def _version(torches: Sequence[Installed]) -> str:
+    """What METADATA says, if it is a version: it becomes a word of a command."""
+    try:
+        version_key(torches[0].version)
+    except (IndexError, ValueError):
+        return ""
+    return torches[0].version
+
+
+def machine_of(
+    place: Place, driver: Driver, torch: Torch | None, torches: Sequence[Installed]
+) -> Machine:
+    """What of a Python and its driver decides which wheel fits."""
+    return Machine(
+        platform=place.platform,
+        python=place.python,
+        torch=_named(torch, torches),
+        cuda=torch.cuda if torch else "",
+        driver=driver.release,
+        gpus=driver.gpus,
+    )
+
+
+def _named(torch: Torch | None, torches: Sequence[Installed]) -> str:
+    """Its version as pip knows it, which it has to be named by to be kept.
+
+    PyPI's wheels of torch have ``2.11.0`` there and ``2.11.0+cu130`` in their files.
+    """
+    if torch is None:
+        return ""
+    known = torches[0].version if torches else ""
+    return known if known == torch.version.partition("+")[0] else torch.version
+
+
+def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, load: bool) -> Package:
+    own, place = copies[0], shelf.place
+    paths = binaries_of(own)
+    built = replace(built_for(own), stable=_is_stable(shelf, paths))
+    causes = [
+        *of_files(own),
+        *of_copies(place, copies),
+        *of_names(place, own),
+        *of_tags(place, own, paths),
+        *against_torch(own, built, machine),
+    ]
+    if place.windows:
+        causes += _of_binaries(shelf, own, paths, built)
+    causes += of_devices(paths, machine.gpus, machine.driver)
+    loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
+    causes += [one for text in errors for one in lacking_module(own, text)]
+    if loads and any(one.kind == "shadowed" for one in causes):
+        loads, errors = False, ["something else was imported under its name"]
+    if loads:  # then these are no reasons why it does not
+        causes = [replace(one, breaks=one.breaks and one.kind not in REFUTED) for one in causes]
+    breaking = sorted(causes, key=lambda one: not one.breaks)
+    inside = (f"{own.own[0]}.", own.folder)
+    partly = loads is False and all(text.startswith(inside) for text in errors)
+    return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)), partly)
+
+
+def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
+    """Whether its modules want nothing of torch but names of the stable ABI."""
+    modules = [one for one in paths if one.lower().endswith(".pyd")]
+    read = [shelf.read(one) for one in modules if shelf.place.windows]
+    wanted = [
+        name
+        for one in read
+        if not isinstance(one, str)
+        for library, name in (*one.needs, *one.late)
+        if library.startswith(("torch", "c10"))
+    ]
+    whole = not any(isinstance(one, str) for one in read)
+    return bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
+
+
+def _of_binaries(
+    shelf: Shelf, own: Installed, paths: Sequence[str], built: Built
+) -> Iterator[Cause]:
+    """Of extension modules and what these want; DLLs that are loaded by hand may be for others."""
+    adds = adds_folders(python_files(own))
+    modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
+    others = [one for one in paths if one.lower().endswith(".dll")]
+    shelf.brought = {os.path.basename(one).lower(): one for one in others}
+    seen = set(modules)
+    yield from of_dlls(shelf, modules, built, adds=adds, seen=seen)
+    by_hand = [*of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds)]
+    for cause in by_hand[:1]:
+        more = f" (and {len(by_hand) - 1} more like it)" if len(by_hand) > 1 else ""
+        said = f"of the DLLs that it loads by itself, if at all: {cause.found}{more}"
+        yield replace(cause, found=said, breaks=False)

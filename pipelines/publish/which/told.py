@@ -1,0 +1,272 @@
+"""The answer for people and for programs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipelines.publish.which.causes import Cause
+from pipelines.publish.which.choosing import Choice, Judged
+from pipelines.publish.which.listed import Row, place_of
+from pipelines.publish.which.looking import names_in
+from pipelines.publish.which.reporting import Package, Report
+from pipelines.publish.which.texts import shown, version_key
+
+_WIDTH = 98
+
+
+#: By what commands are pasted into: how a program is quoted that is not plain, two of them are
+#: joined so that the second is for a first that did not fail, and what stands in place of what.
+#: PowerShell 5.1 has no &&; in a file cmd reads %2 as a word.
+FORMS = {
+    "PowerShell": ("& '{}'", "{}; if ($?) {{ {} }}", "", ""),
+    "cmd": ('"{}"', "{} && {}", "", ""),
+    ".bat": ('"{}"', "{} && {}", "%", "%%"),
+    "bash": ("{}", "{} && {}", "\\", "/"),
+}
+
+
+def pip_installs(python: str, what: Sequence[str], torch: str) -> tuple[list[str], list[str]]:
+    """What has pip install a wheel that ``what`` names, whatever is there: two commands.
+
+    The first brings what it requires, and keeps torch or refuses. Where another wheel of the same
+    version is there, pip keeps that and leaves with 0: so the second forces it, and nothing else.
+    """
+    pip = [python, "-m", "pip", "install"]
+    first = [*pip, *what, *([f"torch=={torch}"] * bool(torch))]
+    return first, [*pip, "--force-reinstall", "--no-deps", *what]
+
+
+def uv_installs(start: Sequence[str], index: str, what: str, torch: str) -> list[str]:
+    """The same with uv, of an index: of an address uv does not compare the hash.
+
+    ``start`` is ``uv add``, or ``uv pip install`` with its flags.
+    """
+    project = what.partition("==")[0]
+    kind = "--only-binary" if "pip" in start else "--no-build-package"
+    words = [*start, "--index", index, "--reinstall-package", project, kind, project, what]
+    return [*words, *([f"torch=={torch}"] * bool(torch))]
+
+
+def command_of(found: Report, judged: Judged, base: str) -> list[list[str]]:
+    """What installs a wheel: torch is named as it is, so that pip keeps it or refuses.
+
+    A second command forces it where a wheel of its release is there already.
+    """
+    row = judged.row
+    address = f"{place_of(row, base)}#sha256={row.sha256}"
+    new, again = pip_installs(found.place.executable, [address], found.torch_installed)
+    return [new, again] if _is_there(found, row) else [new]
+
+
+def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
+    """That command for each place that it may be pasted into, and the one of uv."""
+    row, forms = judged.row, [*FORMS] if found.place.windows else ["bash"]
+    start = ["uv", "pip", "install", "--python", found.place.executable]
+    what = f"{row.project}=={row.version}"
+    uv = uv_installs(start, f"{base}plain/", what, found.torch_installed)
+    said = {form: typed(command_of(found, judged, base), form) for form in forms}
+    return {**said, "uv": typed([uv], "cmd" if found.place.windows else "bash")}
+
+
+def _is_there(found: Report, row: Row) -> Package | None:
+    """The installed package that has a wheel's release."""
+    for one in found.packages:
+        if has_version(one, row) and one.installed.project == row.project:
+            return one
+    return None
+
+
+def has_version(one: Package, row: Row) -> bool:
+    """Whether what is installed is of a wheel's version."""
+    try:
+        return version_key(one.installed.version) == version_key(row.version)
+    except ValueError:
+        return False
+
+
+def typed(commands: Sequence[Sequence[str]], form: str) -> str:
+    """As they are pasted into one of :data:`FORMS`."""
+    (quoted, then, swap, by), lines = FORMS[form], []
+    for program, *words in commands:
+        start = program.replace("'", "''") if form == "PowerShell" else program
+        start = quoted.format(shlex.quote(program) if form == "bash" else start)
+        said = [_quoted(one, form) for one in words]
+        lines.append(" ".join([program if is_plain(program) else start, *said]))
+    text = lines[0] if len(lines) == 1 else then.format(*lines)
+    return text.replace(swap, by) if swap else text
+
+
+def _quoted(word: str, form: str) -> str:
+    if form == "bash" and set(word) & set('$`"'):  # which it reads within " too: of a path
+        return shlex.quote(word)
+    return word if word.startswith("-") or word.isalpha() else f'"{word}"'
+
+
+def is_plain(program: str) -> bool:
+    """Whether no terminal sees more in a path than a path."""
+    return re.fullmatch(r"[\w.:/\\+~-]+", program) is not None
+
+
+def as_text(found: Report, base: str) -> str:
+    """For people, in lines that a terminal of 100 columns shows whole."""
+    lines = [*_machine_lines(found), *_cause_lines(found.causes, "")]
+    for one in found.packages:
+        lines += ["", *_package_lines(one)]
+    for at in found.strays:
+        lines += ["", f"{shown(at)} is called like a package that is not installed:",
+                  "  a folder of that name is imported in its place."]  # fmt: skip
+    for name, choice in found.choices:
+        lines += ["", *_choice_lines(found, name, choice, base)]
+    if not found.choices:
+        lines += ["", "No index was named or it has nothing of this: nothing is said of wheels."]
+    return "\n".join(lines) + "\n"
+
+
+def _machine_lines(found: Report) -> Iterator[str]:
+    place, driver = found.place, found.driver
+    yield f"Python  {place.python} ({place.platform}), {shown(place.executable)}"
+    torch = "none"
+    if found.torch:
+        cuda = f"CUDA {found.torch.cuda}" if found.torch.cuda else "without CUDA"
+        torch = f"{found.torch.version} ({cuda})"
+    yield f"torch   {torch}"
+    if found.portable:
+        own = found.portable
+        said = "is said to be" if found.named else "is"
+        yield from _wrapped(f"preset  this {said} {own.says}: --for {own.preset}", "", "        ")
+        for text in own.differs:
+            yield from _wrapped(f"{'!' if found.named else '-'} {text}", "        ", "          ")
+        if own.differs and own.instead:
+            yield f"          to build for what is here: {' '.join(own.instead)}"
+    yield f"driver  {f'of CUDA {driver.release}' if driver.release else 'none'}"
+    named = [
+        f"{name} (compute capability {gpu})"
+        for gpu, name in zip(driver.gpus, (*driver.names, *[""] * len(driver.gpus)))  # noqa: B905 - Python 3.9
+    ]
+    yield f"GPU     {', '.join(named) or 'none'}"
+
+
+def _wrapped(text: str, first: str, further: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _cause_lines(causes: Sequence[Cause], indent: str) -> Iterator[str]:
+    for at, one in enumerate(causes):
+        yield from _wrapped(one.found, f"{indent}{'!' if one.breaks else '-'} ", f"{indent}  ")
+        if one.cure and not any(one.cure == later.cure for later in causes[at + 1 :]):
+            yield from _wrapped(f"=> {one.cure}", f"{indent}  ", f"{indent}     ")
+
+
+def _package_lines(one: Package) -> Iterator[str]:
+    name = f"{one.installed.project} {one.installed.version}"
+    said = {True: "is installed, and loads", False: "is installed, and DOES NOT LOAD"}
+    if one.partly:
+        said[False] = "can be imported, and NOT ALL OF IT LOADS"
+    yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
+    for text in one.errors:
+        yield from _wrapped(text, "  ", "    ")
+    yield from _cause_lines(one.causes, "  ")
+    if one.loads is False and not any(cause.breaks for cause in one.causes):
+        yield "  Nothing that is known here explains it."
+
+
+def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterator[str]:
+    if choice.fits:
+        row = choice.fits.row
+        yield f"{name}: this wheel fits ({choice.fits.by}; {row.smoke})"
+        yield f"  {row.file}"
+        there = _is_there(found, row)
+        if there is not None and there.loads and not there.causes:
+            yield "  It is what is installed, and loads: there is nothing to do."
+            return
+        if not found.keeps_torch:
+            knows = f"takes torch for {found.torch_installed}" if found.torch_installed else (
+                "does not know of torch")  # fmt: skip
+            yield f"  pip {knows}, and would install another: no command is given."
+            return
+        said = commands_of(found, choice.fits, base)
+        first = said["cmd" if found.place.windows else "bash"]
+        yield f"  {first}"
+        for form, where in (("PowerShell", "PowerShell"), (".bat", "a .bat file")):
+            if said.get(form, first) != first:
+                yield f"  in {where}: {said[form]}"
+        if not any("pip" in names_in(folder) for folder in found.place.paths):
+            yield f"  This Python has no pip: type -m ensurepip first, or {said['uv']}"
+    elif choice.nearest:
+        yield f"{name}: no wheel of the index fits. The nearest is"
+        yield f"  {choice.nearest.row.file}"
+        for rule in choice.nearest.missed:
+            yield from _wrapped(rule, "  - ", "    ")
+
+
+def as_object(found: Report, base: str) -> dict[str, Any]:
+    """For programs: one object with a ``schema``."""
+    driver = found.driver
+    return {
+        "schema": 1,
+        "good": found.good,
+        "machine": {
+            "line": found.machine.line,
+            "platform": found.machine.platform,
+            "python": found.machine.python,
+            "torch": found.machine.torch,
+            "cuda": found.machine.cuda,
+            "driver": driver.release,
+            "gpus": list(driver.gpus),
+            "names": list(driver.names),
+        },
+        "executable": shown(found.place.executable, 1000),
+        "preset": _preset_object(found),
+        "causes": [_cause_object(one) for one in found.causes],
+        "packages": [
+            {
+                "name": one.installed.project,
+                "version": one.installed.version,
+                "folder": shown(one.installed.folder, 1000),
+                "loads": one.loads,
+                "partly": one.partly,
+                "errors": list(one.errors),
+                "causes": [_cause_object(each) for each in one.causes],
+            }
+            for one in found.packages
+        ],
+        "strays": [shown(one, 1000) for one in found.strays],
+        "wheels": {name: _wheel_object(found, choice, base) for name, choice in found.choices},
+    }
+
+
+def _preset_object(found: Report) -> dict[str, Any] | None:
+    own = found.portable
+    if own is None:
+        return None
+    return {"name": own.preset, "said": found.named, "differs": [*own.differs],
+            "instead": [*own.instead]}  # fmt: skip
+
+
+def _cause_object(one: Cause) -> dict[str, Any]:
+    return {"kind": one.kind, "found": one.found, "cure": one.cure, "breaks": one.breaks}
+
+
+def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:
+    best, nearest = choice.fits, choice.nearest
+    return {
+        "fits": best.row.file if best else None,
+        "by": best.by if best else "",
+        "url": place_of(best.row, base) if best else None,
+        "sha256": best.row.sha256 if best else None,
+        "command": command_of(found, best, base)[-1] if best and found.keeps_torch else None,
+        "typed": commands_of(found, best, base) if best and found.keeps_torch else {},
+        "nearest": nearest.row.file if nearest else None,
+        "missed": list(nearest.missed) if nearest else [],
+    }

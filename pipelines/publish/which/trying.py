@@ -1,0 +1,70 @@
+"""Whether a package can be imported, tried in a process of its own, where it may crash or hang."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from pipelines.publish.which.causes import FIT, Cause
+from pipelines.publish.which.children import run_child
+from pipelines.publish.which.data import LOADER
+from pipelines.publish.which.images import opened
+from pipelines.publish.which.looking import Installed
+from pipelines.publish.which.searching import Shelf
+from pipelines.publish.which.texts import shown
+from pipelines.wheels.fatbin import find
+
+_LOAD_SECONDS = 180.0
+_MOST_MODULES = 40
+
+
+def try_import(
+    shelf: Shelf, package: Installed, paths: Sequence[str]
+) -> tuple[bool | None, list[str]]:
+    """Whether it loads, with what went wrong; ``None`` where not all of it was tried."""
+    words = ["torch"] if shelf.torch else []
+    words.append(package.own[0])
+    for path in paths:
+        suffix = next((one for one in shelf.place.suffixes if path.endswith(one)), "")
+        if suffix and not os.path.basename(path).startswith("lib"):
+            inside = os.path.relpath(path, package.folder)
+            dotted = inside[: -len(suffix)].replace(os.sep, ".")
+            words.append(dotted if _is_module(shelf, path, dotted) else path)
+    words = list(dict.fromkeys(words))
+    command = [shelf.place.executable, "-c", LOADER, *words[:_MOST_MODULES]]
+    ended = run_child(command, _LOAD_SECONDS)
+    errors = ended.told.get("errors")
+    if ended.code or not isinstance(errors, dict):
+        why = ended.why or f"its process ended with {ended.code}"
+        return False, [f"{shown(why)}: {shown(ended.output[-300:])}".rstrip(": ")]
+    said = [f"{shown(name, 150)}: {shown(text, 400)}" for name, text in errors.items()]
+    if not said and len(words) > _MOST_MODULES:
+        return None, [f"{len(words) - _MOST_MODULES} of its {len(words)} modules were not tried"]
+    return not said, said
+
+
+def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
+    """Whether a file has what Python calls, rather than being a library with that ending."""
+    init = f"PyInit_{dotted.rpartition('.')[2]}"
+    if not shelf.place.windows:
+        try:
+            with opened(path) as data:
+                return find(data, init.encode()) >= 0
+        except OSError:
+            return True
+    image = shelf.read(path)
+    return isinstance(image, str) or not image.whole or init in image.exports
+
+
+def lacking_module(package: Installed, error: str) -> list[Cause]:
+    """A package that it requires, and that is not there."""
+    name = error.partition("No module named ")[2].strip("'\" ").partition(".")[0].partition("'")[0]
+    if "ModuleNotFoundError" not in error or not name or name in package.tops:
+        return []
+    if name == "torch" or not name.isidentifier():
+        return []
+    if name.startswith(package.project.replace("-", "_") + "_"):  # nobody else has that
+        said = f"{package.project} {package.version} has no {name}: it was built without that part"
+        return [Cause("half-installed", said, FIT)]
+    said = f"{package.project} imports {name}, which is not installed"
+    return [Cause("missing-requirement", said, f"install {name} with pip, without replacing torch")]

@@ -1,0 +1,114 @@
+"""What decides a wheel: its source, tools, variables and places, each a material with its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import ConfigDict, Field, RootModel, StringConstraints
+
+from pipelines.core.hosttext import line, safe
+
+Kind = Literal[
+    "compiler",  # of a divided build: a program of the host, or a variable that it reads
+    "fixed place",  # of a reproducible build: where the source is while it is compiled
+    "found",  # on the host, and pinned by nothing
+    "host",
+    "patch",
+    "place",  # a directory of the host, which differs between hosts of one tool chain
+    "python",
+    "recipe",
+    "source",
+    "tool",  # an entry of the lock
+    "toolset",
+    "user variable",  # of a host that is used as it is
+    "variable",
+    "wheel",
+]
+#: The hash of what the wheel says of its other materials: it differs where any of them does.
+SBOM: tuple[Kind, str] = ("wheel", "sbom")
+
+_Name = Annotated[str, StringConstraints(max_length=500)]
+_Value = Annotated[str, StringConstraints(max_length=1 << 20)]
+_SHOWN = 8  # lines of differences
+
+
+class Material(NamedTuple):
+    """One of them."""
+
+    kind: Kind
+    name: str
+    value: str
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        return safe(f"{self.kind} {self.name}", 100)
+
+
+class Difference(NamedTuple):
+    """A material that is not the same there and here."""
+
+    kind: Kind
+    label: str
+    values: str
+    """Both, for messages."""
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.values}"
+
+
+class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_length=5000)]]]):
+    """All of a wheel's; as JSON an object for each kind."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    root: dict[Kind, Annotated[dict[_Name, _Value], Field(max_length=5000)]] = Field(default={})
+
+    @classmethod
+    def of(cls, rows: Iterable[Material]) -> Self:
+        """Of these, of which a later one replaces an earlier one of its kind and name."""
+        made: dict[Kind, dict[str, str]] = {}
+        for kind, name, value in sorted({row[:2]: row for row in rows}.values()):
+            made.setdefault(kind, {})[name] = value
+        return cls(made)
+
+    def __bool__(self) -> bool:
+        return any(self.root.values())
+
+    def rows(self, *kinds: Kind) -> Iterator[Material]:
+        """Those of these kinds; of none: all."""
+        for kind in kinds or tuple(self.root):
+            for name, value in self.root.get(kind, {}).items():
+                yield Material(kind, name, value)
+
+    def differences(self, here: Materials) -> list[Difference]:
+        """What is not the same here; the SBOM only where nothing else explains it."""
+        there, mine = ({row[:2]: row.value for row in one.rows()} for one in (self, here))
+        unlike = [key for key in {**there, **mine} if there.get(key) != mine.get(key)]
+        if any(key != SBOM and key[0] != "place" for key in unlike):
+            unlike = [key for key in unlike if key != SBOM]
+        return [
+            Difference(
+                key[0],
+                Material(*key, "").label,
+                f"there {_shown(there.get(key))}, here {_shown(mine.get(key))}",
+            )
+            for key in unlike
+        ]
+
+
+def named(differences: list[Difference]) -> str:
+    """The first ones, in a line."""
+    return ", ".join(one.label for one in differences[:3]) + ", ..." * bool(differences[3:])
+
+
+def listed(differences: list[Difference]) -> str:
+    """A line each, of the first ones."""
+    rows = [f"  {one}" for one in differences[:_SHOWN]]
+    more = len(differences) - len(rows)
+    return "\n".join(rows + [f"  and {more} more"] * bool(more))
+
+
+def _shown(value: str | None) -> str:
+    return "nothing" if value is None else line(value, 200) or "empty"

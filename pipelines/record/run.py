@@ -1,0 +1,387 @@
+"""One run: its directory below ``out/`` and its record, from which every report is made.
+
+The record is SQLite in WAL mode, so that it is whole whatever kills the process. Files appear in
+the directory by rename. What is in it are the models of :mod:`pipelines.record.results`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import ValidationError
+
+from pipelines.core import errors
+from pipelines.core.errors import (
+    AuthError,
+    ConfigError,
+    HostError,
+    PipelineError,
+    StorageError,
+    TimeUpError,
+)
+from pipelines.core.files import disk_errors, new_directory
+from pipelines.core.hosttext import line, redact, redact_all
+from pipelines.core.model import first_problem
+from pipelines.record.followed import JobRecord
+from pipelines.record.results import (
+    RESULTS,
+    SCHEMA,
+    ErrorResult,
+    RunFacts,
+    StageRecord,
+    StageResult,
+    State,
+)
+from pipelines.record.target import Target
+from pipelines.remote.locks import claim
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS stages (
+    name TEXT PRIMARY KEY, state TEXT NOT NULL, started REAL NOT NULL, seconds REAL,
+    error TEXT, result TEXT
+);
+"""
+_LOOK_BACK = 50  # runs
+#: In a run's directory: locked by the process that works at it.
+HELD = ".held"
+_MESSAGE = 20_000  # characters of an error that are kept: it may quote what a host has said
+_DATED = "[0-9]" * 8 + "-" + "[0-9]" * 6  # a copy under another name is not the latest
+_NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
+#: Errors after which a build has no outcome: it goes on, or can.
+_OPEN_ENDED = frozenset(kind.__name__ for kind in (HostError, AuthError, TimeUpError))
+#: What decides whether a run is of the same order as another.
+_SAME = ("target", "jobs", "evidence", "publishable", "rebuilds", "share", "linked")
+
+Result = TypeVar("Result", bound=StageResult)
+
+
+class StageNotes:
+    """What is known of a stage while it goes on, kept whatever becomes of it."""
+
+    def __init__(self) -> None:
+        self.result: StageResult | None = None
+
+    def keep(self, result: Result) -> Result:
+        """Remember ``result``, in place of what was known before; returns it."""
+        self.result = result
+        return result
+
+
+class StageLog(StageNotes):
+    """The notes of one stage of a run."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+
+class Run:
+    """A run's directory and record; a context manager is not needed, every write is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._held = ExitStack()
+
+    @property
+    def id(self) -> str:
+        """The directory's name."""
+        return self.path.name
+
+    @classmethod
+    def create(cls, out: Path, facts: RunFacts) -> Self:
+        """Make ``out/<time>-<target>`` and let ``out/latest`` point to it."""
+        label = facts.target.id or "run"
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        path = new_directory(out, f"{stamp}-{label}", "runs")
+        run = cls(path)
+        run.hold()
+        with run._database() as database:
+            database.execute("PRAGMA journal_mode=WAL")  # kept in the file: to read writes nothing
+            database.executescript(_SCHEMA)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        run._write_facts(facts.model_copy(update={"created": created}))
+        run._make_latest()
+        return run
+
+    @classmethod
+    def take_up(cls, out: Path, facts: RunFacts, among: Sequence[Self] = ()) -> Self | None:
+        """The run of :meth:`cut_off_of`, now the latest and ours, unless somebody is at it."""
+        run = cls.cut_off_of(out, facts, among)
+        if run is None:
+            return None
+        if not run.hold() or not cut_off(run.stages()["build"]):  # its process has just ended
+            run.close()
+            return None
+        run._make_latest()
+        return run
+
+    @classmethod
+    def cut_off_of(cls, out: Path, facts: RunFacts, among: Sequence[Self] = ()) -> Self | None:
+        """The latest run of the same order, of those in ``out`` or ``among``, if it was cut off.
+
+        A controller that was killed leaves its stage as "running", an interrupted one says so.
+        """
+        for run in among or cls.past(out)[:_LOOK_BACK]:
+            try:
+                known, stage = run.facts(), run.stages().get("build")
+            except (StorageError, ConfigError):
+                continue  # of another version, or damaged: not ours to judge here
+            if any(getattr(known, key) != getattr(facts, key) for key in _SAME):
+                continue
+            return run if stage is not None and cut_off(stage) else None
+        return None
+
+    @classmethod
+    def past(cls, out: Path) -> list[Self]:
+        """The runs that began in ``out``, the latest first."""
+        found = sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)
+        return [cls(path.parent) for path in found if not path.parent.is_symlink()]
+
+    @classmethod
+    def latest_of(cls, out: Path, target: Target) -> Self | None:
+        """The latest run of ``target``'s cell, on whatever host, if there is one.
+
+        Raises :class:`ConfigError` when there is no run at all.
+        """
+        latest = cls.open(out)
+        cell = target.model_copy(update={"host": ""})
+        for run in (latest, *cls.past(out)[:_LOOK_BACK]):
+            try:
+                known = run.facts().target
+            except (StorageError, ConfigError):
+                continue  # of another version, or damaged: whoever is given it says so
+            if known.model_copy(update={"host": ""}) == cell:
+                return run
+        return None
+
+    def hold(self) -> bool:
+        """Take the run for this process; whether nobody had it, this process included.
+
+        It is let go of by :meth:`close`, or when the process dies.
+        """
+        with disk_errors(self.path):
+            return self._held.enter_context(claim(self.path / HELD))
+
+    def _make_latest(self) -> None:
+        out = self.path.parent
+        link = out / f".latest.{os.getpid()}-{threading.get_ident()}"
+        with disk_errors(out):
+            link.unlink(missing_ok=True)
+            try:
+                link.symlink_to(self.path.name)
+            except OSError as error:
+                if getattr(error, "winerror", None) == _NO_PRIVILEGE:  # few accounts of Windows may
+                    return
+                raise
+            try:
+                link.replace(out / "latest")
+            except PermissionError:  # Windows puts no link to a directory in another one's place
+                (out / "latest").unlink(missing_ok=True)
+                link.replace(out / "latest")
+
+    def close(self) -> None:
+        """Let go of the run: another process may take it up."""
+        self._held.close()
+
+    @classmethod
+    def open(cls, out: Path, name: str = "latest") -> Self:
+        """The run called ``name``, or :class:`ConfigError` with the ones there are."""
+        path = out / name
+        if re.fullmatch(r"[\w.-]+", name) and (path / "record.sqlite").is_file():
+            return cls(path.resolve())
+        runs = sorted(p.name for p in out.glob("*/record.sqlite") for p in [p.parent])
+        if name == "latest" and (past := cls.past(out)):  # where no link could be made
+            return past[0]
+        last = ", ".join(r for r in runs[-5:] if r != "latest")
+        advice = f"There are: {last}" if last else "There is none yet. Type: invoke build"
+        raise ConfigError(f"no run '{name}' in {out}", advice=advice)
+
+    @classmethod
+    def find(cls, out: Path, name: str) -> Self:
+        """As :meth:`open`; ``name`` may be the path of a run's directory, wherever it is."""
+        path = Path(name)
+        if (path / "record.sqlite").is_file():
+            return cls(path.resolve())
+        return cls.open(out, name)
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        with disk_errors(self.path):
+            try:
+                connected = sqlite3.connect(self.path / "record.sqlite", timeout=10)
+                with closing(connected) as database, database:
+                    yield database
+            except sqlite3.OperationalError as error:  # full, read-only, not to be opened
+                raise StorageError(
+                    f"cannot use the record in {self.path}: {error}",
+                    advice="Free some space, and check who owns the directory.",
+                ) from error
+
+    def note(self, **changes: Any) -> None:
+        """Remember facts of the run: fields of :class:`RunFacts`."""
+        known = self.facts()
+        self._write_facts(RunFacts.model_validate(known.model_dump() | changes))
+
+    def _write_facts(self, facts: RunFacts) -> None:
+        rows = [(k, _stored(v)) for k, v in facts.model_dump(mode="json").items()]
+        with self._database() as database:
+            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+
+    def facts(self) -> RunFacts:
+        """Everything noted; :class:`ConfigError` for a record that this version cannot read."""
+        rows = self._rows("SELECT key, value FROM facts")
+        try:
+            told = {key: json.loads(value) for key, value in rows}
+            if told.get("schema_version") != SCHEMA:
+                raise ValueError(f"it is of version {told.get('schema_version')}, not {SCHEMA}")  # noqa: TRY301
+            return RunFacts.model_validate(told)
+        except (ValidationError, ValueError, TypeError, RecursionError) as error:
+            raise self._unreadable(error) from error
+
+    def put_job(self, name: str, job: JobRecord) -> None:
+        """Remember a job on a host: where it is, which attempt is followed, from where on."""
+        with self._database() as database:
+            row = (name, _stored(job.model_dump(mode="json")))
+            database.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", row)
+
+    def job(self, name: str) -> JobRecord | None:
+        """The job of that name, if one was started for this run."""
+        for (value,) in self._rows("SELECT value FROM jobs WHERE name = ?", name):
+            try:
+                return JobRecord.model_validate(json.loads(value))
+            except (ValueError, RecursionError) as error:
+                raise self._unreadable(error) from error
+        return None
+
+    def put_stage(self, record: StageRecord) -> None:
+        """Insert or replace a stage's row."""
+        result = None if record.result is None else _stored(record.result.model_dump(mode="json"))
+        error = None if record.error is None else _stored(record.error.model_dump(mode="json"))
+        row = (record.name, record.state, record.started, record.seconds, error, result)
+        with self._database() as database:
+            database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def stages(self) -> dict[str, StageRecord]:
+        """The stages so far, in the order in which they began.
+
+        A result that cannot be read is missing, and ``unread`` says why; :class:`ConfigError` for
+        a stage of which nothing can be read.
+        """
+        return {stage.name: stage for stage in self._stages("ORDER BY started")}
+
+    def result(self, kind: type[Result]) -> Result | None:
+        """What the stage of that result left, if it did; :class:`ConfigError` if it is damaged."""
+        for stage in self._stages("WHERE name = ?", kind.stage):
+            if stage.unread:
+                raise self._unreadable(ValueError(stage.unread))
+            return stage.result if isinstance(stage.result, kind) else None
+        return None
+
+    def _stages(self, which: str, *values: str) -> list[StageRecord]:
+        columns = "name, state, started, seconds, error, result"
+        rows = self._rows(f"SELECT {columns} FROM stages {which}", *values)  # noqa: S608 - ours
+        try:
+            return [_stage(row) for row in rows]
+        except (ValidationError, ValueError, TypeError, RecursionError) as error:
+            raise self._unreadable(error) from error
+
+    def _rows(self, query: str, *values: str) -> list[Any]:
+        try:
+            with self._database() as database:
+                return database.execute(query, values).fetchall()
+        # ValueError: sqlite3 makes its text of a damaged one's, which need not be UTF-8.
+        except (sqlite3.Error, StorageError, ValueError, OverflowError) as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ConfigError:
+        there = (self.path / "record.sqlite").is_file()
+        said = first_problem(error) if isinstance(error, ValidationError) else str(error)
+        return ConfigError(
+            f"{self.path} holds no record that can be read: {line(said)}",
+            advice="Its record.sqlite is damaged or of another version: report.html and junit.xml "
+            "there, if any, are as they were made. Copy the run anew, or build again."
+            if there
+            else "Name the directory of a run: it holds record.sqlite.",
+        )
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[StageLog]:
+        """Record a stage around its work: what it keeps, and the error that passes on."""
+        log, started, began = StageLog(self), time.time(), time.monotonic()
+        self.put_stage(StageRecord(name=name, state="running", started=started))
+        state: State = "failed"
+        found: ErrorResult | None = None
+        try:
+            yield log
+            state = "passed"
+        except KeyboardInterrupt:
+            state = "interrupted"
+            found = ErrorResult(kind="Interrupted", title="interrupted", message="interrupted")
+            raise
+        except BaseException as error:
+            found = error_of(error)
+            raise
+        finally:
+            self.put_stage(
+                StageRecord(
+                    name=name,
+                    state=state,
+                    started=started,
+                    seconds=time.monotonic() - began,
+                    error=found,
+                    result=log.result,
+                )
+            )
+
+
+def error_of(error: BaseException) -> ErrorResult:
+    """An error as the record keeps it."""
+    if isinstance(error, PipelineError):
+        # Some have subclasses where they are raised: what is recorded are those of errors.py.
+        known = next(one for one in type(error).__mro__ if one.__module__ == errors.__name__)
+        return ErrorResult(
+            kind=known.__name__,
+            title=error.title,
+            message=redact(error.message)[:_MESSAGE],
+            advice=redact(error.advice)[:_MESSAGE],
+        )
+    kind = type(error).__name__
+    return ErrorResult(kind=kind, title="internal", message=redact(f"{kind}: {error}")[:_MESSAGE])
+
+
+def cut_off(stage: StageRecord) -> bool:
+    """Whether the stage has no outcome: its controller was killed or left, or lost the host."""
+    lost = stage.error is not None and stage.error.kind in _OPEN_ENDED
+    return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
+
+
+def _stage(row: Any) -> StageRecord:
+    name, state, started, seconds, error, result = row
+    told = {"name": name, "state": state, "started": started, "seconds": seconds}
+    if error is not None:
+        told["error"] = ErrorResult.model_validate(json.loads(error))
+    kind = RESULTS.get(name)
+    if result is not None and kind is not None:
+        try:
+            told["result"] = kind.model_validate(json.loads(result))
+        except ValidationError as problem:
+            told["unread"] = f"what {name} left cannot be read: {first_problem(problem)}"
+        except (ValueError, RecursionError) as problem:
+            told["unread"] = f"what {name} left cannot be read: {problem}"
+    return StageRecord.model_validate(told)
+
+
+def _stored(value: Any) -> str:
+    return json.dumps(redact_all(value))

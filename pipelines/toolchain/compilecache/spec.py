@@ -1,0 +1,146 @@
+"""What a host is told of the compile cache: sccache's variables, and apart from them the secrets.
+
+Secrets never stand in what is written down: not in ``pipeline.yaml``, not in a job's ``spec.json``
+and not in a run's record. :func:`secrets` takes them from the controller's environment; they travel
+with the call that starts a job and reach nothing but sccache's server there.
+Variables: https://github.com/mozilla/sccache/blob/main/docs/Configuration.md
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from pipelines.core.errors import ConfigError
+from pipelines.core.hosttext import secret
+from pipelines.remote.compilecache import Spec
+from pipelines.toolchain.compilecache.settings import (
+    CompileCache,
+    DiskCache,
+    GhaCache,
+    NoCache,
+    RedisCache,
+    S3Cache,
+)
+
+#: kind -> (variables that must be there, those that may be).
+PASSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "off": ((), ()),
+    "disk": ((), ()),
+    "s3": ((), ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")),
+    "redis": ((), ("SCCACHE_REDIS_USERNAME", "SCCACHE_REDIS_PASSWORD")),
+    "webdav": (
+        (),
+        ("SCCACHE_WEBDAV_USERNAME", "SCCACHE_WEBDAV_PASSWORD", "SCCACHE_WEBDAV_TOKEN"),
+    ),
+    "gha": (("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN"), ()),
+}
+
+
+def disk_gib(cache: CompileCache) -> int:
+    """How much the host's own disk keeps, GiB; builds fall back to it where another one is used."""
+    return (cache if isinstance(cache, DiskCache) else DiskCache()).size_gib
+
+
+def environment(cache: CompileCache, directory: str) -> dict[str, str]:
+    """What sccache reads, without secrets; ``directory`` is the host's, for the local cache.
+
+    The local cache is described as well where another one is used: builds fall back to it.
+    """
+    # Whatever lies in it counts as a unit to sccache, and may go: nothing else is put there.
+    units = f"{directory}\\units" if "\\" in directory else f"{directory}/units"
+    local = {"SCCACHE_DIR": units, "SCCACHE_CACHE_SIZE": f"{disk_gib(cache)}G"}
+    return local | _remote(cache)
+
+
+def _remote(cache: CompileCache) -> dict[str, str]:
+    if isinstance(cache, NoCache | DiskCache):
+        return {}
+    if isinstance(cache, S3Cache):
+        made = {
+            "SCCACHE_BUCKET": cache.bucket,
+            "SCCACHE_REGION": cache.region,
+            "SCCACHE_ENDPOINT": cache.endpoint or "",
+            "SCCACHE_S3_USE_SSL": "false"
+            if cache.endpoint and cache.endpoint.startswith("http:")
+            else "true",
+            "SCCACHE_S3_KEY_PREFIX": cache.prefix,
+        }
+        rule = "SCCACHE_S3_RW_MODE"
+    elif isinstance(cache, RedisCache):
+        made = {
+            "SCCACHE_REDIS_ENDPOINT": cache.endpoint,
+            "SCCACHE_REDIS_KEY_PREFIX": cache.prefix,
+        }
+        rule = "SCCACHE_REDIS_RW_MODE"
+    elif isinstance(cache, GhaCache):
+        made = {"SCCACHE_GHA_ENABLED": "on", "SCCACHE_GHA_VERSION": cache.version}
+        rule = "SCCACHE_GHA_RW_MODE"
+    else:
+        made = {
+            "SCCACHE_WEBDAV_ENDPOINT": cache.endpoint,
+            "SCCACHE_WEBDAV_KEY_PREFIX": cache.prefix,
+        }
+        rule = "SCCACHE_WEBDAV_RW_MODE"
+    made[rule] = "READ_ONLY" if cache.read_only else ""
+    return {key: value for key, value in made.items() if value}
+
+
+def secrets(cache: CompileCache, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables to hand to sccache's server on the host, each remembered as a secret.
+
+    Raises :class:`ConfigError` when one that the cache cannot do without is not set.
+    """
+    have = os.environ if environ is None else environ
+    needed, welcome = PASSED[cache.kind]
+    if missing := [name for name in needed if not have.get(name)]:
+        raise ConfigError(
+            f"compile_cache: kind: {cache.kind}: {' and '.join(missing)} not set",
+            advice="GitHub gives them to actions alone: hand them on in a step of "
+            "actions/github-script (core.exportVariable), or use kind: disk with actions/cache.",
+        )
+    passed = {name: have[name] for name in (*needed, *welcome) if have.get(name)}
+    if "AWS_ACCESS_KEY_ID" in passed and "AWS_SECRET_ACCESS_KEY" not in passed:
+        raise ConfigError(
+            "compile_cache: kind: s3: AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not",
+            advice="Set both; or neither, and the host's own AWS profile or role is used.",
+        )
+    for value in passed.values():
+        secret(value)
+    return passed
+
+
+def host_spec(
+    cache: CompileCache,
+    *,
+    executable: str,
+    directory: str,
+    nvcc: str,
+    place: str,
+    packages: str,
+    pinned: bool,
+    without: Mapping[str, str] | None = None,
+) -> Spec | None:
+    """What ``remote/compilecache.py`` is given; ``None`` when there is nothing to use.
+
+    ``executable`` is sccache on the host, empty if it has none; ``nvcc`` the real compiler;
+    ``place`` a directory beside the jobs' where sources stand while they are compiled, and
+    ``packages`` the link through which their headers are read, for the cache knows units by
+    absolute paths; both empty where the build itself sees to that. ``pinned``: whether every tool
+    is ours, and decides the job's id. ``without``: words that variables of the build
+    do not have then.
+    """
+    if isinstance(cache, NoCache) or not executable:
+        return None
+    return {
+        "kind": cache.kind,
+        "executable": executable,
+        "directory": directory,
+        "environment": environment(cache, directory),
+        "remote": sorted(_remote(cache)),
+        "nvcc": nvcc,
+        "place": place,
+        "packages": packages,
+        "pinned": pinned,
+        "without": {name: words.split() for name, words in (without or {}).items()},
+    }
