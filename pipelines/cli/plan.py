@@ -27,7 +27,7 @@ _CHOSEN = ("host", "recipe", "version")
 NOTHING = ConfigError.exit_code
 
 
-def one_format(format: str, *, json: bool) -> str:
+def one_format(format: str, *, json: bool = False) -> str:
     """What is asked for by ``--format`` and ``--json``."""
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
@@ -50,6 +50,7 @@ def run_plan(
     """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
     from pipelines.matrix.buildplan import jobs_asked
 
+    format = one_format(format)
     made = planned(settings, request, select=select, facts=facts, cache=cache)
     if request.shards:
         made = made.divided(shards_of(request.shards), jobs_asked(settings, request))
@@ -138,7 +139,7 @@ def plan(
     json: bool = False,
 ) -> int:
     """Show what can be built, what not and why, how long it takes and whether it fits."""
-    format = one_format(format, json=json)
+    format = one_format(format, json=json)  # before a host is asked
     request, shared = request_of(flags)
     return run_plan(
         settings_of(shared, request.axes.get("host")),
