@@ -76,7 +76,7 @@ class Shared(Model):
 
     for_: Annotated[
         str | None,
-        "the Python and CUDA that a program brings, such as comfyui: pipelines/presets.yaml",
+        "the Python and CUDA that a program brings, such as comfyui: pipelines/config/presets.yaml",
     ] = None
     jobs: Annotated[
         int | None,

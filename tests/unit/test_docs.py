@@ -182,12 +182,6 @@ def test_what_goes_wrong_is_said_so() -> None:
     assert [(page, part) for page, part in said if part not in words] == []
 
 
-def test_the_map_names_every_folder() -> None:
-    text = (ROOT / "docs/architecture.md").read_text("utf-8").partition("\n## The folders")[2]
-    said = {*re.findall(r"`(?:pipelines/)?([a-z]+)`", text.partition("\n## ")[0])}
-    assert {path.parent.name for path in (ROOT / "pipelines").glob("*/__init__.py")} <= said
-
-
 def test_the_map_has_every_package() -> None:
     text = (ROOT / "docs/architecture.md").read_text("utf-8").partition("\n## Packages")[2]
     table = text.partition("|-|-|\n")[2].partition("\n\n")[0]
