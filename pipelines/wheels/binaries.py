@@ -57,7 +57,7 @@ def machine(facts: WheelFacts) -> Iterator[Result]:
     platforms = {tag.rpartition("-")[2] for tag in facts.tags}
     machines = {MACHINES[one] for one in platforms if one in MACHINES}
     expected = " or ".join(sorted(map(machine_name, machines))) or "no machine of Windows"
-    binaries = _windows(facts)
+    binaries = [one for one in _windows(facts) if machines or one.module]
     other = [one for one in binaries if one.pe is None or one.pe.machine not in machines]
     level: Level = "error" if any(one.module for one in other) else unless(other, "warning")
     found = few(

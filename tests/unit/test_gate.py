@@ -298,8 +298,12 @@ def test_without_an_extension() -> None:
 
 
 def test_a_linux_wheel_has_no_windows_checks() -> None:
-    checks = judged(FACTS, "75", platform="linux_x86_64")
+    tags = ("cp311-cp311-linux_x86_64",)
+    module, helper = replace(MODULE, name="pkg/_C.so", pe=None), replace(MODULE, name="pkg/a.dll")
+    facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(module, helper))
+    checks = judged(facts, "75", platform="linux_x86_64")
     assert "PyInit" not in {check.label for check in checks}
+    assert not [check for check in checks if check.failed]
 
 
 def two_modules(flash: Container) -> WheelFacts:
