@@ -46,12 +46,13 @@ def cuda_wheel(
     requires: tuple[str, ...] = ("einops", "torch"),
     more: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """A wheel with true device code for ``archs`` in a Windows module."""
+    """A wheel with true device code for ``archs`` in a module of its platform."""
     code = b"".join(container((ELF, one, 8), cuda=cuda) for one in parse(archs).sass)
+    end = "so" if "linux" in tag else f"{tag.partition('-')[0]}-win_amd64.pyd"
     made = stand_in if local.endswith(".sandbox") else msvc
     files = {
         f"{name}/__init__.py": f"BUILT = {f'{version}+{local}'!r}\n".encode(),
-        f"{name}/_C.{tag.partition('-')[0]}-win_amd64.pyd": made(code),
+        f"{name}/_C.{end}": made(code),
         **(more or {}),
     }
     full = f"{version}+{local}" if local else version

@@ -389,7 +389,7 @@ def test_the_message_of_an_error_is_bounded(run: Run) -> None:
     assert (len(error.message), len(error.advice)) == (20_000, 20_000)
 
 
-@pytest.mark.parametrize("version", ["0", "1", '"2 or so"', None])
+@pytest.mark.parametrize("version", ["0", "1", "3", '"2 or so"', None])
 def test_a_record_of_another_version_is_not_read(run: Run, version: str | None) -> None:
     with sqlite3.connect(run.path / "record.sqlite") as database:
         if version is None:
