@@ -14,7 +14,7 @@ import pytest
 from pipelines.core import output
 
 ROOT = Path(__file__).parents[2]
-START = "from pipelines import output; output.settle(); import sys\n"
+START = "from pipelines.core import output; output.settle(); import sys\n"
 #: A stage of a run that says more than any buffer or pipe holds, as the builds of hosts do.
 BUILD = f"""{START}
 from pathlib import Path
