@@ -101,6 +101,8 @@ class Scheduler:
             change.event("controller")
             change.fact("ended", "")
             for entry in self.entries.values():
+                if entry.state == "blocked":  # other hosts may fit by now
+                    change.task(entry, state="waiting", error=None)
                 if entry.state == "running":
                     tried = {"key": entry.task.key, "host": entry.host, "attempt": entry.attempt}
                     change.end(Ended.model_validate(tried | {"outcome": "left"}))

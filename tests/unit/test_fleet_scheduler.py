@@ -348,6 +348,23 @@ def test_refused_hosts_do_nothing_and_tasks_without_a_host_are_blocked(tmp_path:
     assert fleet.entry("y").error.message == "no host fits: a: no GPU"  # type: ignore[union-attr]
 
 
+def test_what_no_host_fitted_is_done_once_the_next_controller_has_one_that_fits(
+    tmp_path: Path,
+) -> None:
+    """The same command finds its fleet on whatever hosts."""
+    tasks = [cell("x"), cell("y", hosts=("a",), needs=Needs(memory=100 * GIB)), cell("z", after=("y",))]
+    fleet = Fleet(tmp_path, tasks, [A, B])
+    assert (fleet.entry("y").state, fleet.entry("z").state) == ("blocked", "blocked")
+    fleet.kill()
+    large = machine("a", memory=200 * GIB)
+    fleet.world.hosts["a"].machine = large
+    ledger = Ledger(fleet.path)
+    ledger.put(tasks, [large, B], 5.0)
+    ledger.close()
+    fleet.start()
+    assert fleet.run().tasks == {"done": 3}
+
+
 def test_it_ends_when_no_host_is_left_and_says_why(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, [cell("x")], [A])
     fleet.kill()
