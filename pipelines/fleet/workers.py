@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TextIO
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from pipelines.core.beside import LeaveError, told_to
@@ -154,16 +155,20 @@ class HostWorker:
         outcome, error, gone = self._logged(attempt, lambda: self._attempt(attempt, result))
         with self._lock:
             del self._going[task.key]
-        return Ended(
+        ended = Ended(
             key=task.key,
             host=self.name,
             attempt=attempt.number,
             outcome=outcome,
             error=None if error is None else error_of(error),
             gone=gone,
-            run=result.run,
-            details=result.details,
         )
+        try:
+            told = {"run": result.run, "details": result.details}
+            return Ended.model_validate(dict(ended) | told)
+        except ValidationError as problem:  # a thread that dies would be waited for without end
+            error = self._unexpected(problem)
+            return ended.model_copy(update={"outcome": "failed", "error": error_of(error)})
 
     def _logged(self, attempt: _Attempt, act: Callable[[], _End]) -> _End:
         """How ``act`` ended, with the task's log."""
@@ -219,6 +224,8 @@ class HostWorker:
             self.executor.withdraw(task)
         except PipelineError as error:
             return "lost", error, self._is_gone(error)
+        except BaseException as error:  # also one that is to leave: it may still run there
+            return "lost", self._unexpected(error), False
         return "left", None, False
 
     def reach(self) -> Reached:
@@ -230,7 +237,7 @@ class HostWorker:
         except PipelineError as error:
             self._bar(error)
             why = line(error.message, 500) or error.title
-        except Exception as error:
+        except BaseException as error:
             why = self._unexpected(error).message
         return Reached(self.name, why)
 
@@ -288,7 +295,7 @@ class HostWorker:
         for attempt in going:
             attempt.host_gone = host_gone
             attempt.leave.set()
-        if going:
+        if going or host_gone:  # then also a look or a withdrawal may wait for it
             threading.Thread(target=self.executor.unblock, daemon=True).start()
 
     def release(self) -> None:

@@ -386,6 +386,56 @@ def test_a_host_that_is_gone_ends_all_of_its_tasks(fleet: Callable[..., Fleet]) 
     assert made.ends(1)["w"].outcome == "done"
 
 
+def test_a_withdrawal_that_waits_for_a_host_that_is_gone_ends(fleet: Callable[..., Fleet]) -> None:
+    steps, begun = Steps(), threading.Event()
+
+    def withdraw(task: Task) -> None:
+        begun.set()
+        _wait(steps.unblocked)
+        raise HostError("its connection was broken")
+
+    steps.withdraw = withdraw  # type: ignore[method-assign]
+    made = fleet(a=steps)
+    made.pool.withdraw(task("w"), "a")
+    until(begun.is_set)
+    made.pool.disconnect("a", "it is dark")
+    assert made.events(1) == [Withdrawn("w", "a", "its connection was broken")]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt()])
+def test_what_is_cancelled_and_could_not_be_ended_may_still_run(
+    fleet: Callable[..., Fleet], error: BaseException
+) -> None:
+    """As lost it is among what remains there; as failed it would be taken for ended."""
+    steps = Steps()
+    steps.act = lambda _: _until_told(steps)
+
+    def withdraw(task: Task) -> None:
+        raise error
+
+    steps.withdraw = withdraw  # type: ignore[method-assign]
+    made = fleet(a=steps)
+    made.pool.start(task("w"), "a", 1)
+    until(lambda: steps.now)
+    made.pool.cancel("w")
+    assert made.ends(1)["w"].outcome == "lost"
+
+
+def test_an_attempt_that_leaves_nonsense_ends_too(fleet: Callable[..., Fleet]) -> None:
+    steps = Steps()
+
+    def do(task: Task, result: Result) -> None:
+        result.details["units"] = None  # type: ignore[assignment]
+
+    steps.do = do  # type: ignore[method-assign]
+    made = fleet(a=steps)
+    made.pool.start(task("w"), "a", 1)
+    ended = made.ends(1)["w"]
+    assert (ended.outcome, ended.details) == ("failed", {})
+    assert ended.error is not None
+    assert "should not happen" in ended.error.message
+
+
 def test_leaving_leaves_everything_where_it_is(fleet: Callable[..., Fleet]) -> None:
     steps = Steps()
     steps.act = lambda _: _until_told(steps)
