@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packaging.tags import parse_tag
+from packaging.tags import Tag, parse_tag
 from packaging.utils import canonicalize_name
 
 from pipelines.core import units
@@ -17,8 +17,8 @@ from pipelines.wheels.imported import Exports, look_up, own_exports
 from pipelines.wheels.libraries import absent, bringers, hint_for, is_torchs
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.packaging import requirements
-from pipelines.wheels.pe import MACHINES, machine_name
-from pipelines.wheels.pythonabi import misfit
+from pipelines.wheels.pe import MACHINES, PeFacts, machine_name
+from pipelines.wheels.pythonabi import misfit, python_of
 from pipelines.wheels.toolkit import newest
 
 _LONGEST = 120  # characters of a name
@@ -52,16 +52,27 @@ def no_compiled_code(facts: WheelFacts, order: Order) -> Iterator[Result]:
 
 
 @check("machine", "machine")
-def machine(facts: WheelFacts) -> Iterator[Result]:
+def machine(
+    facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
+) -> Iterator[Result]:
     """A library for another machine may lie there for a program that is one; a module may not."""
-    platforms = {tag.rpartition("-")[2] for tag in facts.tags}
+    platforms = {tag.platform for tag in _meant(facts, order or installation)}
     machines = {MACHINES[one] for one in platforms if one in MACHINES}
     expected = " or ".join(sorted(map(machine_name, machines))) or "no machine of Windows"
     binaries = [one for one in _windows(facts) if machines or one.module]
     other = [one for one in binaries if one.pe is None or one.pe.machine not in machines]
-    level: Level = "error" if any(one.module for one in other) else unless(other, "warning")
+    none_of = machines - {one.pe.machine for one in binaries if one.pe}
+    split = none_of if len(machines) > 1 else ()  # for several machines, each has its own modules
+    bad = split or any(one.module for one in other)
+    level: Level = "error" if bad else unless(other, "warning")
     found = few(
-        f"{one.name} ({machine_name(one.pe.machine) if one.pe else one.problem})" for one in other
+        [
+            *(
+                f"{one.name} ({machine_name(one.pe.machine) if one.pe else one.problem})"
+                for one in other
+            ),
+            *(f"nothing of {machine_name(one)}" for one in sorted(split)),
+        ]
     )
     if binaries:
         yield Result(level, found or f"{expected}, all {len(binaries)}", expected)
@@ -83,15 +94,21 @@ def init(facts: WheelFacts, order: Order) -> Iterator[Result]:
 
 
 @check("python-abi", "Python's own ABI")
-def python_abi(facts: WheelFacts) -> Iterator[Result]:
-    """Each module is for a Python that the wheel's tags are for; of all of those if for several."""
-    tags = {tag for text in facts.tags for tag in parse_tag(text)}
-    several = [tag for tag in tags if tag.abi in ("abi3", "abi3t", "none")]
+def python_abi(
+    facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
+) -> Iterator[Result]:
+    """Each module is for a Python that the wheel's tags are for; of all of those if for several.
+
+    It is for the Python of the order, or of the installation, if there is one.
+    """
+    tags = _meant(facts, order or installation)
+    several = {tag for tag in tags if tag.abi in ("abi3", "abi3t", "none")}
+    known = {tag for tag in tags if python_of(tag)}  # nothing is known of other interpreters
     wrong = []
     for binary in facts.binaries:
-        imports = binary.pe.imports if binary.pe else ()
-        reasons = [misfit(tag, binary.name, imports) for tag in several or tags]
-        if any(reasons) if several else all(reasons):
+        imports = {*binary.pe.imports, *_late(binary.pe)} if binary.pe else ()
+        reasons = [misfit(tag, binary.name, imports) for tag in sorted(several or known, key=str)]
+        if any(reasons) if several else reasons and all(reasons):
             wrong.append(f"{binary.name}: {next(filter(None, reasons))}")
     yield Result(unless(wrong), few(wrong) or "kept to", f"of {few(facts.tags)} alone")
 
@@ -143,7 +160,7 @@ def libraries(facts: WheelFacts, installation: Installation | None = None) -> It
         return
     read = [one.pe for one in facts.binaries if one.pe]
     imported = {name for pe in read for name in pe.imports}
-    late = {library for pe in read for library, _ in pe.late or ()}
+    late = {library for pe in read for library in _late(pe)}
     imported |= late - {name.lower() for name in imported}
     here = [one.name for one in facts.binaries]
     missing = absent(imported, [*here, *(installation.files if installation else ())])
@@ -240,6 +257,19 @@ def cuda_of(facts: WheelFacts) -> str:
         (unit for binary in facts.binaries for unit in binary.inventory.containers),
         [name for binary in facts.binaries if binary.pe for name in binary.pe.cudarts],
     )
+
+
+def _meant(facts: WheelFacts, asked: Order | Installation | None) -> set[Tag]:
+    """Of its tags those that were asked for; all of them where none was, or it has none of those.
+
+    What it has of others' is refused by checks of their own.
+    """
+    tags = {tag for text in facts.tags for tag in parse_tag(text)}
+    return (tags.intersection(asked.takes) if asked else set()) or tags
+
+
+def _late(pe: PeFacts) -> set[str]:
+    return {library for library, _ in pe.late or ()}
 
 
 def _some(binaries: tuple[Binary, ...], expected: str) -> Result:

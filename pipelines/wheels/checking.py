@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+from packaging.tags import Tag
+
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import PipelineError
 from pipelines.core.finding import Finding, Level
@@ -14,6 +16,7 @@ from pipelines.record.toolsets import ToolSet
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.imported import Exports
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.tags import wheel_tags
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Order:
         """Whether what is compiled in it is loaded by any Python, and not imported by one."""
         return not self.pure and (self.tag or "").endswith("-none")
 
+    @property
+    def takes(self) -> Collection[Tag]:
+        """The tags of which its Python takes wheels there."""
+        return wheel_tags(self.python, [self.platform])
+
 
 @dataclass(frozen=True)
 class Kernels:
@@ -63,6 +71,11 @@ class Installation:
     platforms: Sequence[str]
     files: tuple[str, ...] = ()
     """Paths within the wheels that are installed with it."""
+
+    @property
+    def takes(self) -> Collection[Tag]:
+        """The tags of which its Python takes wheels there."""
+        return wheel_tags(self.python, self.platforms)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from pipelines.wheels.installed import PACKAGES, installed, path_faults
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pythonabi import python_of
 from pipelines.wheels.sboms import all_of
-from pipelines.wheels.tags import misfit, wheel_tags
+from pipelines.wheels.tags import misfit
 
 _FILE = Path(__file__).with_name("limits.yaml")
 _LONGEST = 2 << 20  # characters of METADATA: the long description is in it
@@ -64,11 +64,11 @@ def limits() -> Limits:
     return read_data(_FILE, Limits)
 
 
-def requirements(facts: WheelFacts) -> list[Requirement]:
-    """Those that can be read."""
+def requirements(facts: WheelFacts, most: int | None = _MOST) -> list[Requirement]:
+    """Those that can be read, of the first ones."""
     raw, _ = parse_email(facts.metadata[:_LONGEST].encode())
     found = []
-    for text in raw.get("requires_dist", [])[:_MOST]:
+    for text in raw.get("requires_dist", [])[:most]:
         try:
             found.append(Requirement(text))
         except InvalidRequirement:
@@ -174,9 +174,7 @@ def python(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """One that the Python of the order takes; the recipe's ``wheel_tag`` alone where it has one."""
     tag = order.tag
     own = [each.rpartition("-")[0] for each in facts.tags]
-    takes = {
-        f"{each.interpreter}-{each.abi}" for each in wheel_tags(order.python, [order.platform])
-    }
+    takes = {f"{each.interpreter}-{each.abi}" for each in order.takes}
     if tag:
         yield Result(unless(own != [tag] or tag not in takes), few(own), f"{tag} alone")
     else:
@@ -243,7 +241,7 @@ def required(facts: WheelFacts) -> Iterator[Result]:
 @check("torch", "torch")
 def torch(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """Whether its METADATA takes the torch that was asked for."""
-    own = (one for one in requirements(facts) if canonicalize_name(one.name) == "torch")
+    own = (one for one in requirements(facts, None) if canonicalize_name(one.name) == "torch")
     requirement = next((one for one in own if one.marker is None), None)
     if order.torch and requirement is not None:
         release = order.torch if order.torch.count(".") > 1 else f"{order.torch}.0"

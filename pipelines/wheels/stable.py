@@ -152,7 +152,7 @@ def _tag(facts: WheelFacts, stable: Stable) -> str:
     """In what a tag for many Pythons promises too much."""
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
     stated = [Version(one) for tag in tags if tag.abi == "abi3" and (one := python_of(tag))]
-    if len(stated) != len(tags) or not stable.least_python:
+    if {tag.abi for tag in tags} != {"abi3"} or not stated or not stable.least_python:
         return ""
     if Version(stable.least_python) <= min(stated):
         return ""

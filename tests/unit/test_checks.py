@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from audited import finding, look
 from foreign_wheels import foreign
+from pes import msvc
 from plans import at_desk
 from test_custody import home
-from wheels import FILES, wheel, wheel_here
+from wheels import FILES, INFO, METADATA, fatbin, pe, wheel, wheel_here
 
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import AuditError
@@ -22,7 +23,7 @@ from pipelines.publish.index.publishing import facts_of
 from pipelines.record.target import Target
 from pipelines.stages.line import AUDIT
 from pipelines.wheels import checks
-from pipelines.wheels.checking import Installation, Policy, Result, check
+from pipelines.wheels.checking import Installation, Order, Policy, Result, check
 from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.tags import WINDOWS
 
@@ -82,3 +83,85 @@ def test_a_policy_changes_the_level_alone() -> None:
     policy = Policy(errors=frozenset({("a", "warning")}), tolerated=frozenset({"b"}))
     assert (policy.level("a", "warning"), policy.level("b", "error")) == ("error", "warning")
     assert policy.level("c", "error") == "error"
+
+
+def tagged(room: Path, tags: str, module: bytes, name: str = "_C.pyd") -> WheelFacts:
+    """Of a wheel for Windows with that module."""
+    python, abi, platform = tags.split("-")
+    every = [
+        f"Tag: {p}-{a}-{s}"
+        for p in python.split(".")
+        for a in abi.split(".")
+        for s in platform.split(".")
+    ]
+    text = "\n".join(["Wheel-Version: 1.0", "Root-Is-Purelib: false", *every, ""]).encode()
+    files = {f"pkg/{name}": module, f"{INFO}/METADATA": METADATA, f"{INFO}/WHEEL": text}
+    return inspect(wheel(room, files, name=f"pkg-1.0+cu130-{tags}.whl"))
+
+
+def wrong(facts: WheelFacts, python: str = "") -> tuple[set[str], ...]:
+    """Checks that refuse it, of a build or of a wheel that is tested, for that Python; of any."""
+    order, there = Order("win_amd64", python), Installation(python, WINDOWS)
+    found = (
+        (
+            checks.check_wheel(facts, order=order),
+            checks.check_wheel(facts, checks.EXTERNAL, installation=there),
+        )
+        if python
+        else (checks.check_wheel(facts, checks.ANY),)
+    )
+    return tuple({one.id for one in each if one.failed} for each in found)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    ["cp311.cp312-cp311.cp312-win_amd64", "cp312.pp312-cp312-win_amd64"],
+)
+def test_no_further_tag_makes_a_module_one_of_the_python_that_was_asked_for(
+    tmp_path: Path, tags: str
+) -> None:
+    facts = tagged(tmp_path, tags, pe(tail=fatbin()), "_C.cp311-win_amd64.pyd")
+    assert all("python-abi" in ids for ids in wrong(facts, "3.12"))
+    other = "cp311" not in tags
+    assert [("python-abi" in ids) for ids in wrong(facts)] == [other]
+    if not other:
+        assert not any("python-abi" in ids for ids in wrong(facts, "3.11"))
+
+
+def test_of_another_interpreter_nothing_is_known(tmp_path: Path) -> None:
+    facts = tagged(tmp_path, "pp311-pypy311_pp73-win_amd64", pe(tail=fatbin()))
+    assert wrong(facts) == (set(),)
+
+
+def test_no_further_tag_makes_a_module_one_of_the_machine_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    small = pe(machine=0x14C, tail=fatbin())
+    facts = tagged(tmp_path, "cp311-cp311-win32.win_amd64", small)
+    assert all("machine" in ids for ids in (*wrong(facts, "3.11"), *wrong(facts)))
+
+
+@pytest.mark.parametrize(
+    ("late", "id_"),
+    [({"python311.dll": ["PyErr_Print"]}, "python-abi"), ({"python3.dll": ["PyType_GetName"]}, "")],
+)
+def test_what_is_loaded_when_it_is_called_is_bound_to_its_python_too(
+    tmp_path: Path, late: dict[str, list[str]], id_: str
+) -> None:
+    module = msvc(fatbin(), imports={"KERNEL32.dll": ["Sleep"]}, late=late, exports=["PyInit__C"])
+    facts = tagged(tmp_path, "cp311-abi3-win_amd64", module)
+    assert wrong(facts) == ({id_} - {""},)
+
+
+def test_no_further_tag_hides_the_least_python(tmp_path: Path) -> None:
+    module = msvc(fatbin(), imports={"python3.dll": ["PyType_GetName"]}, exports=["PyInit__C"])
+    facts = tagged(tmp_path, "cp38.py3-abi3-win_amd64", module)
+    assert "stable-abi" in wrong(facts)[0]
+
+
+def test_the_torch_that_it_requires_is_found_behind_any_other(tmp_path: Path) -> None:
+    others = "".join(f"Requires-Dist: a{number}\n" for number in range(600)).encode()
+    text = METADATA.replace(b"\n\n", b"\n" + others + b"Requires-Dist: torch==2.7.0\n\n", 1)
+    facts = inspect(wheel(tmp_path, {**FILES, f"{INFO}/METADATA": text}))
+    order = Order("win_amd64", "3.11", torch="2.8")
+    assert [one.id for one in checks.check_wheel(facts, order=order) if one.failed] == ["torch"]
