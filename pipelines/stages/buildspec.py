@@ -88,7 +88,7 @@ def _planned(plan: BuildPlan) -> Iterator[Material]:
     yield Material("python", "version", plan.target.python)
     yield Material("toolset", "label", plan.toolset.label)
     # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
-    yield Material("host", "toolset files", plan.toolset.files)
+    yield Material("toolset", "files", plan.toolset.files)
     yield Material("host", "image", plan.host.made_of)
     # Places have names of their own: but for them, variables are the same on every host.
     longest = sorted(plan.places, key=lambda place: -len(plan.places[place]))

@@ -261,6 +261,7 @@ def test_another_source_is_refused(tmp_path: Path, published: Path) -> None:
         (lambda m: m.update(tool={"ninja": "0" * 64}), "tool ninja: there 0{64}, here nothing"),
         (lambda m: m.pop("python"), "python version: there nothing, here 3"),
         (lambda m: m["toolset"].update(label="gcc"), "toolset label: there gcc, here "),
+        (lambda m: m["toolset"].update(files="another libc++"), "toolset files: there another"),
         (lambda m: m["variable"].update(CL="/Od"), "variable CL: there /Od, here "),
         (lambda m: m["fixed place"].update(source="/x"), "fixed place source: there /x, "),
     ],
