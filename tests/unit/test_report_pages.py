@@ -517,3 +517,13 @@ def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
 
 def test_failures_without_anything_said() -> None:
     assert terminal._failure(Failure("stage", "build", "build failed"), "✗")
+
+
+def test_a_check_that_warns_has_not_plainly_passed(tmp_path: Path) -> None:
+    """Of a wheel of others damaged device code is no more than that."""
+    run = samples.good(tmp_path)
+    found = samples.check("Device code whole", "warning", "k.pyd at 0x200", "whole")
+    samples.stage(run, "audit", result=samples.audited(found))
+    row = pages.render([load_view(run)]).partition("Device code whole</th>")[2].partition("</tr>")[0]
+    assert "mind" in row
+    assert "passed" not in row
