@@ -215,6 +215,15 @@ NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
     "archs unknown": (audit_says(archs=None), "which GPU architectures the audit judged"),
     "other archs": (audit_says(archs="80;120"), "has no machine code for 120"),
     "no check": (audit_says(checks=()), "no check was made"),
+    "checks that could not look": (
+        audit_says(
+            checks=[
+                samples.check("SASS", level, "75").model_dump()
+                for level in ("unknown", "skipped", "warning")
+            ]
+        ),
+        "no check was made",
+    ),
     "a check": (
         audit_says(checks=[samples.check("SASS", "error", "75").model_dump()]),
         "the audit found: SASS",

@@ -524,6 +524,7 @@ def test_a_check_that_warns_has_not_plainly_passed(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     found = samples.check("Device code whole", "warning", "k.pyd at 0x200", "whole")
     samples.stage(run, "audit", result=samples.audited(found))
-    row = pages.render([load_view(run)]).partition("Device code whole</th>")[2].partition("</tr>")[0]
+    page = pages.render([load_view(run)])
+    row = page.partition("Device code whole</th>")[2].partition("</tr>")[0]
     assert "mind" in row
     assert "passed" not in row
