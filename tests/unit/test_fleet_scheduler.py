@@ -352,7 +352,11 @@ def test_what_no_host_fitted_is_done_once_the_next_controller_has_one_that_fits(
     tmp_path: Path,
 ) -> None:
     """The same command finds its fleet on whatever hosts."""
-    tasks = [cell("x"), cell("y", hosts=("a",), needs=Needs(memory=100 * GIB)), cell("z", after=("y",))]
+    tasks = [
+        cell("x"),
+        cell("y", hosts=("a",), needs=Needs(memory=100 * GIB)),
+        cell("z", after=("y",)),
+    ]
     fleet = Fleet(tmp_path, tasks, [A, B])
     assert (fleet.entry("y").state, fleet.entry("z").state) == ("blocked", "blocked")
     fleet.kill()
