@@ -147,7 +147,9 @@ class Check:
         except PipelineError:  # of this machine, such as a full disk
             raise
         except Exception as error:  # what somebody made to break a reader is found by that
-            results = [Result("error", f"it cannot be looked at: {type(error).__name__}: {error}")]
+            actual = f"it cannot be looked at: {type(error).__name__}: {error}"
+            yield Finding(id=self.id, title=self.title, level="error", actual=actual)
+            return
         for result in results:
             level = policy.level(self.id, result.level)
             told = result._replace(level=level, values=tuple(result.values))

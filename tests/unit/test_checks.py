@@ -66,9 +66,10 @@ def test_a_wheel_that_breaks_a_check_has_not_passed(tmp_path: Path) -> None:
     """packaging parses markers by recursion."""
     deep = f"a; {'(' * 3000}os_name == 'x'{')' * 3000}"
     facts = inspect(foreign(tmp_path, requires=[deep]))
-    broken = {one.id: one.actual for one in checks.check_wheel(facts) if one.failed}
-    assert broken.keys() == {"metadata", "requirements"}
-    assert all("RecursionError" in actual for actual in broken.values())
+    for policy in (checks.ANY, checks.EXTERNAL):  # which tolerates errors that these find
+        found = checks.check_wheel(facts, policy=policy)
+        broken = {one.id for one in found if one.failed and "RecursionError" in one.actual}
+        assert broken == {"metadata", "requirements"}
 
 
 def test_names_are_unique_and_policies_know_them() -> None:
