@@ -44,7 +44,7 @@ check: ## Format, lint, types, and what is newer than the oldest Python
 	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy
 	@.venv/bin/vermin -q pipelines scripts .github tasks.py
 	@.venv/bin/vermin -q -t=3.10- pipelines/remote pipelines/smoke
-	@.venv/bin/vermin -q -t=3.9- pipelines/which
+	@.venv/bin/vermin -q -t=3.9- pipelines/publish/which
 
 bench: ## Print the figures of docs/figures.md
 	@scripts/setup --dev
