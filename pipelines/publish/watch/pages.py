@@ -198,7 +198,7 @@ def _tags(repository: str) -> Tags:
         raise LockError(
             f"{shown_url(url)}: none of its {len(tags)} tags names a release, such as "
             f"{line(min(tags).removeprefix('refs/tags/'), 60)}",
-            advice="It names its releases in another way than pages.py of pipelines/publish/watch knows.",
+            advice="Its releases have other names than pipelines/publish/watch/pages.py knows.",
         )
     return Tags(shown_url(repository), refs["HEAD"], found)
 
