@@ -122,7 +122,11 @@ class HostChecks:
         :class:`UnfitHostError` with the first difference.
         """
         rows = made_of.rows("found", "host", "toolset")
-        mine = {one.label: one.value for one in rows if one.name != "requested toolset"}
+        own = (
+            "host",
+            "requested toolset",
+        )  # not one.label: that is cut, and names may be alike then
+        mine = {f"{one.kind} {one.name}": one.value for one in rows if one[:2] != own}
         with self._changed() as known:
             first = known.chains.setdefault(group, _Chain(host=name, chain=mine))
         for key in sorted({*mine, *first.chain}):

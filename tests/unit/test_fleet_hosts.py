@@ -125,6 +125,18 @@ def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
         HostChecks(ROOMY, tmp_path, NAMES).agree("d", "3.11", chain(without="found"))
 
 
+def test_a_tool_chain_is_compared_by_whole_names(tmp_path: Path) -> None:
+    """What a host calls its own may be long, or be called as what is not compared."""
+    long = "n" * 120
+    for number, name in enumerate([f"{long} 1", "requested toolset"]):
+        rows = [Material("found", f"{long} 2", "same"), Material("found", name, "one")]
+        checks = HostChecks(ROOMY, tmp_path / str(number), NAMES)
+        (tmp_path / str(number)).mkdir()
+        checks.agree("a", "3.11", Materials.of(rows))
+        with pytest.raises(UnfitHostError, match="is another, there one"):
+            checks.agree("b", "3.11", Materials.of([*rows, Material("found", name, "another")]))
+
+
 def test_what_was_known_of_hosts_and_is_damaged_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "hosts.json").write_text('{"chains": {"3.11": {"host": 7}}}')
     with pytest.raises(StorageError, match=r"hosts\.json cannot be read"):
