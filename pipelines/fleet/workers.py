@@ -132,6 +132,8 @@ class HostWorker:
         """That this machine's own disk is full: no host is to blame."""
         self._lock = threading.Lock()
         self._going: dict[str, _Attempt] = {}
+        self._strays: dict[str, _Attempt] = {}
+        """Given up; their threads do not end."""
         self._leaving = False
         self._barred: AuthError | None = None
         """That the host refused the sign-in: not tried again, accounts are locked for that."""
@@ -154,7 +156,9 @@ class HostWorker:
         result, task = Result(), attempt.task
         outcome, error, gone = self._logged(attempt, lambda: self._attempt(attempt, result))
         with self._lock:
-            del self._going[task.key]
+            for known in (self._going, self._strays):
+                if known.get(task.key) is attempt:
+                    del known[task.key]
         ended = Ended(
             key=task.key,
             host=self.name,
@@ -191,6 +195,7 @@ class HostWorker:
         try:
             attempt.heed()
             self._require_sign_in()
+            self._require_no_stray(attempt.task)
             self.executor.do(attempt.task, result)
         except KeyboardInterrupt:
             return self._left(attempt)
@@ -275,6 +280,10 @@ class HostWorker:
         if self._barred is not None:
             raise self._barred
 
+    def _require_no_stray(self, task: Task) -> None:
+        if task.key in self._strays:
+            raise RemoteError(f"{self.name}: an attempt before this one does not end")
+
     def cancel(self, key: str) -> None:
         """End that task if it goes on here; returns at once."""
         with self._lock:
@@ -298,10 +307,28 @@ class HostWorker:
         if going or host_gone:  # then also a look or a withdrawal may wait for it
             threading.Thread(target=self.executor.unblock, daemon=True).start()
 
+    def give_up(self) -> list[Ended]:
+        """Have what was to leave a host that is gone be lost there, though its threads go on."""
+        with self._lock:
+            strays = [one for one in self._going.values() if one.host_gone]
+            for one in strays:
+                self._strays[one.task.key] = self._going.pop(one.task.key)
+        return [
+            Ended(
+                key=one.task.key,
+                host=self.name,
+                attempt=one.number,
+                outcome="lost",
+                error=error_of(HostError(f"{self.name}: {one.host_gone}")),
+                gone=True,
+            )
+            for one in strays
+        ]
+
     def release(self) -> None:
         """Give the host back, unless a task uses it."""
         with self._lock:
-            if self._going:
+            if self._going or self._strays:
                 return
         self.executor.release()
 
@@ -312,7 +339,7 @@ class HostWorkers:
     def __init__(self, workers: Mapping[str, HostWorker]) -> None:
         self._workers = workers
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._going = 0
+        self._going: set[tuple[str, str, int]] = set()
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -328,7 +355,7 @@ class HostWorkers:
 
     def start(self, task: Task, host: str, attempt: int) -> None:
         """Begin the task there, or resume what was begun."""
-        self._going += 1
+        self._going.add((task.key, host, attempt))
         self._thread(self._workers[host].begin(task, attempt))
 
     def cancel(self, key: str) -> None:
@@ -342,7 +369,16 @@ class HostWorkers:
 
     def disconnect(self, host: str, why: str) -> None:
         """Have what was started there end as lost."""
-        self._workers[host].leave(why)
+        worker = self._workers[host]
+        worker.leave(why)
+
+        def give_up() -> None:
+            time.sleep(_LEAVE)
+            for ended in worker.give_up():
+                self._events.put(ended)
+
+        if worker.progress():
+            threading.Thread(target=give_up, daemon=True).start()
 
     def give_back(self, host: str) -> None:
         """Stop a host that was started on demand."""
@@ -355,8 +391,14 @@ class HostWorkers:
             found.append(self._events.get(timeout=timeout))
             while True:
                 found.append(self._events.get_nowait())
-        self._going -= sum(isinstance(one, Ended) for one in found)
-        return found
+        return [one for one in found if not isinstance(one, Ended) or self._first(one)]
+
+    def _first(self, ended: Ended) -> bool:
+        """Whether it is the end of what goes on; else that was given up before."""
+        attempt = (ended.key, ended.host, ended.attempt)
+        there = attempt in self._going
+        self._going.discard(attempt)
+        return there
 
     def close(self) -> None:
         """Have every task left where it is: what runs on hosts goes on there."""
@@ -366,7 +408,7 @@ class HostWorkers:
         while self._going and time.monotonic() < deadline:
             self.wait(0.2)
         if self._going:
-            _log.warning("%s attempts do not leave", self._going)
+            _log.warning("%s attempts do not leave", len(self._going))
 
 
 def _free(folder: Path) -> int:

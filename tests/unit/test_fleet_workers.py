@@ -386,6 +386,31 @@ def test_a_host_that_is_gone_ends_all_of_its_tasks(fleet: Callable[..., Fleet]) 
     assert made.ends(1)["w"].outcome == "done"
 
 
+def test_what_does_not_leave_a_host_that_is_gone_is_given_up(
+    fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, and it is not begun again there beside itself."""
+    monkeypatch.setattr(workers_module, "_LEAVE", 0.2)
+    steps, over = Steps(), threading.Event()
+    steps.act = lambda task: _wait(over) if task.key == "w" else None
+    made = fleet(a=steps)
+    made.pool.start(task("w"), "a", 1)
+    until(lambda: steps.now)
+    made.pool.disconnect("a", "it is dark")
+    ended = made.ends(1)["w"]
+    assert (ended.outcome, ended.gone, ended.attempt) == ("lost", True, 1)
+    made.pool.start(task("w"), "a", 2)
+    again = made.ends(1)["w"]
+    assert (again.outcome, again.gone, again.attempt) == ("lost", False, 2)
+    over.set()
+    until(lambda: not steps.now)
+    made.pool.start(task("v"), "a", 1)
+    assert [one.key for one in made.events(1) if isinstance(one, Ended)] == ["v"]
+    until(lambda: not made.workers["a"]._strays)
+    made.pool.start(task("w"), "a", 3)
+    assert made.ends(1)["w"].outcome == "done"
+
+
 def test_a_withdrawal_that_waits_for_a_host_that_is_gone_ends(fleet: Callable[..., Fleet]) -> None:
     steps, begun = Steps(), threading.Event()
 
