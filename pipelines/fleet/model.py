@@ -203,7 +203,7 @@ class TaskEntry:
     priority: int = 0
     host: str = ""
     """Where it runs, or ran last."""
-    attempt: int = 0
+    attempt: Annotated[int, Field(ge=0)] = 0
     since: float = 0.0
     bound: str = ""
     """The host that has begun it and may have it running: it is resumed there, or withdrawn."""
