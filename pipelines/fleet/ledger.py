@@ -269,14 +269,17 @@ class Ledger:
                 raise
 
     def put(self, tasks: Iterable[Task], machines: Iterable[Machine], at: float) -> None:
-        """Have these tasks and hosts in it; those it has keep where they stand.
+        """Have these tasks and hosts in it; those it has keep where they stand, what is done all.
 
         ``tasks`` stand after those that they come after. Hosts that it has and that are not among
         ``machines`` are refused.
         """
         with self.change(at) as change:
             (count,) = change.database.execute("SELECT COUNT(*) FROM tasks").fetchone()
+            done = {key for (key,) in self.rows("SELECT key FROM tasks WHERE state = 'done'")}
             for place, task in enumerate(tasks, count):
+                if task.key in done or (task.kind == "shard" and task.cell in done):
+                    continue  # it stays what it was, however it would be divided now
                 change.database.execute(
                     "INSERT INTO tasks VALUES (?, ?, ?, 'waiting', ?, '', 0, ?, '', 0, 0, 0, 0, "
                     "'{}', '[]', '[]', '{}', NULL) ON CONFLICT (key) DO UPDATE SET "

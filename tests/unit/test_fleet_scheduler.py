@@ -393,6 +393,20 @@ def test_a_ledger_that_names_what_is_not_there_is_damaged(tmp_path: Path, damage
     fleet.ledger.close()
 
 
+def test_what_was_done_as_a_whole_is_not_divided_by_the_next_controller(tmp_path: Path) -> None:
+    """``--shards auto`` goes by the hosts that are there."""
+    fleet = Fleet(tmp_path, [cell("x"), cell("y")], [A, B])
+    fleet.until(lambda: fleet.scheduler.entries["x"].state == "done")
+    fleet.kill()
+    keys = ("x/1of2", "x/2of2")
+    shards = [cell(key, kind="shard").model_copy(update={"cell": "x"}) for key in keys]
+    ledger = Ledger(fleet.path)
+    ledger.put([*shards, cell("x", kind="link", after=keys), cell("y")], [A, B], 5.0)
+    ledger.close()
+    fleet.start()
+    assert fleet.run() == Summary({"done": 2})
+
+
 def test_it_ends_when_no_host_is_left_and_says_why(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, [cell("x")], [A])
     fleet.kill()
