@@ -449,8 +449,8 @@ def test_what_is_cancelled_and_could_not_be_ended_may_still_run(
 def test_an_attempt_that_leaves_nonsense_ends_too(fleet: Callable[..., Fleet]) -> None:
     steps = Steps()
 
-    def do(task: Task, result: Result) -> None:
-        result.details["units"] = None  # type: ignore[assignment]
+    def do(task: Task, done: Result) -> None:
+        done.details["units"] = None  # type: ignore[assignment]
 
     steps.do = do  # type: ignore[method-assign,assignment]
     made = fleet(a=steps)
