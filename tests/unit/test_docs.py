@@ -55,6 +55,39 @@ def test_what_is_named_is_there(path: Path) -> None:
     assert not links + sorted(name for name in named if not there(name.rstrip("/"), path.parent))
 
 
+#: Files without an end of their own, and what is no document: programs, their settings, workflows.
+PROGRAMS = sorted(
+    path
+    for path in (
+        ROOT / "Makefile",
+        *(ROOT / "scripts").iterdir(),
+        *ROOT.glob("*.toml"),
+        *ROOT.glob("*.y*ml"),
+        *(
+            p
+            for top in TOPS
+            for end in ("py", "y*ml", "Dockerfile")
+            for p in (ROOT / top).rglob(f"*.{end}")
+        ),
+    )
+    if path.is_file() and path != Path(__file__)
+)
+
+
+def moved(text: str) -> list[str]:
+    """Paths below the package that are not there, by their first two names."""
+    found = re.findall(r"(?<![\w.-])pipelines((?:/[a-z_]+){1,2})", text)
+    return sorted({f"pipelines{one}" for one in found if not [*ROOT.glob(f"pipelines{one}*")]})
+
+
+def test_no_program_names_a_package_where_it_was() -> None:
+    """Such as ``make check``, of which nobody sees that it looks at nothing."""
+    wrong = {path: moved(path.read_text("utf-8", "replace")) for path in PROGRAMS}
+    wrong.pop(ROOT / "tests/browser/test_site_in_chromium.py", None)  # one that is not there
+    assert not {path: names for path, names in wrong.items() if names}
+    assert moved("vermin pipelines/which pipelines/publish/which") == ["pipelines/which"]
+
+
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_merge_was_left_half_done(path: Path) -> None:
     assert re.findall(r"^[<>|]{7}(?: .*)?$", path.read_text("utf-8"), re.MULTILINE) == []
