@@ -97,8 +97,8 @@ class Wcw(Program):
         return [*program_arguments(), *inner]
 
     def create_config(self) -> None:
-        """No file of invoke's is looked for."""
-        self.config = Config(lazy=True)
+        """No file of invoke's is looked for; what is typed twice, such as doctor, is done twice."""
+        self.config = Config(lazy=True, overrides={"tasks": {"dedupe": False}})
 
     def normalize_argv(self, argv: list[str] | None) -> None:
         """As :func:`normalised`; of a line to complete the program has its own name."""

@@ -207,6 +207,15 @@ def test_a_flag_beside_an_own_one_is_not_lost() -> None:
     assert flags("--host a build --host a") == [{"host": "a"}]
 
 
+def test_what_is_typed_twice_is_done_twice(capsys: Captured) -> None:
+    """Such as ``host start host stop host start``, or doctor before and after provision."""
+    run(["runs"])
+    once = capsys.readouterr().out
+    assert run(["runs", "runs"]) == 0
+    assert once
+    assert capsys.readouterr().out == 2 * once
+
+
 def test_a_line_is_shown_as_a_whole_or_not_at_all() -> None:
     assert flags("provision --dry-run") == [{"dry_run": True}]
     with pytest.raises(ConfigError, match="cache would be done for real"):
