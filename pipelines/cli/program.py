@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -105,7 +106,9 @@ class Wcw(Program):
         super().normalize_argv(argv)
         name, *words = self.argv
         if words[:1] == ["--complete"]:
-            words[2:3] = NAMES[:1]
+            # A quotation that is still open is one word.
+            typed = [shlex.quote(word) if word else word for word in words[3:]]
+            words = ["--complete", "--", NAMES[0], *typed]
         else:
             words = normalised(words, self.anywhere, self.contexts)
         self.argv = [name, *words]

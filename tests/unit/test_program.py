@@ -253,6 +253,15 @@ def test_completion(capsys: Captured) -> None:
     assert "--follow" in completed(capsys, "wcw", "jobs", "--fo")
     assert "--follow" not in completed(capsys, "wcw", "build", "--fo")
     assert completed(capsys, "wcw", "build", "--host") == [], "the shell offers files"
+    assert "--jobs" in completed(capsys, "wcw", "build", "--recipe", "'a", "--jo")
+
+
+@pytest.mark.parametrize(
+    "words", ["--complete", "--complete --", "--complete x", "--complete -- x"]
+)
+def test_completion_of_no_line(words: str, capsys: Captured) -> None:
+    assert run(words.split()) == 0
+    assert "build" in capsys.readouterr().out.split()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
