@@ -452,7 +452,7 @@ def test_an_attempt_that_leaves_nonsense_ends_too(fleet: Callable[..., Fleet]) -
     def do(task: Task, done: Result) -> None:
         done.details["units"] = None  # type: ignore[assignment]
 
-    steps.do = do  # type: ignore[method-assign,method-assign]
+    steps.do = do  # type: ignore[method-assign]
     made = fleet(a=steps)
     made.pool.start(task("w"), "a", 1)
     ended = made.ends(1)["w"]
