@@ -71,6 +71,8 @@ class Room:
             return False
         if needs.gpu:
             return needs.memory <= self.memory and any(gpu in needs.gpu for gpu in self.gpus)
+        if not needs.slots and sum(map(_is_light, self.held)) >= self.machine.slots:
+            return False
         return needs.memory <= self.memory - self._reserved
 
     def take(self, task: Task, end: float) -> None:
@@ -104,6 +106,11 @@ class Room:
             first = min(self._ends)
             self._ends.remove(first)
             self._ends.append((_late(first[0], now) + self.seconds(task), first[1]))
+
+
+def _is_light(task: Task) -> bool:
+    """Neither a build nor with a GPU: of those a host has as many at a time as it has slots."""
+    return not task.needs.slots and not task.needs.gpu
 
 
 def _late(end: float, now: float) -> float:

@@ -65,6 +65,13 @@ def test_limits_hold() -> None:
     assert chosen(tasks, rooms_of(small)) == [("two", "a")]
 
 
+def test_tests_without_a_gpu_are_as_many_as_slots() -> None:
+    tests = [cell(f"t{n}", needs=Needs(slots=0, memory=GIB)) for n in range(9)]
+    rooms = rooms_of(machine("a", slots=2, memory=128 * GIB))
+    begun = chosen([*tests, cell("b")], rooms)
+    assert sorted(key[0] for key, _ in begun) == ["b", "t", "t"]
+
+
 def test_one_that_does_not_fit_keeps_no_other_from_its_room() -> None:
     tasks = [cell("big", 9000, needs=Needs(memory=60 * GIB)), cell("small", 1)]
     rooms = rooms_of(machine("a", slots=2), machine("b", slots=2))
