@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import tempfile
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from invoke.exceptions import Exit
 
 from pipelines.cli.lines import held, run_folder
-from pipelines.core.errors import INTERRUPTED, PipelineError, UnexpectedError
+from pipelines.core.errors import INTERRUPTED, ConfigError, PipelineError, UnexpectedError
 from pipelines.core.hosttext import line, safe
 from pipelines.core.paths import default_cache
 
@@ -41,9 +42,23 @@ def attempt(function: Callable[[], object]) -> int:
         errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
         return INTERRUPTED
     except Exception as error:
-        _log.info("unexpected", exc_info=error)
-        return _tell(unexpected(error))
+        return _tell(_of_the_user(error) or _fault(error))
     return 0
+
+
+def _of_the_user(error: Exception) -> ConfigError | None:
+    """What is wrong with the command, where that is all."""
+    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+        return None
+    return ConfigError(
+        f"'{line(str(error.filename), 60)}...' is too long for the name of a file",
+        advice="A flag or a word of the command has it: correct that.",
+    )
+
+
+def _fault(error: Exception) -> UnexpectedError:
+    _log.info("unexpected", exc_info=error)
+    return unexpected(error)
 
 
 def _tell(error: PipelineError) -> int:

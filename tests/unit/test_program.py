@@ -519,3 +519,10 @@ def test_the_script_of_a_checkout(tmp_path: Path) -> None:
 )
 def test_two_words_may_be_one_command(typed: str, meant: list[str]) -> None:
     assert [name for name, _ in calls(typed)] == meant
+
+
+@pytest.mark.parametrize(
+    "words", [["plan", "--recipe", "x" * 3000], ["compare", "x" * 3000, "y"], ["audit", "x" * 3000]]
+)
+def test_what_is_too_long_for_a_file_is_no_fault_of_the_program(words: list[str]) -> None:
+    assert run(words) == ConfigError.exit_code
