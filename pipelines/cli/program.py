@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ class Wcw(Program):
         inner = [one for one in super().core_args() if one.name in _INNER]
         for one in inner:
             if one.name == "write-pyc":
-                one.default = True  # without compiled files every start is slow
+                one.default = not sys.dont_write_bytecode  # as Python was started
         return [*program_arguments(), *inner]
 
     def create_config(self) -> None:

@@ -526,3 +526,12 @@ def test_two_words_may_be_one_command(typed: str, meant: list[str]) -> None:
 )
 def test_what_is_too_long_for_a_file_is_no_fault_of_the_program(words: list[str]) -> None:
     assert run(words) == ConfigError.exit_code
+
+
+def test_compiled_files_are_written_as_python_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """invoke's program sets it for the whole process."""
+    for said in (True, False):
+        monkeypatch.setattr(sys, "dont_write_bytecode", said)
+        assert run(["--version"]) == 0
+        assert run(["hosts", "--json"]) == 0
+        assert sys.dont_write_bytecode is said
