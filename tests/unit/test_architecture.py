@@ -126,11 +126,6 @@ def test_nobody_outside_of_hosts_asks_for_a_kind() -> None:
         assert {name.split(".")[2] for name in found if name != "pipelines.hosts"} <= common, path
 
 
-@pytest.mark.parametrize("path", modules(), ids=dotted)
-def test_modules_are_short(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= 400
-
-
 def test_exit_codes_differ() -> None:
     classes = [errors.PipelineError]
     for kind in classes:
