@@ -45,16 +45,19 @@ def table(findings: Iterable[Finding]) -> Table:
     return rows
 
 
-def cases(findings: Iterable[Finding], classname: str, file: str = "") -> Iterator[Case]:
+def cases(
+    findings: Iterable[Finding], classname: str, file: str = "", *, warning: Outcome = "passed"
+) -> Iterator[Case]:
     """A case each: what could not be looked at, or had nothing to be compared with, is skipped.
 
-    A warning passes, and says so in its output. Names begin with ``file``, of a wheel with its
-    project: the next release has the same cases.
+    What a warning is depends on who asks; one that passes says so in its output. Names begin with
+    ``file``, of a wheel with its project: the next release has the same cases.
     """
+    outcomes = _OUTCOMES | {"warning": warning}
     name = file.partition("-")[0] if file.endswith(".whl") else file
     for one in findings:
-        outcome = "failed" if one.failed else _OUTCOMES.get(one.level, "passed")
-        quiet = one.level in ("ok", "warning")
+        outcome = "failed" if one.failed else outcomes.get(one.level, "passed")
+        quiet = one.level == "ok" or (one.level == "warning" and warning == "passed")
         yield Case(
             name=f"{name}: {one.label}" if file else one.label,
             classname=classname,

@@ -9,11 +9,10 @@ it is skipped itself, and says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pipelines.record.results import (
-    AuditedFile,
     AuditResult,
     BuildResult,
     PrebuiltResult,
@@ -198,20 +197,13 @@ def _inner(result: StageResult | None, classname: str) -> list[Case]:
     if isinstance(result, ProvisionResult):
         return _resources(result, classname)
     if isinstance(result, AuditResult):
-        return [c for file in result.files for c in _checks(file, classname)]
+        # Of a wheel of others an error may be tolerated, and is no success then.
+        return [
+            case
+            for file in result.files
+            for case in cases(file.checks, classname, file.file, warning="skipped")
+        ]
     return []
-
-
-def _checks(file: AuditedFile, classname: str) -> Iterator[Case]:
-    """A case a check; of a wheel of others an error may be tolerated, and is no success then."""
-    made = cases(file.checks, classname, file.file)
-    for one, case in zip(file.checks, made, strict=True):
-        tolerated = one.level == "warning"
-        yield (
-            replace(case, outcome="skipped", message=one.text, detail=one.hint)
-            if tolerated
-            else case
-        )
 
 
 def _resources(result: ProvisionResult, classname: str) -> list[Case]:

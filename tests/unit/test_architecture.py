@@ -19,7 +19,7 @@ ORDER = (
     *("publish", "stages", "fleet", "cli", "__main__", "tasks", "reference"),
 )
 #: Of no other's: shipped to hosts by value, and data.
-APART = {"remote", "smoke", "examples", "recipes"}
+APART = ("remote", "smoke", "examples", "recipes")
 
 
 def modules() -> list[Path]:

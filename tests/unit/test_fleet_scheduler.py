@@ -147,10 +147,8 @@ def test_one_host_that_keeps_dying_is_not_tried_for_ever(tmp_path: Path) -> None
     assert "6 attempts at bad were lost" in (fleet.entry("bad").error or end("x", "a")).message  # type: ignore[union-attr]
 
 
-def test_what_is_lost_at_a_host_that_is_there_goes_elsewhere_after_two_tries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet = Fleet(tmp_path, [cell("x")], [A, B])
+def disk_full_at_a(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever starts there is lost."""
     start = Session.start
 
     def full(self: Session, task: Task, host: str, attempt: int) -> None:
@@ -159,6 +157,13 @@ def test_what_is_lost_at_a_host_that_is_there_goes_elsewhere_after_two_tries(
             self.tell(task.key, "lost", "no space left on device")
 
     monkeypatch.setattr(Session, "start", full)
+
+
+def test_what_is_lost_at_a_host_that_is_there_goes_elsewhere_after_two_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(tmp_path, [cell("x")], [A, B])
+    disk_full_at_a(monkeypatch)
     assert fleet.run().complete
     assert fleet.tried("x") == [("a", "lost"), ("a", "lost"), ("b", "done")]
     spans = fleet.ledger.attempts()
@@ -170,17 +175,11 @@ def test_where_it_is_not_known_what_runs_it_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = Fleet(tmp_path, [cell("x")], [A, B])
-    start = Session.start
-
-    def full(self: Session, task: Task, host: str, attempt: int) -> None:
-        start(self, task, host, attempt)
-        if host == "a":
-            self.tell(task.key, "lost", "no space left on device")
 
     def blind(self: Session, task: Task, host: str) -> None:
         self.events.append(Withdrawn(task.key, host, "no answer"))
 
-    monkeypatch.setattr(Session, "start", full)
+    disk_full_at_a(monkeypatch)
     monkeypatch.setattr(Session, "withdraw", blind)
     assert fleet.scheduler.run().complete
     assert fleet.tried("x")[-1] == ("b", "done")
