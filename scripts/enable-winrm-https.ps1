@@ -554,11 +554,11 @@ foreach ($name in $ServiceSettings.Keys) {
     }
     catch {
         $public = @(Get-NetConnectionProfile | Where-Object -FilterScript { [string] $_.NetworkCategory -eq 'Public' })
-        $advice = if ($public.Count -gt 0) {
+        $hint = if ($public.Count -gt 0) {
             '. Public are: {0}; Set-NetConnectionProfile -InterfaceIndex {1} -NetworkCategory Private changes that' -f
             (($public | ForEach-Object -Process { $_.Name }) -join ', '), $public[0].InterfaceIndex
         }
-        $refused[$name] = $_.Exception.Message + $advice
+        $refused[$name] = $_.Exception.Message + $hint
     }
 }
 

@@ -49,9 +49,7 @@ def named(text: str) -> tuple[str, str]:
     """A card as ``--gpu`` names it, and its architecture; :class:`ConfigError` with a near one."""
     found = read(text)
     if len(found.sass) != 1 or found.ptx:
-        raise ConfigError(
-            f"--gpu {text[:60]}: expected one GPU", advice="Such as --gpu 'RTX 4090'."
-        )
+        raise ConfigError(f"--gpu {text[:60]}: expected one GPU", hint="Such as --gpu 'RTX 4090'.")
     return text, str(number(found.sass[0]))
 
 

@@ -230,4 +230,4 @@ def _listed(file: str, url: str, digest: str | None, size: int | None, yanked: b
 
 
 def _refused(url: str, why: str) -> ConfigError:
-    return ConfigError(f"{shown_url(url)}: {why}", advice=_SUCH)
+    return ConfigError(f"{shown_url(url)}: {why}", hint=_SUCH)

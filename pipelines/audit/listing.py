@@ -97,12 +97,12 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
         secret(unquote(text or ""))
     if parts.scheme != "https" or not parts.hostname:
         raise ConfigError(
-            f"{shown_url(url)}: expected https", advice="Only indexes behind TLS are asked."
+            f"{shown_url(url)}: expected https", hint="Only indexes behind TLS are asked."
         )
     if "sha256=" in parts.fragment.lower():  # what was to be compared is not left out in silence
         raise ConfigError(
             f"{shown_url(url)}: a sha256 of a page is not compared",
-            advice="Leave it out: each wheel is compared with what the page states.",
+            hint="Leave it out: each wheel is compared with what the page states.",
         )
     (first,) = read_pages([url])
     if isinstance(first, ConfigError):
@@ -137,7 +137,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
         raise ConfigError(
             f"{listing.place}: there is no wheel for Windows"
             + (f" and Python {python}" if python else ""),
-            advice=f"What is there: {line(listing.said, 300)}.",
+            hint=f"What is there: {line(listing.said, 300)}.",
         )
     return [*kept, *broken], listing
 

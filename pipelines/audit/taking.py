@@ -80,7 +80,7 @@ def take(
             found.setdefault((one.file, place, what), one)
             if len(found) > _MOST:
                 raise ConfigError(
-                    f"more than {_MOST} wheels are named", advice="Name fewer at a time."
+                    f"more than {_MOST} wheels are named", hint="Name fewer at a time."
                 )
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(lambda one: _had(one, cache), found.values()))
@@ -93,7 +93,7 @@ def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Taken |
         if not wheels:
             raise ConfigError(
                 f"{line(text, 200)}: there is no wheel in that directory, nor below it",
-                advice=_SUCH,
+                hint=_SUCH,
             )
         yield from (Taken(each.name, str(each), each) for each in wheels)
         return
@@ -105,7 +105,7 @@ def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Taken |
     except ConfigError as error:
         raise ConfigError(
             error.message.removeprefix("--wheel "),
-            advice=f"{_SUCH} The address of a page ends with / or .html.",
+            hint=f"{_SUCH} The address of a page ends with / or .html.",
         ) from None
     if given.url:
         file = unquote(urlsplit(given.url).path).rpartition("/")[2]
@@ -120,7 +120,7 @@ def _of_page(
     if cache.offline:
         raise ConfigError(
             f"{shown_url(text)}: no page is read, for nothing is fetched",
-            advice="Leave --offline out, or name a directory.",
+            hint="Leave --offline out, or name a directory.",
         )
     wheels, listing = wheels_on(text, python, most or _LISTED)
     told(listing)
@@ -141,7 +141,7 @@ def _wheels(folder: Path) -> Iterator[Path]:
 def _unlisted(error: OSError) -> None:
     raise ConfigError(
         f"{line(error.filename, 200)} cannot be listed: {error.strerror}",
-        advice="Name a directory of which all may be read, or its files.",
+        hint="Name a directory of which all may be read, or its files.",
     )
 
 
@@ -149,13 +149,13 @@ def _offers(index: str, name: str, cache: Cache) -> list[Offer]:
     if cache.offline:
         raise ConfigError(
             f"{name}: no index is asked, for nothing is fetched",
-            advice="Leave --offline out, or name a file.",
+            hint="Leave --offline out, or name a file.",
         )
     try:
         return offers_of(index or index_url(), name)
     except ConfigError as error:
         raise ConfigError(
-            error.message, advice="Look at UV_DEFAULT_INDEX and PIP_INDEX_URL, or name a file."
+            error.message, hint="Look at UV_DEFAULT_INDEX and PIP_INDEX_URL, or name a file."
         ) from None
 
 
@@ -173,7 +173,7 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
     why = f" for Python {python}" if python else ""
     raise ConfigError(
         f"{line(name, 80)}=={line(version, 40)}: the index has none for Windows{why}",
-        advice=f"Of that release it has: {line(there, 300)}.",
+        hint=f"Of that release it has: {line(there, 300)}.",
     )
 
 

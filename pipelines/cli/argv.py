@@ -75,10 +75,10 @@ class _Part:
     def give(self, argument: Argument, flag: str, value: str | None) -> None:
         if value == "":  # as good as no flag: a variable of a script that is not set
             raise ConfigError(
-                f"{_flag(argument)}: its value is empty", advice="Give one, or leave the flag out."
+                f"{_flag(argument)}: its value is empty", hint="Give one, or leave the flag out."
             )
         if argument.takes_value and argument.kind is not list and argument.name in self.given:
-            raise ConfigError(f"{flag} stands there twice", advice="Leave one of them out.")
+            raise ConfigError(f"{flag} stands there twice", hint="Leave one of them out.")
         self.given.add(str(argument.name))
         self.words.append(flag if value is None else f"{flag}={value}")
 
@@ -104,7 +104,7 @@ class _Reader:
             if part.missing:
                 raise ConfigError(
                     f"{part.name}: {_upper(part.missing)} is missing",
-                    advice=f"Type: wcw {part.name} {_upper(part.required)}",
+                    hint=f"Type: wcw {part.name} {_upper(part.required)}",
                 )
             for name in self._program.given & part.context.args.keys():  # --gpu audit FILE
                 meant: Argument = part.context.args[name]
@@ -157,11 +157,11 @@ class _Reader:
         if (found := self._find(flag)) is not None:
             return found
         if flag == "--":
-            raise ConfigError("--: nothing is passed on to another program", advice="Leave it out.")
+            raise ConfigError("--: nothing is passed on to another program", hint="Leave it out.")
         if flag in _REFUSED:
             raise ConfigError(
                 f"{flag}: there is no such flag",
-                advice="Say --dry-run after the command: wcw build --dry-run, "
+                hint="Say --dry-run after the command: wcw build --dry-run, "
                 "wcw provision --dry-run.",
             )
         known = sorted({*self._part.context.flags, *self._program.context.flags})
@@ -170,7 +170,7 @@ class _Reader:
         name = self._part.name
         raise ConfigError(
             f"unknown flag '{flag}'{f' for {name}' if name else ''}",
-            advice=f"{hint}Type: wcw {f'{name} ' if name else ''}--help",
+            hint=f"{hint}Type: wcw {f'{name} ' if name else ''}--help",
         )
 
     def _refuse_word(self, word: str) -> Never:
@@ -178,9 +178,9 @@ class _Reader:
         if self._bare and not near:
             raise ConfigError(
                 f"'{word}' is no command, and {self._bare} takes no value",
-                advice=f"Leave it out, or type: wcw {self._part.name} --help",
+                hint=f"Leave it out, or type: wcw {self._part.name} --help",
             )
-        raise ConfigError(f"unknown command '{word}'", advice=f"{near}Type: wcw --help")
+        raise ConfigError(f"unknown command '{word}'", hint=f"{near}Type: wcw --help")
 
 
 def _flag(argument: Argument) -> str:
@@ -189,7 +189,7 @@ def _flag(argument: Argument) -> str:
 
 def _no_value(argument: Argument) -> ConfigError:
     flag = _flag(argument)
-    return ConfigError(f"{flag}: a value is missing", advice=f"Such as {flag} VALUE.")
+    return ConfigError(f"{flag}: a value is missing", hint=f"Such as {flag} VALUE.")
 
 
 def _upper(arguments: Iterable[Argument]) -> str:

@@ -28,7 +28,7 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
     if not named:
         raise ConfigError(
             "there is no key to sign with",
-            advice="Name one with --key, or as provenance.key in pipeline.yaml. Make one: "
+            hint="Name one with --key, or as provenance.key in pipeline.yaml. Make one: "
             "openssl genpkey -algorithm ed25519 -out key.pem",
         )
     path = Path(named).expanduser()
@@ -53,10 +53,10 @@ def _wheels(subject: str) -> list[Path]:
     if path.suffix == ".whl":
         if path.is_file():
             return [path]
-        raise ConfigError(f"{path}: there is no such file", advice="Name a wheel, or a run.")
+        raise ConfigError(f"{path}: there is no such file", hint="Name a wheel, or a run.")
     found = [
         wheel for run in find(subject) for wheel in sorted((run.path / "wheels").glob("*.whl"))
     ]
     if not found:
-        raise ConfigError(f"{subject} has no wheel", advice="Name a run that has built one.")
+        raise ConfigError(f"{subject} has no wheel", hint="Name a run that has built one.")
     return found

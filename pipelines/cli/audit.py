@@ -11,7 +11,7 @@ def _words(flag: str, text: str | None) -> list[str]:
     """What is between the commas; nothing at all would look as if it had been checked."""
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     if text is not None and not words:
-        raise ConfigError(f"--{flag}: nothing is named", advice=f"Leave --{flag} out, or name one.")
+        raise ConfigError(f"--{flag}: nothing is named", hint=f"Leave --{flag} out, or name one.")
     return words
 
 
@@ -66,7 +66,7 @@ def audit(
     offline = bool(flags.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
     if count is not None and count < 1:
-        raise ConfigError(f"--most {most}: nothing would be looked at", advice="Name 1.")
+        raise ConfigError(f"--most {most}: nothing would be looked at", hint="Name 1.")
     listings: list[Listing] = []
 
     def told(listing: Listing) -> None:

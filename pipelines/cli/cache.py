@@ -29,7 +29,7 @@ def cache(line: Line, *, prune: bool = False, days: str | None = None, json: boo
 
     old = amount("days", "14", days) or _DAYS
     if json and prune:
-        raise ConfigError("--json shows what is kept", advice="Leave out --prune, or --json.")
+        raise ConfigError("--json shows what is kept", hint="Leave out --prune, or --json.")
     if json:
         answer(kept.told(line))
     elif prune:

@@ -36,7 +36,7 @@ def open_matrix(flags: Flags) -> Matrix:
     if request.share or request.objects:
         raise ConfigError(
             "--shard and --objects are for one wheel, and --select is for several",
-            advice="Say --shards N with --select, or name the one cell by its axes.",
+            hint="Say --shards N with --select, or name the one cell by its axes.",
         )
     settings = settings_of(shared, request.axes.get("host"))
     plan = planned(
@@ -61,13 +61,13 @@ def open_matrix(flags: Flags) -> Matrix:
     if not cells:
         raise ConfigError(
             f"not one of {len(left_out)} cells can be built: {_together(left_out.values())}",
-            advice="invoke plan shows every cell, and what would work instead.",
+            hint="invoke plan shows every cell, and what would work instead.",
         )
     for name in patterns_of(shared.select or ""):
         if name in left_out:  # it was asked for by its own name, not by a pattern
             raise ConfigError(
                 f"{name} cannot be built: {left_out[name]}",
-                advice=f"Leave it out of --select; invoke plan --select {name} says what would do.",
+                hint=f"Leave it out of --select; invoke plan --select {name} says what would do.",
             )
     matrix = Matrix(cells, left_out, request.minutes)
     matrix.announce()

@@ -27,7 +27,7 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
             last = ", ".join(run.id for run in runs[-_NAMED:])
             raise ConfigError(
                 f"{name} holds {len(runs)} runs, one is expected",
-                advice=f"Name one of them, such as {last}.",
+                hint=f"Name one of them, such as {last}.",
             )
     seen = compared(load_view(found[0][0]), load_view(found[1][0]))
     if as_json:

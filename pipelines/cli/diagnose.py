@@ -10,7 +10,7 @@ from pipelines.cli.options import Flags
 
 @command(help={"log": "a build's log, such as out/latest/build.log"})
 def diagnose(_: Flags, log: str, *, json: bool = False) -> None:
-    """Say why a build failed, from its log: the first real cause, and what cures it."""
+    """Say why a build failed, from its log: the first real cause, and how to fix it."""
     from pipelines.core.console import answer, console
     from pipelines.diagnosis import diagnose_file
     from pipelines.diagnosis.report import render, told

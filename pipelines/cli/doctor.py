@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @command(shared=(*ALL, "gpu"), on_line=True)
 def doctor(line: Line, *, json: bool = False) -> int:
-    """Say what is wrong with this machine and the host, and what cures it."""
+    """Say what is wrong with this machine and the host, and how to fix it."""
     from pipelines.doctor.run import run_doctor
 
     return run_doctor(line.plan, line.session, as_json=json).exit_code

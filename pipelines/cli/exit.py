@@ -52,7 +52,7 @@ def _of_the_user(error: Exception) -> ConfigError | None:
         return None
     return ConfigError(
         f"'{line(str(error.filename), 60)}...' is too long for the name of a file",
-        advice="A flag or a word of the command has it: correct that.",
+        hint="A flag or a word of the command has it: correct that.",
     )
 
 
@@ -72,7 +72,7 @@ def unexpected(error: Exception) -> UnexpectedError:
     """What is said of ``error``, whose trace is then in a file."""
     return UnexpectedError(
         f"this should not happen: {type(error).__name__}: {line(error)}",
-        advice=f"It is a fault of this program. {_write(error)}\nPlease report it as an issue of "
+        hint=f"It is a fault of this program. {_write(error)}\nPlease report it as an issue of "
         "the project's repository, with that file and the command. With -v it is shown here, too.",
     )
 

@@ -33,7 +33,7 @@ def find(name: str) -> list[Run]:
     )
     raise ConfigError(
         f"no run in {path}: {why} record.sqlite",
-        advice="Name a run below out/, the directory of a run, or a directory of runs.",
+        hint="Name a run below out/, the directory of a run, or a directory of runs.",
     )
 
 

@@ -55,7 +55,7 @@ def fleet(
 
     settings = load_config()
     if json and order:
-        raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
+        raise ConfigError("--json shows a fleet", hint="Give the order on a line of its own.")
     read = _read(order) if order else None
     with closing(Ledger(_folder(home() / settings.out, name))) as ledger:
         if read is not None:
@@ -76,7 +76,7 @@ def _folder(out: Path, name: str | None) -> Path:
     last = ", ".join(sorted(found)[-5:])
     raise ConfigError(
         f"there is no fleet {name or ''}".rstrip() + f" in {out}",
-        advice=f"There are: {last}" if last else "There is none yet. Type: invoke build --fleet",
+        hint=f"There are: {last}" if last else "There is none yet. Type: invoke build --fleet",
     )
 
 
@@ -88,19 +88,19 @@ def _read(words: list[str]) -> tuple[Verb, str, int]:
     if verb is None:
         raise ConfigError(
             f"fleet {words[0]}: there is no such order",
-            advice=f"There are: {', '.join(_AFTER)}.",
+            hint=f"There are: {', '.join(_AFTER)}.",
         )
     if len(words) - 1 != len(_AFTER[verb]):
         raise ConfigError(
             f"fleet {' '.join(words)}: expected {' '.join((verb, *_AFTER[verb]))}",
-            advice="invoke fleet shows the hosts and tasks.",
+            hint="invoke fleet shows the hosts and tasks.",
         )
     number = 0
     if verb == "priority":
         if not re.fullmatch(r"[0-9]{1,7}", words[2]) or int(words[2]) > _MOST:
             raise ConfigError(
                 f"fleet priority {words[1]} {words[2][:20]}: expected a whole number",
-                advice=f"Tasks of a higher one begin first; they all have 0, at most {_MOST}.",
+                hint=f"Tasks of a higher one begin first; they all have 0, at most {_MOST}.",
             )
         number = int(words[2])
     return verb, words[1] if len(words) > 1 else "", number
@@ -114,7 +114,7 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     if over and verb != "retry":
         raise ConfigError(
             f"{ledger.path.name} has come to its end: there is nothing left to {verb}",
-            advice="invoke build --fleet begins another one.",
+            hint="invoke build --fleet begins another one.",
         )
     order = ledger.order(verb, subject, number, at=time.time())
     if over:

@@ -40,18 +40,18 @@ def refuse_beside_fleet(calls: Sequence[Call]) -> None:
         if name not in _STEPS:
             raise ConfigError(
                 f"--fleet is for {', '.join(_STEPS)}, and here is {name}",
-                advice="Type it as a line of its own.",
+                hint="Type it as a line of its own.",
             )
-        for flag, advice in _NOT_WITH.items():
+        for flag, hint in _NOT_WITH.items():
             if flags.get(flag):
                 raise ConfigError(
                     f"--{flag.rstrip('_').replace('_', '-')} does not go with --fleet",
-                    advice=advice,
+                    hint=hint,
                 )
     if all(name != "build" for name, _ in calls):
         raise ConfigError(
             f"--fleet builds, and here is only {', '.join(name for name, _ in calls)}",
-            advice="Type: invoke build --fleet, or invoke build test --fleet",
+            hint="Type: invoke build --fleet, or invoke build test --fleet",
         )
 
 
@@ -61,7 +61,7 @@ def refuse_without_fleet(calls: Sequence[Call]) -> None:
         if value := flags.get("hosts"):
             raise ConfigError(
                 f"--hosts {value}: there is no --fleet beside it",
-                advice="Add --fleet; one host alone is --host NAME.",
+                hint="Add --fleet; one host alone is --host NAME.",
             )
 
 
@@ -75,7 +75,7 @@ def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
     if re.search(r"\bnative\b", asked, re.IGNORECASE):
         raise ConfigError(
             "--archs native means one host's GPUs, and a fleet has several hosts",
-            advice="Name the architectures, such as --archs '80;90'.",
+            hint="Name the architectures, such as --archs '80;90'.",
         )
 
     def plan(host: str, facts: HostFacts | None) -> Plan:

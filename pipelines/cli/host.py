@@ -72,7 +72,7 @@ def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
         jobs = running(line)
     except PipelineError as error:  # also of one that was made from other keys
         raise HostError(
-            f"what runs there cannot be told: {error.message}", advice=f"Type: {forced}"
+            f"what runs there cannot be told: {error.message}", hint=f"Type: {forced}"
         ) from error
     finally:
         line.session.close()
@@ -81,7 +81,7 @@ def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
         raise ConfigError(
             f"{len(jobs)} {several} on {line.plan.host.name}, and would end with it: "
             f"{'; '.join(jobs)}",
-            advice=f"Wait (invoke jobs --follow {jobs[0].split()[0]}), or type: {forced}",
+            hint=f"Wait (invoke jobs --follow {jobs[0].split()[0]}), or type: {forced}",
         )
 
 
@@ -92,7 +92,7 @@ def _lifecycle(line: Line) -> Lifecycle:
     if found is None:
         raise ConfigError(
             f"host '{line.plan.host.name}' is not ours to start or stop",
-            advice="Name one of kind sandbox, container or vm with --host.",
+            hint="Name one of kind sandbox, container or vm with --host.",
         )
     return found
 

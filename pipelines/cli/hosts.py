@@ -16,7 +16,7 @@ def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
 
     settings = load_config()
     if json and clean:
-        raise ConfigError("--json shows what there is", advice="Leave out --clean, or --json.")
+        raise ConfigError("--json shows what there is", hint="Leave out --clean, or --json.")
     if json:
         answer(work.told(settings))
     elif clean:

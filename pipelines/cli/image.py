@@ -38,10 +38,10 @@ class _Asked:
         image: str | None = getattr(keys, "image", None)
         if self.host and image is None:
             raise ConfigError(
-                f"host '{self.host}' is not made from an image", advice="Name one that is."
+                f"host '{self.host}' is not made from an image", hint="Name one that is."
             )
         if self.host and named:
-            raise ConfigError("--host and --image: one of them", advice="Leave one of them out.")
+            raise ConfigError("--host and --image: one of them", hint="Leave one of them out.")
         tls = getattr(keys, "engine_tls", None)
         self.engine: Engine = Engine(
             engine or str(getattr(keys, "engine", "")),
@@ -120,12 +120,12 @@ def check(
 
     asked = _Asked(flags, image, engine)
     if not asked.host:
-        raise ConfigError("which host?", advice="Name one with --host, which is a container.")
+        raise ConfigError("which host?", hint="Name one with --host, which is a container.")
     running = [box for box in Boxes(asked.engine).all(asked.host) if box.status == "running"]
     if not running:
         raise HostError(
             f"no container of host '{asked.host}' is running",
-            advice="Give it 'keep: true' and start it, or do this while a build runs.",
+            hint="Give it 'keep: true' and start it, or do this while a build runs.",
         )
     found = [checking.check(asked.engine, box, asked.cache) for box in running]
     if json:
@@ -174,7 +174,7 @@ def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None 
     if found is None:
         raise ConfigError(
             f"the engine has no image '{asked.image}' that is today's",
-            advice="Type: invoke image build",
+            hint="Type: invoke image build",
         )
     say(publish.LICENCE[found.system], style="yellow")
     with bars() as show:

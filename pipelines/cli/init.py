@@ -91,7 +91,7 @@ def init(
         raise ConfigError(
             f"{len(found.other)} of {len(files)} files are there and say something else; nothing "
             "was written",
-            advice="Keep them, or type it with --force to replace them.",
+            hint="Keep them, or type it with --force to replace them.",
         )
     write(root, {name: files[name] for name in (*found.new, *found.other)})
     _tell(found, choices)
@@ -103,13 +103,13 @@ def _refuse(project: Project, *, without_submodules: bool) -> None:
     if not project.units and not project.told.cuda:
         raise ConfigError(
             f"{project.root} has no CUDA: no .cu file, no CUDAExtension, and no CUDA in CMake",
-            advice="A package without CUDA needs none of this: build it with cibuildwheel. "
+            hint="A package without CUDA needs none of this: build it with cibuildwheel. "
             "Nothing was written.",
         )
     if project.submodules and not without_submodules:
         raise ConfigError(
             f"submodules are not checked out: {', '.join(project.submodules[:10])}",
-            advice="Type: git submodule update --init --recursive. If the build does not need "
+            hint="Type: git submodule update --init --recursive. If the build does not need "
             "them: --without-submodules. Nothing was written.",
         )
 
@@ -156,7 +156,7 @@ def _answered(
     keys = {question.key for question in questions}
     if given["torch"] is not None and "torch" not in keys:
         raise ConfigError(
-            f"--torch {given['torch']}: this package is built without torch", advice="Leave it out."
+            f"--torch {given['torch']}: this package is built without torch", hint="Leave it out."
         )
     answers: dict[str, str] = {}
     taken: dict[str, str] = {}
@@ -167,7 +167,7 @@ def _answered(
         elif answer is None:
             answer = taken[one.key] = one.default
             if not answer:
-                raise ConfigError(f"--{one.key}: {one.asks} is not known", advice="Give the flag.")
+                raise ConfigError(f"--{one.key}: {one.asks} is not known", hint="Give the flag.")
         answers[one.key] = one.check(answer.strip())
     if taken:
         said = ", ".join(f"--{key} '{value}'" for key, value in taken.items())

@@ -28,7 +28,7 @@ def jobs(
 
     if json:
         if cancel is not None or follow is not None:
-            raise ConfigError("--json lists jobs", advice="Leave out --follow and --cancel.")
+            raise ConfigError("--json lists jobs", hint="Leave out --follow and --cancel.")
         answer(stage.told(line))
         return
     if cancel is not None:

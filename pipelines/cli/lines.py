@@ -89,7 +89,7 @@ def _runs(text: str | None) -> tuple[str, ...]:
     if text and not runs:
         raise ConfigError(
             f"--objects '{text[:40]}' names no run",
-            advice="Name the runs of invoke build --shard. Leave it out for a whole wheel.",
+            hint="Name the runs of invoke build --shard. Leave it out for a whole wheel.",
         )
     return runs
 

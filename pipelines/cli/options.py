@@ -40,7 +40,7 @@ def whole(flag: str, text: str | None) -> int | None:
         return None if text is None else int(text)
     except ValueError:
         raise ConfigError(
-            f"--{flag} {text}: expected a whole number", advice=f"Such as --{flag} 4."
+            f"--{flag} {text}: expected a whole number", hint=f"Such as --{flag} 4."
         ) from None
 
 
@@ -50,7 +50,7 @@ def amount(flag: str, such: str, text: str | None) -> float | None:
         return None
     if not text.replace(".", "", 1).isdecimal() or not float(text):
         raise ConfigError(
-            f"--{flag} {text}: expected a number above 0", advice=f"Such as --{flag} {such}."
+            f"--{flag} {text}: expected a number above 0", hint=f"Such as --{flag} {such}."
         )
     return float(text)
 
@@ -64,10 +64,10 @@ def target(flag: str, text: str | None) -> Path | None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"--{flag} {text}: {error.strerror}", advice="Name a file that can be written."
+            f"--{flag} {text}: {error.strerror}", hint="Name a file that can be written."
         ) from None
     if path.is_dir():
-        raise ConfigError(f"--{flag} {text}: that is a directory", advice="Name a file in it.")
+        raise ConfigError(f"--{flag} {text}: that is a directory", hint="Name a file in it.")
     return path
 
 

@@ -36,7 +36,7 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name} {value}: another value stands at the command that it is for"
                 if taking
                 else f"{name}: {_named(calls)} takes no such flag",
-                advice="Leave it out, or type: wcw --help",
+                hint="Leave it out, or type: wcw --help",
             )
         for flags in lacking:
             flags[flag] = value
@@ -61,7 +61,7 @@ def _refuse_company(calls: Sequence[Call], alone: Container[str]) -> None:
         if name in alone and len(calls) > 1:
             raise ConfigError(
                 f"{name} stands alone on its line, and here is {_named(calls)}",
-                advice="Type them as two lines. A file called as a command is written ./NAME.",
+                hint="Type them as two lines. A file called as a command is written ./NAME.",
             )
 
 
@@ -72,7 +72,7 @@ def _refuse_half_dry(calls: Sequence[Call]) -> None:
     if dry and real:
         raise ConfigError(
             f"--dry-run is said to {_named(dry)}, but {_named(real)} would be done for real",
-            advice="Type what is to be done and what is to be shown as two lines.",
+            hint="Type what is to be done and what is to be shown as two lines.",
         )
 
 
@@ -82,10 +82,10 @@ def _refuse_one_of_many(calls: Sequence[Call]) -> None:
         if flags.get("run") and flags.get("select"):
             raise ConfigError(
                 "--run names one run, --select chooses several cells",
-                advice="Leave one of them out: --select takes the latest run of each cell.",
+                hint="Leave one of them out: --select takes the latest run of each cell.",
             )
         if flags.get("wheel") and (flags.get("select") or flags.get("run")):
             raise ConfigError(
                 "--wheel names a wheel of its own, --run and --select those that were built here",
-                advice="Leave one of them out.",
+                hint="Leave one of them out.",
             )

@@ -30,11 +30,9 @@ NOTHING = ConfigError.exit_code
 def one_format(format: str, *, json: bool = False) -> str:
     """What is asked for by ``--format`` and ``--json``."""
     if format not in FORMATS:
-        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+        raise ConfigError(f"--format {format}: unknown", hint=f"There are: {', '.join(FORMATS)}.")
     if json and format == "gha":
-        raise ConfigError(
-            "--json and --format gha are two answers", advice="Leave one of them out."
-        )
+        raise ConfigError("--json and --format gha are two answers", hint="Leave one of them out.")
     return "json" if json else format
 
 

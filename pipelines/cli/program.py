@@ -119,7 +119,7 @@ class Wcw(Program):
         try:
             super().parse_core(argv)
         except ParseError as error:  # of a shell that is not known
-            raise ConfigError(str(error), advice="Type: wcw --help") from None
+            raise ConfigError(str(error), hint="Type: wcw --help") from None
 
     def parse_tasks(self) -> None:
         """As invoke's; a command has the shared flags that it takes as well."""
@@ -147,7 +147,7 @@ class Wcw(Program):
 
     def no_tasks_given(self) -> None:
         """Flags alone are no order."""
-        raise ConfigError("there is no command on this line", advice="Type: wcw --help")
+        raise ConfigError("there is no command on this line", hint="Type: wcw --help")
 
     def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - of invoke's settings
         """How much is told, which is all that there is to set."""
@@ -216,7 +216,7 @@ def _tell_lost(lost: OSError, *, fatal: bool) -> None:
 
     error = StorageError(
         f"standard output could not be written: {lost.strerror}",
-        advice="What was printed is not whole. Free some space, or print to somewhere else.",
+        hint="What was printed is not whole. Free some space, or print to somewhere else.",
     )
     if fatal:
         raise error

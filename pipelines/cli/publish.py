@@ -77,11 +77,11 @@ def publish(
     if not to or check:
         raise ConfigError(
             "publish: one of --to and --check is expected: an index to publish to, or to look at",
-            advice="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
+            hint="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
         )
     if not runs and not yank and tracks is None:
         raise ConfigError(
-            "publish: no run is named", advice="Such as: wcw publish latest --to DIRECTORY"
+            "publish: no run is named", hint="Such as: wcw publish latest --to DIRECTORY"
         )
     _require_reason(yank, because)
     _require_address(tracks)
@@ -122,7 +122,7 @@ def _require_reason(yank: str | None, because: str | None) -> None:
     if bool(yank) != bool(because):
         raise ConfigError(
             "--yank and --because go together: who has the file installed reads why",
-            advice="Such as --yank FILE --because 'crashes on sm_89'.",
+            hint="Such as --yank FILE --because 'crashes on sm_89'.",
         )
 
 
@@ -133,7 +133,7 @@ def _require_address(tracks: str | None) -> None:
     if tracks and not re.fullmatch(ADDRESS, tracks):
         raise ConfigError(
             f"--tracks {line(tracks, 200)}: no address of an index",
-            advice="Such as https://example.org/simple/, with / at its end.",
+            hint="Such as https://example.org/simple/, with / at its end.",
         )
 
 
@@ -141,7 +141,7 @@ def _require_pages(to: str, pages: str | None) -> None:
     if to.startswith("github:") != bool(pages):
         raise ConfigError(
             "--pages goes with --to github:...: a release holds files, and shows no pages",
-            advice="Name a directory that GitHub Pages or another server shows.",
+            hint="Name a directory that GitHub Pages or another server shows.",
         )
 
 

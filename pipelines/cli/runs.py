@@ -40,9 +40,9 @@ def runs(
 
     many, age = whole("keep", keep), amount("days", "14", days)
     if many is not None and many < 0:
-        raise ConfigError(f"--keep {keep}: expected 0 or more", advice="Such as --keep 20.")
+        raise ConfigError(f"--keep {keep}: expected 0 or more", hint="Such as --keep 20.")
     if not prune and (age is not None or many is not None):
-        raise ConfigError("--days and --keep say what --prune removes", advice="Add --prune.")
+        raise ConfigError("--days and --keep say what --prune removes", hint="Add --prune.")
     found = runs_in(home() / load_config().out)
     if not prune:
         _show(found, json=json)

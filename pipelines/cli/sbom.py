@@ -24,7 +24,7 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     offline = bool(flags.get("offline")) or load_config().offline
     taken = take([wheel], Cache(load_lock(), offline=offline))
     if len(taken) != 1:
-        raise ConfigError(f"{wheel}: that names {len(taken)} wheels", advice="Name one of them.")
+        raise ConfigError(f"{wheel}: that names {len(taken)} wheels", hint="Name one of them.")
     (one,) = taken
     if one.path is None:
         raise AuditError(f"{one.file}: {one.problem}")

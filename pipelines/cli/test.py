@@ -50,7 +50,7 @@ def smoke_test(
         flag = "--script" if script else "--with"
         raise ConfigError(
             f"{flag} goes with --wheel",
-            advice="What is built here is tested as its recipe says: docs/own-tests.md.",
+            hint="What is built here is tested as its recipe says: docs/own-tests.md.",
         )
     if dry_run:
         from pipelines.stages.dryrun import show_test

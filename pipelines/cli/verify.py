@@ -22,7 +22,7 @@ def _enough(text: str | None) -> tuple[str, ...]:
         if word not in ACCEPTED:
             raise ConfigError(
                 f"--accept {word}: expected {' or '.join(ACCEPTED)}",
-                advice="Such as --accept unsigned.",
+                hint="Such as --accept unsigned.",
             )
     return tuple(words)
 
@@ -74,7 +74,7 @@ def verify(
     beside = find(file) if provenance is None else Path(provenance).expanduser()
     if not file.is_file() or not beside.is_file():
         missing = beside if file.is_file() else file
-        raise ConfigError(f"{missing}: there is no such file", advice="Name one that is here.")
+        raise ConfigError(f"{missing}: there is no such file", hint="Name one that is here.")
     paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]
     found = look(file, beside, keys, load_lock()).accepting(enough)

@@ -68,9 +68,7 @@ def watch(
     format = one_format(format, json=json)
     bound, asked_before = _most(whole("most", most)), whole("turn", turn) or 0
     if asked_before < 0:
-        raise ConfigError(
-            f"--turn {turn}: expected 0 or more", advice="Such as the number of a run."
-        )
+        raise ConfigError(f"--turn {turn}: expected 0 or more", hint="Such as the number of a run.")
     file = target("pins", pins)
     request, shared = request_of(flags)
     if archs:
@@ -109,7 +107,7 @@ def _most(asked: int | None) -> int:
     most = load_asked().most if asked is None else asked
     if not 1 <= most <= GHA_MOST:
         raise ConfigError(
-            f"--most {most}: a matrix has 1 to {GHA_MOST} cells", advice="Such as --most 24."
+            f"--most {most}: a matrix has 1 to {GHA_MOST} cells", hint="Such as --most 24."
         )
     return most
 
@@ -136,7 +134,7 @@ def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
     if not found:
         raise ConfigError(
             "the index has no wheel of any recipe, so it does not say what is to be watched",
-            advice="Name recipes: --recipe flash-attn,xformers",
+            hint="Name recipes: --recipe flash-attn,xformers",
         )
     return found
 

@@ -33,14 +33,14 @@ def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None)
     if isinstance(recipe.source, GitSource):  # of a packed commit no hash is pinned
         raise ConfigError(
             f"{recipe.name} {recipe.version} comes from git: no wheelhouse can hold it",
-            advice="Take a release with --recipe-version, or bring the whole download cache.",
+            hint="Take a release with --recipe-version, or bring the whole download cache.",
         )
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
             f"{place}: there can be no such directory: {error.strerror}",
-            advice="Name a directory, or one that can be made.",
+            hint="Name a directory, or one that can be made.",
         ) from None
     tools = [*plan.host.tools, *(tool for wanted in plan.wanted for tool in wanted.uploads)]
     with bars() as show:

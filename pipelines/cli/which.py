@@ -68,7 +68,7 @@ def which(
         raise ConfigError(
             f"{line(python, 300)} has given no answer: "
             + line(ended.why or f"it has ended with {ended.code}", 300),
-            advice="Name a Python from 3.9 on with --python, and an index that can be read.",
+            hint="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
     if json:
         answer(_read(rows, python))
@@ -86,5 +86,5 @@ def _read(rows: Sequence[str], python: str) -> Any:
     except (ValueError, RecursionError):
         raise ConfigError(
             f"{line(python, 300)} has given an answer that is no JSON",
-            advice="Something of that Python prints as well: type the same without --json.",
+            hint="Something of that Python prints as well: type the same without --json.",
         ) from None

@@ -124,7 +124,7 @@ class Config(Model):
             if name in names[:number]:
                 raise ConfigError(
                     f"--hosts: '{name}' is named twice",
-                    advice="Name it once; how many builds it takes at a time is its key 'slots'.",
+                    hint="Name it once; how many builds it takes at a time is its key 'slots'.",
                 )
         return names
 
@@ -146,7 +146,7 @@ class Config(Model):
         if "gpu" not in type(host).model_fields:
             raise ConfigError(
                 f"--gpu: host '{name}' is of kind {host.kind}, which has no GPU",
-                advice="Name one of another kind with --host.",
+                hint="Name one of another kind with --host.",
             )
         if is_wanted(getattr(host, "gpu", None)):
             return self
@@ -156,7 +156,7 @@ class Config(Model):
         except ValidationError as error:
             raise ConfigError(
                 f"--gpu: host '{name}': {first_problem(error).removeprefix(': Value error, ')}",
-                advice="Leave it out, or name another host with --host.",
+                hint="Leave it out, or name another host with --host.",
             ) from None
         return self.model_copy(update={"hosts": {**self.hosts, name: asking}})
 
@@ -187,5 +187,5 @@ def load_config(path: Path | None = None) -> Config:
         return Config.model_validate(read_yaml(path))
     except ValidationError as error:
         raise ConfigError(
-            explain(path, error, Config), advice="docs/configuration.md has every key."
+            explain(path, error, Config), hint="docs/configuration.md has every key."
         ) from None

@@ -65,10 +65,10 @@ def preset(name: str) -> Preset:
         near = nearest(name, known, "; did you mean {}?")
         raise ConfigError(
             f"--for {name[:40]}: there is no such preset{near}",
-            advice=f"There are: {', '.join(known)}. Others are typed: --python, --torch, --cuda.",
+            hint=f"There are: {', '.join(known)}. Others are typed: --python, --torch, --cuda.",
         )
     if why := known[name].refused:
-        raise ConfigError(f"--for {name}: {why}", advice=f"See {known[name].source}")
+        raise ConfigError(f"--for {name}: {why}", hint=f"See {known[name].source}")
     return known[name]
 
 

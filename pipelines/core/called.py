@@ -1,4 +1,4 @@
-"""What this program is called where it was started, so that advice can be typed as it stands.
+"""What this program is called where it was started, so that hint can be typed as it stands.
 
 Messages say ``invoke build`` or ``wcw --help``. Where neither is what was typed, as with ``./wcw``
 or from another directory, they are shown with what was.

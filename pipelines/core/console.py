@@ -161,8 +161,8 @@ def print_error(error: PipelineError) -> None:
     lines = [safe(line) for line in as_typed(error.message).splitlines()]
     message = "\n│ ".join(lines)
     errors.print(f"[bold red]{error.label}:[/bold red] {escape(message)}")
-    if error.advice:
-        advice = "\n│ ".join(safe(line) for line in as_typed(error.advice).splitlines())
-        errors.print(f"[yellow]→[/yellow] {escape(advice)}")
+    if error.hint:
+        hint = "\n│ ".join(safe(line) for line in as_typed(error.hint).splitlines())
+        errors.print(f"[yellow]→[/yellow] {escape(hint)}")
     if github.in_ci and onlooker() is None:
         github.tell(github.command("error", "\n".join(lines), title=error.title))

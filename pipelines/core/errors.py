@@ -1,22 +1,22 @@
 """Every error this project raises on purpose: one hierarchy, one exit code a class.
 
 An error says what was found, what was expected and what to do next. ``cli/exit.py`` prints
-``message`` and ``advice`` and gives ``exit_code``; no other module of the controller exits.
+``message`` and ``hint`` and gives ``exit_code``; no other module of the controller exits.
 """
 
 from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """Base of all expected errors; ``exit_code`` is the class's, ``advice`` the next step."""
+    """Base of all expected errors; ``exit_code`` is the class's, ``hint`` the next step."""
 
     exit_code = 1
     title = "error"
 
-    def __init__(self, message: str, *, advice: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.advice = advice
+        self.hint = hint
 
     @property
     def label(self) -> str:
@@ -107,8 +107,8 @@ class RemoteError(PipelineError):
     exit_code = 13
     title = "on the host"
 
-    def __init__(self, message: str, *, kind: str = "", trace: str = "", advice: str = "") -> None:
-        super().__init__(message, advice=advice)
+    def __init__(self, message: str, *, kind: str = "", trace: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.kind = kind
         self.trace = trace
 

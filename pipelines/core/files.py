@@ -22,7 +22,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def cure(error: OSError, space: str = "some space") -> str:
+def hint(error: OSError, space: str = "some space") -> str:
     """What to do about one of ``DISK_ERRNOS``, the begin of a sentence."""
     if error.errno == errno.EACCES:
         return "Check who may write there, close what has it open"
@@ -38,7 +38,7 @@ def disk_errors(where: Path) -> Iterator[None]:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
                 f"cannot write to {where}: {error.strerror}",
-                advice=f"{cure(error)}, or name another directory: out in pipeline.yaml.",
+                hint=f"{hint(error)}, or name another directory: out in pipeline.yaml.",
             ) from error
         raise
 
@@ -56,7 +56,7 @@ def new_directory(parent: Path, name: str, what: str) -> Path:
         except FileExistsError:
             continue
         return path
-    raise StorageError(f"100 {what} began in this second in {parent}", advice="Try again.")
+    raise StorageError(f"100 {what} began in this second in {parent}", hint="Try again.")
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -159,13 +159,13 @@ def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigErr
     hint = nearest(name, names, "Did you mean '{}'? ")
     return ConfigError(
         f"unknown {what} '{name}' ({where})",
-        advice=f"{hint}There are: {', '.join(names) or 'none'}.",
+        hint=f"{hint}There are: {', '.join(names) or 'none'}.",
     )
 
 
-def read_data(path: Path, model: type[Data], advice: str = "Restore it from git.") -> Data:
+def read_data(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
     """A data file of the pipeline's own; :class:`ConfigError` names the file and the wrong key."""
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as error:
-        raise ConfigError(explain(path, error, model), advice=advice) from None
+        raise ConfigError(explain(path, error, model), hint=hint) from None

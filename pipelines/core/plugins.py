@@ -82,7 +82,7 @@ def _of_package(entry: importlib.metadata.EntryPoint) -> Found:
     raise ConfigError(
         f"{label}: its entry point {entry.name} of {GROUP} names '{entry.value[:80]}', which is no "
         "directory of a package",
-        advice="Mend or remove that package: docs/init.md says what the entry point is.",
+        hint="Mend or remove that package: docs/init.md says what the entry point is.",
     )
 
 
@@ -104,7 +104,7 @@ def named(kind: str, name: str, what: str) -> Found | None:
 def _twice(what: str, both: str, where: str) -> ConfigError:
     return ConfigError(
         f"{what}: two packages bring one: {both}",
-        advice=f"Uninstall one of them, or put yours into {own().path / where}.",
+        hint=f"Uninstall one of them, or put yours into {own().path / where}.",
     )
 
 

@@ -62,23 +62,23 @@ _Loader.add_constructor("tag:yaml.org,2002:str", _text)
 
 
 class _RefusedError(MarkedYAMLError):
-    """YAML, but none of ours; ``cure`` is what to do."""
+    """YAML, but none of ours; ``hint`` is what to do."""
 
-    def __init__(self, problem: str, mark: Any, cure: str) -> None:
+    def __init__(self, problem: str, mark: Any, hint: str) -> None:
         super().__init__(problem=problem, problem_mark=mark)
-        self.cure = cure
+        self.hint = hint
 
 
-def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, advice: str = "") -> Any:
+def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, hint: str = "") -> Any:
     """What the file holds, scalars without quotes as :class:`Unquoted`.
 
     An error of ``kind`` names file and line when it is not what it should.
 
-    ``advice`` takes the place of the cure for what a person has written.
+    ``hint`` replaces the hints for what a person has written.
     """
 
-    def refused(line: str, what: str, cure: str) -> PipelineError:
-        return kind(f"{path}{line}: {what}", advice=advice or cure)
+    def refused(line: str, what: str, fix: str) -> PipelineError:
+        return kind(f"{path}{line}: {what}", hint=hint or fix)
 
     try:
         with path.open("rb") as stream:
@@ -95,7 +95,7 @@ def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, advice: str =
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         if isinstance(error, _RefusedError):
-            raise refused(line, problem, error.cure) from None
+            raise refused(line, problem, error.hint) from None
         raise refused(line, f"not YAML: {problem}", "Mend that line.") from None
 
 

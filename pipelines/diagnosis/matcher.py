@@ -251,5 +251,5 @@ def diagnose_file(path: Path, catalogue: Catalogue | None = None) -> Diagnosis |
             return diagnose(stream, catalogue)
     except OSError as error:
         raise ConfigError(
-            f"{path}: {error.strerror}", advice="Name a log, such as out/latest/build.log."
+            f"{path}: {error.strerror}", hint="Name a log, such as out/latest/build.log."
         ) from None

@@ -1,4 +1,4 @@
-"""``catalogue.yaml`` as frozen models: what a log may show, why, what cures it, what heals it."""
+"""``catalogue.yaml`` as frozen models: what a log may show, why, how to fix it, what heals it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Signature(Model):
     also: tuple[Text, ...] = ()
     """Lines of other shells, compilers or releases that mean the same."""
     cause: Text
-    cure: Text
+    hint: Text
     """What to type, or to set and where."""
     evidence: tuple[Link, ...] = ()
     evidence_note: Text | None = None
@@ -244,11 +244,11 @@ def _joined(brought: tuple[plugins.Found, ...], stamps: tuple[tuple[int, ...], .
 @cache
 def _read(path: Path, _: tuple[int, ...]) -> Catalogue:
     own = path != CATALOGUE_FILE
-    text = read_yaml(path, advice="" if own else "Restore it from git.")
+    text = read_yaml(path, hint="" if own else "Restore it from git.")
     try:
         return Catalogue.model_validate(text)
     except ValidationError as error:
         raise ConfigError(
             _named(explain(path, error, Catalogue), text),
-            advice="See pipelines/diagnosis/model.py: Signature.",
+            hint="See pipelines/diagnosis/model.py: Signature.",
         ) from None

@@ -23,7 +23,7 @@ def result(diagnosis: Diagnosis) -> DiagnosisResult:
         id=signature.id,
         is_cause=diagnosis.is_cause,
         cause=signature.cause,
-        cure=signature.cure,
+        hint=signature.hint,
         links=signature.evidence,
         line=cause.line,
         text=cause.text,
@@ -64,7 +64,7 @@ def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
     headline.append(f"  ({signature.id})", style="dim")
     rows += [headline, _where(cause, log)]
     rows += [Text(f"    {inert(line)}", style="dim") for line in cause.below]
-    rows.append(Text.assemble(("→ ", "yellow"), as_typed(signature.cure)))
+    rows.append(Text.assemble(("→ ", "yellow"), as_typed(signature.hint)))
     if signature.heals:
         rows.append(Text(as_typed("  invoke build tries this by itself."), style="green"))
     rows += [Text(f"  {link}", style="dim") for link in signature.evidence]

@@ -43,7 +43,7 @@ def diagnose(
     ``host`` has the parts ``facts``, ``machine``, ``tools`` (what the functions of that name in
     ``pipelines/remote`` returned), ``resources`` (the checks of the purpose's settings, by id),
     ``skew`` (seconds that its clock is ahead) and where it is asked ``cxx_runtime``; or ``error``
-    and ``advice`` when it could not be reached, or ``skipped`` with the reason why that was not
+    and ``hint`` when it could not be reached, or ``skipped`` with the reason why that was not
     tried. Without a purpose only this machine is judged.
     """
     limits = limits or load_thresholds()
@@ -62,9 +62,9 @@ def diagnose(
         found = f"not tried: {skipped}"
         return [*verdicts, Verdict("host", "connection", "unknown", found, wanted)]
     if (error := host.text("error", limit=_REASON)) is not None:
-        cure = host.text("advice", limit=_REASON)
-        cure = cure or "see that it is up, and what pipeline.yaml says of it"
-        return [*verdicts, Verdict("host", "connection", "error", error, wanted, cure)]
+        hint = host.text("hint", limit=_REASON)
+        hint = hint or "see that it is up, and what pipeline.yaml says of it"
+        return [*verdicts, Verdict("host", "connection", "error", error, wanted, hint)]
     judged = [
         *machine.judge(host, purpose, limits, compat),
         *paths.judge(host, purpose, limits),
@@ -83,4 +83,4 @@ def diagnose(
 def _refused(one: Finding) -> Verdict:
     """What the host cannot give, or this machine lacks for it."""
     level: Level = "error" if one.error else "warning"
-    return Verdict(toolchain.AREA, one.rule, level, one.says, cure=one.cure, source=one.source)
+    return Verdict(toolchain.AREA, one.rule, level, one.says, hint=one.hint, source=one.source)

@@ -35,5 +35,5 @@ def judge(facts: Facts) -> Iterator[Verdict]:
     yield Verdict(AREA, "self-test", "ok" if tested else "unknown", tested or untested)
     for row in (facts.rows("warnings") or [])[:_MOST]:
         if said := row.text():
-            cure = "report it with the program that was run: docs/gpu-bridge.md says what it means"
-            yield Verdict(AREA, "warning", "warning", said, cure=cure)
+            hint = "report it with the program that was run: docs/gpu-bridge.md says what it means"
+            yield Verdict(AREA, "warning", "warning", said, hint=hint)

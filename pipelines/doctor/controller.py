@@ -44,8 +44,8 @@ def _python(facts: Facts) -> Verdict:
     numbers = [int(word) if word.isascii() and word.isdigit() else 0 for word in words[:2]]
     if tuple(numbers) >= _PYTHON:
         return Verdict(AREA, "Python", "ok", found)
-    cure = "install Python 3.11 or newer, then: rm -r .venv; scripts/setup"
-    return Verdict(AREA, "Python", "error", found, wanted, cure)
+    hint = "install Python 3.11 or newer, then: rm -r .venv; scripts/setup"
+    return Verdict(AREA, "Python", "error", found, wanted, hint)
 
 
 def _disk(disks: Facts, name: str, limits: Thresholds) -> Verdict:
@@ -57,27 +57,27 @@ def _disk(disks: Facts, name: str, limits: Thresholds) -> Verdict:
     level = at_least(free, warn=least.warn * GIB, fail=least.fail * GIB)
     where = disks.text(name, "path")
     found = f"{gib(free, 1)} free" + (f" in {where}" if where else "")
-    cure = "" if level == "ok" else f"free space there, or set {moved} to another disk"
-    return Verdict(AREA, title, level, found, wanted, cure)
+    hint = "" if level == "ok" else f"free space there, or set {moved} to another disk"
+    return Verdict(AREA, title, level, found, wanted, hint)
 
 
 def _lock(facts: Facts) -> Verdict:
     unpinned, wanted = facts.rows("lock", "unpinned"), "a sha256 for every tool"
     if unpinned is None:
         return Verdict(AREA, "lock", "unknown", facts.at("lock").why, wanted)
-    cure = "invoke lock"
+    hint = "invoke lock"
     if unpinned:
-        cure += f" --only {','.join(name for row in unpinned if (name := row.text()))}"
+        hint += f" --only {','.join(name for row in unpinned if (name := row.text()))}"
         return Verdict(
             AREA,
             "lock",
             "error",
             f"not pinned: {_names(unpinned)}",
             wanted,
-            f"{cure}, on a machine with an internet connection",
+            f"{hint}, on a machine with an internet connection",
         )
     if (error := facts.text("lock", "error")) is not None:
-        return Verdict(AREA, "lock", "error", error, wanted, cure)
+        return Verdict(AREA, "lock", "error", error, wanted, hint)
     found = f"{facts.number('lock', 'tools') or 0:.0f} tools of this order, each with a sha256"
     return Verdict(AREA, "lock", "ok", found)
 
@@ -96,8 +96,8 @@ def _downloads(facts: Facts) -> Verdict:
         found = "not known before the lock is whole"
         return Verdict(AREA, "downloads", "unknown", found)
     if damaged := facts.rows("lock", "damaged"):
-        found, cure = f"damaged on this machine: {_names(damaged)}", "invoke cache --prune"
-        return Verdict(AREA, "downloads", "warning", found, "what was pinned", cure)
+        found, hint = f"damaged on this machine: {_names(damaged)}", "invoke cache --prune"
+        return Verdict(AREA, "downloads", "warning", found, "what was pinned", hint)
     if not missing:
         return Verdict(AREA, "downloads", "ok", "what is sent to the host is here already")
     found = f"{missing:.0f} files to fetch, {size}: the network is needed once"
@@ -110,8 +110,8 @@ def _git(facts: Facts) -> Verdict:
         return Verdict(AREA, "git", "ok", found)
     if not told.absent:
         return Verdict(AREA, "git", "unknown", told.why)
-    cure = "sudo apt-get install git"
-    return Verdict(AREA, "git", "warning", "not found", "git, to fetch sources", cure)
+    hint = "sudo apt-get install git"
+    return Verdict(AREA, "git", "warning", "not found", "git, to fetch sources", hint)
 
 
 def _clock(facts: Facts) -> Verdict:
@@ -120,9 +120,9 @@ def _clock(facts: Facts) -> Verdict:
         return Verdict(AREA, "clock", "unknown", facts.at("time").why)
     if now + _DAY >= newest:
         return Verdict(AREA, "clock", "ok", "not behind its own files")
-    cure = "sudo timedatectl set-ntp true"
+    hint = "sudo timedatectl set-ntp true"
     found = f"{(newest - now) / _DAY:.1f} days behind the files of this checkout"
-    return Verdict(AREA, "clock", "error", found, "the time: TLS and Kerberos need it", cure)
+    return Verdict(AREA, "clock", "error", found, "the time: TLS and Kerberos need it", hint)
 
 
 def _wine(facts: Facts) -> Verdict:
@@ -132,5 +132,5 @@ def _wine(facts: Facts) -> Verdict:
     error = facts.text("wine", "error")
     if error is None:
         return Verdict(AREA, "Wine", "unknown", facts.at("wine").why, wanted)
-    cure = facts.text("wine", "advice") or "scripts/setup"
-    return Verdict(AREA, "Wine", "error", error, wanted, cure)
+    hint = facts.text("wine", "hint") or "scripts/setup"
+    return Verdict(AREA, "Wine", "error", error, wanted, hint)

@@ -55,14 +55,14 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
             yield _driver(f"{title} driver", driver, purpose, compat)
         yield _model(f"{title} driver model", model)
     if rows and (missing := [n for n in chosen if n >= len(rows)]):
-        cure = "name those that nvidia-smi lists there: they are counted from 0"
+        hint = "name those that nvidia-smi lists there: they are counted from 0"
         found = f"there is no GPU {_numbers(missing)}, the last is {len(rows) - 1}"
-        yield Verdict(AREA, "GPU", "error", found, wanted, cure)
+        yield Verdict(AREA, "GPU", "error", found, wanted, hint)
     if rows:
         return
     if (told.tree == [] or told.absent) and purpose.gpu:
-        cure = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"
-        yield Verdict(AREA, "GPU", "error", "none found", wanted, cure)
+        hint = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"
+        yield Verdict(AREA, "GPU", "error", "none found", wanted, hint)
     elif told.tree == [] or told.absent:
         yield Verdict(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
     elif purpose.gpu and told.failed:
@@ -90,15 +90,15 @@ def _covered(name: str, arch: str | None, purpose: Purpose) -> Verdict:
         return Verdict(AREA, name, "ok", f"{arch}, which {built} covers")
     if number not in archs.supported(purpose.target.cuda):
         found = f"{arch}, for which CUDA {purpose.target.cuda} does not compile"
-        cure = "name a host with another GPU with --host, or set cuda in the recipe"
-        return Verdict(AREA, name, "warning", found, "", cure)
+        hint = "name a host with another GPU with --host, or set cuda in the recipe"
+        return Verdict(AREA, name, "warning", found, "", hint)
     jit = any(serves(ptx, number, ptx=True) for ptx in built.ptx)
     found = f"{arch}, for which no SASS is built; " + (
         "the driver compiles the PTX" if jit else "the wheel does not run on it"
     )
-    cure = f"build with --archs '{built};{number}'"
+    hint = f"build with --archs '{built};{number}'"
     level: Level = "error" if purpose.gpu and not jit else "warning"
-    return Verdict(AREA, name, level, found, f"sm_{number} among {built}", cure)
+    return Verdict(AREA, name, level, found, f"sm_{number} among {built}", hint)
 
 
 def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Verdict:
@@ -108,13 +108,13 @@ def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> 
     rules = [rule for rule in compat.rules if "driver" in rule.when]
     for rule in broken(rules, {"driver": driver, "cuda": purpose.target.cuda}):
         found = f"{driver}: {rule.says.removesuffix('.')}"
-        return Verdict(AREA, name, rule.verdict, found, wanted, rule.cure, source=rule.source)
+        return Verdict(AREA, name, rule.verdict, found, wanted, rule.hint, source=rule.source)
     cuda = purpose.target.cuda
     came = compat.toolkit_drivers.get(cuda)
     if came and version < Version(came):
         found = f"{driver} is older than CUDA {cuda}: it runs SASS, but not PTX made by it"
-        cure = f"install a driver from {came} on: {_DRIVERS}"
-        return Verdict(AREA, name, "warning", found, f"{came} or newer", cure)
+        hint = f"install a driver from {came} on: {_DRIVERS}"
+        return Verdict(AREA, name, "warning", found, f"{came} or newer", hint)
     return Verdict(AREA, name, "ok", driver)
 
 

@@ -89,7 +89,7 @@ def _emulator(plan: BuildPlan) -> dict[str, str]:
     try:
         return {"version": plan.host.emulator()}
     except PipelineError as error:
-        return {"error": error.message, "advice": error.advice}
+        return {"error": error.message, "hint": error.hint}
     except (OSError, subprocess.SubprocessError) as error:
         return {"error": f"Wine does not run: {error}"}
 
@@ -147,7 +147,7 @@ def _archives(plan: BuildPlan) -> list[Setting]:
 
 
 def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
-    """The host, part by part; or ``error`` and ``advice`` when there is no session with it.
+    """The host, part by part; or ``error`` and ``hint`` when there is no session with it.
 
     ``skipped`` where a session would first take minutes or hours to make what it is with.
     """
@@ -156,9 +156,9 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
             return {"skipped": unmade}
         session.connect()
     except PipelineError as error:
-        return {"error": error.message, "advice": error.advice}
+        return {"error": error.message, "hint": error.hint}
     except OSError as error:
-        return {"error": f"{type(error).__name__}: {error}", "advice": ""}
+        return {"error": f"{type(error).__name__}: {error}", "hint": ""}
     layout, settings, binding = plan.layout, settings_of(plan), binding_of(plan)
     places = {name: binding.places(name) for name in PROGRAMS}
     parts: dict[str, Callable[[], object]] = {

@@ -75,8 +75,8 @@ def _system(facts: Facts, compat: Compat) -> Verdict:
         return Verdict(AREA, name, "ok", f"{release.name}, {tail}")
     level: Level = "error" if build < _OLDEST else "warning"
     kind = "Windows Server" if server else "Windows"
-    cure = f"install Windows Server 2022 or 2025 on that machine, or {_OTHER}"
-    return Verdict(AREA, name, level, f"{kind}, {tail}", wanted, cure)
+    hint = f"install Windows Server 2022 or 2025 on that machine, or {_OTHER}"
+    return Verdict(AREA, name, level, f"{kind}, {tail}", wanted, hint)
 
 
 def _processor(facts: Facts) -> Verdict:
@@ -97,8 +97,8 @@ def _bits(facts: Facts) -> Verdict:
         return Verdict(AREA, "Python", "unknown", facts.at("facts", "python").why, "64 bits")
     if bits == 64:  # noqa: PLR2004 - bits
         return Verdict(AREA, "Python", "ok", f"{version}, 64 bits")
-    cure = "install a 64-bit Python there and set python of that host in pipeline.yaml"
-    return Verdict(AREA, "Python", "error", f"{version}, {bits:.0f} bits", "64 bits", cure)
+    hint = "install a 64-bit Python there and set python of that host in pipeline.yaml"
+    return Verdict(AREA, "Python", "error", f"{version}, {bits:.0f} bits", "64 bits", hint)
 
 
 def _rights(facts: Facts) -> Verdict:
@@ -110,8 +110,8 @@ def _rights(facts: Facts) -> Verdict:
         return Verdict(AREA, "rights", "ok", "administrator")
     # Over the network a local account has its rights only with this policy.
     command = reg_add(_POLICY, "LocalAccountTokenFilterPolicy", "REG_DWORD", 1)
-    cure = on_host(command, first="name an administrator as username in pipeline.yaml")
-    return Verdict(AREA, "rights", "warning", "no administrator", wanted, *cure)
+    hint = on_host(command, first="name an administrator as username in pipeline.yaml")
+    return Verdict(AREA, "rights", "warning", "no administrator", wanted, *hint)
 
 
 def _password(facts: Facts) -> Verdict:
@@ -126,8 +126,8 @@ def _password(facts: Facts) -> Verdict:
     if left > _SOON * _DAY:
         return Verdict(AREA, "password", "ok", found)
     command = 'powershell -Command "Set-LocalUser -Name USER -PasswordNeverExpires $true"'
-    cure = on_host(command, first="give that user a new password")
-    return Verdict(AREA, "password", "warning", found, wanted, *cure, source=_EXPIRY)
+    hint = on_host(command, first="give that user a new password")
+    return Verdict(AREA, "password", "warning", found, wanted, *hint, source=_EXPIRY)
 
 
 def _policies(facts: Facts) -> Verdict:
@@ -141,9 +141,9 @@ def _policies(facts: Facts) -> Verdict:
         (bool(told.flag("applocker")), "warning", "AppLocker's rules are on", allow),
         (state == 2, "warning", "Smart App Control may switch itself on", off),  # noqa: PLR2004
     )
-    for is_on, level, found, cure in judged:
+    for is_on, level, found, hint in judged:
         if is_on:
-            more = {"cure": f"{cure}, or {_OTHER}", "source": _CONTROL}
+            more = {"hint": f"{hint}, or {_OTHER}", "source": _CONTROL}
             return Verdict(AREA, "policies", level, found, wanted, **more)
     if enforced is None:
         return Verdict(AREA, "policies", "unknown", told.why, wanted)
@@ -172,8 +172,8 @@ def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
         return Verdict(AREA, name, level, found)
     if total < least.fail * GIB:
         return Verdict(AREA, name, "error", found, wanted, _OTHER)
-    cure = f"build with --jobs {_fitting(total, limits)}"  # fewer jobs help, or one is slow
-    return Verdict(AREA, name, "warning", found, wanted, cure)
+    hint = f"build with --jobs {_fitting(total, limits)}"  # fewer jobs help, or one is slow
+    return Verdict(AREA, name, "warning", found, wanted, hint)
 
 
 def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
@@ -191,8 +191,8 @@ def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
     ways = [f"build with --jobs {_fitting(free, limits)}"] if level == "warning" else []
     # Provisioning makes a larger page file; where there is none to make, memory must be freed.
     ways += ["invoke provision"] if purpose.services else []
-    cure = ", or ".join(ways) or "end other programs on that machine"
-    return Verdict(AREA, name, level, found, wanted, cure)
+    hint = ", or ".join(ways) or "end other programs on that machine"
+    return Verdict(AREA, name, level, found, wanted, hint)
 
 
 def _page_file(facts: Facts, setting: Setting) -> Verdict:
@@ -206,8 +206,8 @@ def _page_file(facts: Facts, setting: Setting) -> Verdict:
         return Verdict(AREA, name, "ok", found)
     value = page_file.setting(cast(page_file.Spec, setting.spec))
     command = reg_add(page_file.KEY, page_file.NAME, "REG_MULTI_SZ", value)
-    cure = on_host(command, provision=setting.provisioned, then="then restart it")
-    return Verdict(AREA, name, "warning", "none", wanted, *cure)
+    hint = on_host(command, provision=setting.provisioned, then="then restart it")
+    return Verdict(AREA, name, "warning", "none", wanted, *hint)
 
 
 def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
@@ -223,8 +223,8 @@ def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
         return Verdict(AREA, name, level, found)
     if purpose.sandbox:
         return Verdict(AREA, name, level, found, wanted, "free space on this machine's disk")
-    cure = "invoke cache --prune --days 1, which leaves alone what runs and what is of today"
-    return Verdict(AREA, name, level, found, wanted, cure)
+    hint = "invoke cache --prune --days 1, which leaves alone what runs and what is of today"
+    return Verdict(AREA, name, level, found, wanted, hint)
 
 
 def _clock(facts: Facts, limits: Thresholds) -> Verdict:
@@ -240,11 +240,11 @@ def _clock(facts: Facts, limits: Thresholds) -> Verdict:
     level: Level = "error" if off > most.fail else "warning"
     if level == "error":
         found += ": Kerberos refuses more than five minutes"
-    cure = on_host(
+    hint = on_host(
         "net start w32time & w32tm /resync /force",
         first="set this machine's clock if it is the wrong one",
     )
-    return Verdict(AREA, "clock", level, found, wanted, *cure)
+    return Verdict(AREA, "clock", level, found, wanted, *hint)
 
 
 def _sleep(facts: Facts) -> Verdict:
@@ -258,5 +258,5 @@ def _sleep(facts: Facts) -> Verdict:
     found += [f"a closed lid {_LIDS[int(lid)]}"] if lid else []
     if not found:
         return Verdict(AREA, "sleep", "ok", "never by itself")
-    cure = on_host(_STAY, then="in cmd.exe; a job holds it awake, but not against its lid")
-    return Verdict(AREA, "sleep", "warning", ", ".join(found), wanted, *cure)
+    hint = on_host(_STAY, then="in cmd.exe; a job holds it awake, but not against its lid")
+    return Verdict(AREA, "sleep", "warning", ", ".join(found), wanted, *hint)

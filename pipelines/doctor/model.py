@@ -24,7 +24,7 @@ _FOUND = 400  # characters of all that a verdict says was found
 _LARGEST = 1 << 63  # of a number that a machine may mean: 8 EiB
 
 
-class Cure(NamedTuple):
+class Hint(NamedTuple):
     """What to do, and what to type for it on the host."""
 
     text: str = ""
@@ -33,14 +33,14 @@ class Cure(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One judgement; ``found`` is harmless to print, a cure is never made from a host's words."""
+    """One judgement; ``found`` is harmless to print, a hint is never made from a host's words."""
 
     area: str
     name: str
     level: Level
     found: str
     wanted: str = ""
-    cure: str = ""
+    hint: str = ""
     """What to do; where there is a ``command``, it ends with where to type that."""
     command: str = ""
     source: str = ""
@@ -190,8 +190,8 @@ def reg_add(key: str, name: str, kind: str, value: object) -> str:
     return f"reg add {key} /v {name} /t {kind} /d {text} /f"
 
 
-def on_host(command: str, *, provision: bool = False, first: str = "", then: str = "") -> Cure:
-    """A cure that is typed on the host; ``provision`` when that task does the same."""
+def on_host(command: str, *, provision: bool = False, first: str = "", then: str = "") -> Hint:
+    """A hint that is typed on the host; ``provision`` when that task does the same."""
     ways = [way for way in (first, "invoke provision" if provision else "") if way]
     ways.append("on the host as administrator" + (f" ({then})" if then else ""))
-    return Cure(", or ".join(ways), command)
+    return Hint(", or ".join(ways), command)

@@ -36,12 +36,12 @@ def _engine(facts: Facts) -> Verdict:
     title = facts.text("engine", "title") or ""
     need = f"an engine for {wanted.title()} containers"
     if system is None:
-        cure = facts.text("cures", "engine", limit=400) or "see that it runs: docker info"
+        hint = facts.text("hints", "engine", limit=400) or "see that it runs: docker info"
         level: Level = "error" if facts.at("engine").failed else "unknown"
-        return Verdict(AREA, "engine", level, facts.at("engine").why, need, cure)
+        return Verdict(AREA, "engine", level, facts.at("engine").why, need, hint)
     if system != wanted:
-        cure = f"name an engine for {wanted.title()} with 'engine' of the host in pipeline.yaml"
-        return Verdict(AREA, "engine", "error", f"{title}, for {system.title()}", need, cure)
+        hint = f"name an engine for {wanted.title()} with 'engine' of the host in pipeline.yaml"
+        return Verdict(AREA, "engine", "error", f"{title}, for {system.title()}", need, hint)
     return Verdict(AREA, "engine", "ok", title)
 
 
@@ -64,8 +64,8 @@ def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Verdict:
     found = isolation if asked else f"{isolation}, the engine's own"
     if gpu and isolation != "process":
         wanted = f"process: {gpu}, and only it is given a class of devices"
-        cure = "set 'isolation: process' for the host, or 'gpu: false'"
-        return Verdict(AREA, name, "error", found, wanted, cure, source=_CLASS)
+        hint = "set 'isolation: process' for the host, or 'gpu: false'"
+        return Verdict(AREA, name, "error", found, wanted, hint, source=_CLASS)
     return Verdict(AREA, name, "ok", found)
 
 
@@ -88,14 +88,14 @@ def _builds(facts: Facts, isolation: str | None) -> Verdict:
         if not facts.flag("unpatched"):
             return Verdict(AREA, name, "ok", found)
         wanted = "an image without updates that the engine's Windows lacks"
-        cure = "install them there, or take the image of an earlier month"
+        hint = "install them there, or take the image of an earlier month"
         level: Level = "warning"
     else:
         wanted = "an image that this Windows runs under process isolation"
-        cure = "take the image of the engine's Windows, or 'isolation: hyperv', which has no GPU"
+        hint = "take the image of the engine's Windows, or 'isolation: hyperv', which has no GPU"
         level = "error"
     source = _PATCHES if fits else _VERSIONS
-    return Verdict(AREA, name, level, found, wanted, cure, source=source)
+    return Verdict(AREA, name, level, found, wanted, hint, source=source)
 
 
 def _driver_model(facts: Facts, gpu: str) -> Verdict:
@@ -104,14 +104,14 @@ def _driver_model(facts: Facts, gpu: str) -> Verdict:
     if rows is None and not facts.at("gpus").absent:
         return Verdict(AREA, name, "unknown", facts.at("gpus").why, wanted)
     if not rows:
-        cure = "install NVIDIA's driver on the engine's machine, or set gpu: false"
-        return Verdict(AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", cure)
+        hint = "install NVIDIA's driver on the engine's machine, or set gpu: false"
+        return Verdict(AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", hint)
     models = [row.text("model") or "not told" for row in rows]
     found = ", ".join(models[:_MOST])
     if "TCC" in models:
-        cure = "on the engine's machine as administrator, then restart it"
+        hint = "on the engine's machine as administrator, then restart it"
         return Verdict(
-            AREA, name, "error", found, wanted, cure, "nvidia-smi -dm WDDM", source=_CLASS
+            AREA, name, "error", found, wanted, hint, "nvidia-smi -dm WDDM", source=_CLASS
         )
     if any(model not in MODELS for model in models):
         return Verdict(AREA, name, "unknown", found, wanted)

@@ -33,8 +33,8 @@ def _long_paths(facts: Facts, setting: Setting, enabled: bool | None) -> Verdict
     if enabled:
         return Verdict(AREA, name, "ok", "on (ninja and git use them, cl.exe may not)")
     command = reg_add(spec["key"], _LONG_PATHS, "REG_DWORD", spec["value"])
-    cure = on_host(command, provision=setting.provisioned, then="then restart it")
-    return Verdict(AREA, name, "warning", "off", wanted, *cure)
+    hint = on_host(command, provision=setting.provisioned, then="then restart it")
+    return Verdict(AREA, name, "warning", "off", wanted, *hint)
 
 
 def _root(purpose: Purpose, limits: Thresholds) -> Verdict:

@@ -42,17 +42,17 @@ def _row(verdict: Verdict, width: int) -> Table:
 
 
 def _below(verdict: Verdict) -> list[RenderableType]:
-    """The cure of a verdict that is not ok, and what the verdict rests on."""
+    """The hint of a verdict that is not ok, and what the verdict rests on."""
     if verdict.level == "ok":
         return []
     lines: list[RenderableType] = []
-    if verdict.cure:
+    if verdict.hint:
         grid = Table.grid(padding=(0, 1, 0, 0))
         grid.add_column(width=_INDENT - 1)
         grid.add_column(width=1)
         grid.add_column()
-        cure = verdict.cure + (":" if verdict.command else "")
-        grid.add_row("", Text("→", style="yellow"), Text(as_typed(cure)))
+        hint = verdict.hint + (":" if verdict.command else "")
+        grid.add_row("", Text("→", style="yellow"), Text(as_typed(hint)))
         lines.append(grid)
     # What is copied, a command or an address, is one line: the terminal may wrap it, we may not.
     lines += [
@@ -64,7 +64,7 @@ def _below(verdict: Verdict) -> list[RenderableType]:
 
 
 def table(verdicts: Sequence[Verdict], purpose: Purpose | None = None) -> Group:
-    """The verdicts by area, in the order in which the areas come; cures under their rows.
+    """The verdicts by area, in the order in which the areas come; hints under their rows.
 
     To be printed with ``soft_wrap=False, crop=False``: rows are wrapped to the console's width
     between words, commands and addresses stay whole.
@@ -160,7 +160,7 @@ def as_json(
     - ``level``: the worst level: error, warning, unknown or ok
     - ``summary``: ``{"ok", "warning", "error", "unknown"}``, each a count
     - ``verdicts``: in the order of the table, each ``{"area", "name", "level", "found", "wanted",
-      "cure", "command", "source"}``, all text; the last four may be empty, but ``cure`` never is
+      "hint", "command", "source"}``, all text; the last four may be empty, but ``hint`` never is
       where the level is warning or error. ``command`` is to be typed on the host
     - ``facts``: ``{"controller", "host"}``, what the verdicts rest on, as
       ``pipelines/remote/inspection`` and ``remote/provision.py`` (``resources``) describe it,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import (
-    Cure,
     Facts,
+    Hint,
     Level,
     Purpose,
     Setting,
@@ -40,7 +40,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdic
         yield _defender(facts, exclusions)
 
 
-def _cure(quota: Setting) -> Cure:
+def _hint(quota: Setting) -> Hint:
     spec = quota.spec
     setting = rf"{PLACES[spec['place']]}\{spec['name']}"
     return on_host(
@@ -63,8 +63,8 @@ def _job(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:
     if memory is None:
         return Verdict(AREA, name, "unknown", job.at("memory").why, wanted)
     level = at_least(memory, warn=enough, fail=limits.memory_per_job.fail * GIB)
-    cure = Cure() if level == "ok" else _cure(quota)
-    return Verdict(AREA, name, level, gib(memory, 1), wanted, *cure)
+    hint = Hint() if level == "ok" else _hint(quota)
+    return Verdict(AREA, name, level, gib(memory, 1), wanted, *hint)
 
 
 def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:
@@ -84,7 +84,7 @@ def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:
         return Verdict(AREA, title, "ok", f"{name} = {said}")
     least = limits.memory_per_job.fail * (GIB >> 20) if name == _MEMORY else limits.shell_processes
     level: Level = "error" if found < least else "warning"
-    return Verdict(AREA, title, level, f"{name} = {found:.0f}", wanted, *_cure(quota))
+    return Verdict(AREA, title, level, f"{name} = {found:.0f}", wanted, *_hint(quota))
 
 
 def _defender(facts: Facts, settings: list[Setting]) -> Verdict:
@@ -107,5 +107,5 @@ def _defender(facts: Facts, settings: list[Setting]) -> Verdict:
     if not missing:
         return Verdict(AREA, name, "ok", f"scans, but not {' and '.join(roots)}")
     command = f'powershell -Command "Add-MpPreference -ExclusionPath {",".join(missing)}"'
-    cure = on_host(command, provision=all(setting.provisioned for setting in settings))
-    return Verdict(AREA, name, "warning", f"scans {' and '.join(missing)}", wanted, *cure)
+    hint = on_host(command, provision=all(setting.provisioned for setting in settings))
+    return Verdict(AREA, name, "warning", f"scans {' and '.join(missing)}", wanted, *hint)

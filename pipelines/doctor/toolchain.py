@@ -86,7 +86,7 @@ def _choose(
     first = _stops(compat, {**common, "msvc": toolsets[0]})[0]
     found = f"{', '.join(toolsets[:5])}: {first.says.removesuffix('.')}"
     wanted = f"one that goes with CUDA {common['cuda']}"
-    verdict = Verdict(AREA, name, "error", found, wanted, first.cure, source=first.source)
+    verdict = Verdict(AREA, name, "error", found, wanted, first.hint, source=first.source)
     return toolsets[0], verdict
 
 
@@ -98,15 +98,15 @@ def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
 def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Verdict:
     name, wanted = "CUDA compiler", f"CUDA {purpose.target.cuda}"
     told = tools.at("nvcc")
-    cure = "" if purpose.refused else _PROVISION  # which is refused as well
+    hint = "" if purpose.refused else _PROVISION  # which is refused as well
     if told.absent:
-        return Verdict(AREA, name, "warning", "not there yet", wanted, cure)
+        return Verdict(AREA, name, "warning", "not there yet", wanted, hint)
     if version is None or not known(version):
         why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
         return Verdict(AREA, name, "unknown", why, wanted)
     if version.split(".")[:2] == purpose.target.cuda.split(".")[:2]:
         return Verdict(AREA, name, "ok", f"nvcc {version}")
-    return Verdict(AREA, name, "warning", f"nvcc {version}", wanted, cure)
+    return Verdict(AREA, name, "warning", f"nvcc {version}", wanted, hint)
 
 
 def _rules(
@@ -127,7 +127,7 @@ def _rules(
             continue  # the toolset's own verdict says so
         about = f"sm_{', sm_'.join(hit[rule.id])}: " if hit[rule.id] else ""
         found = f"{about}{rule.says.removesuffix('.')}"
-        yield Verdict(AREA, rule.id, rule.verdict, found, cure=rule.cure, source=rule.source)
+        yield Verdict(AREA, rule.id, rule.verdict, found, hint=rule.hint, source=rule.source)
     # A recipe without torch, or a host without MSVC, is asked nothing about it.
     asked = [
         "cuda",
@@ -205,9 +205,9 @@ def _environment(facts: Facts, setting: Setting) -> Verdict:
     have = {n: version for n in known_names if (version := values.text(n))}
     if odd := [n for n, version in have.items() if known(version) is None]:
         return Verdict(AREA, name, "unknown", f"it tells no version of {odd[0]}", wanted)
-    wrong, cure = distributions.judge(cast("distributions.Spec", setting.spec), have)
+    wrong, hint = distributions.judge(cast("distributions.Spec", setting.spec), have)
     if wrong:
-        return Verdict(AREA, name, "error", wrong, wanted, cure)
+        return Verdict(AREA, name, "error", wrong, wanted, hint)
     if not told.flag("ok"):  # it sees something there that its words do not show
         return Verdict(AREA, name, "unknown", told.text("found") or told.why, wanted)
     return Verdict(AREA, name, "ok", ", ".join(f"{n} {version}" for n, version in have.items()))
@@ -226,5 +226,5 @@ def _commands(facts: Facts, setting: Setting) -> Verdict:
         return Verdict(AREA, name, "ok", "; ".join(there.values()))
     if setting.provisioned:
         return Verdict(AREA, name, "warning", f"not there yet: {missing}", wanted, _PROVISION)
-    cure = f"install {missing} on that machine, where PATH has it"
-    return Verdict(AREA, name, "error", f"not there: {missing}", wanted, cure)
+    hint = f"install {missing} on that machine, where PATH has it"
+    return Verdict(AREA, name, "error", f"not there: {missing}", wanted, hint)

@@ -87,5 +87,5 @@ def _variable(
     if not wrong:
         return Verdict(AREA, what, "ok", f"{name}={value}")
     found = f"{name}={value}: {comes_to}" if value is not None else f"no {name}: {comes_to}"
-    cure = _UNSET if value is not None else "invoke host remove provision"
-    return Verdict(AREA, what, "error", found, f"{name}={wanted}", cure)
+    hint = _UNSET if value is not None else "invoke host remove provision"
+    return Verdict(AREA, what, "error", found, f"{name}={wanted}", hint)

@@ -32,9 +32,9 @@ def judge(facts: Facts) -> Iterator[Verdict]:
     yield _lockdown(machine)
     chosen = facts.rows("chosen")
     if chosen is None:
-        cure = facts.text("cures", "chosen", limit=400) or "correct 'gpu' of the host"
+        hint = facts.text("hints", "chosen", limit=400) or "correct 'gpu' of the host"
         level: Level = "error" if facts.at("chosen").failed else "unknown"
-        yield Verdict(AREA, "GPU", level, facts.at("chosen").why, wanted.text("gpu") or "", cure)
+        yield Verdict(AREA, "GPU", level, facts.at("chosen").why, wanted.text("gpu") or "", hint)
         return
     for slot in chosen:
         yield from _card(machine, slot.text() or "")
@@ -49,19 +49,19 @@ def _kvm(facts: Facts) -> Verdict:
     name, wanted = "KVM", "/dev/kvm, to be read and written"
     state = facts.text("machine", "kvm")
     if state == "absent":
-        cure = (
+        hint = (
             "switch virtualisation on in the firmware (VT-x, SVM); in a virtual machine, nested "
             "virtualisation of the one below; then: sudo modprobe kvm_intel or kvm_amd"
         )
-        return Verdict(AREA, name, "error", "there is no /dev/kvm", wanted, cure)
+        return Verdict(AREA, name, "error", "there is no /dev/kvm", wanted, hint)
     if state == "there":
         return Verdict(AREA, name, "ok", "/dev/kvm")
     if state is None:
         return Verdict(AREA, name, "unknown", facts.at("machine").why, wanted)
     if _as_root(facts):
         return Verdict(AREA, name, "ok", "/dev/kvm, for root as which the engine runs")
-    found, cure = "/dev/kvm may not be written by you", "sudo usermod -aG kvm, then sign in again"
-    return Verdict(AREA, name, "error", found, wanted, cure)
+    found, hint = "/dev/kvm may not be written by you", "sudo usermod -aG kvm, then sign in again"
+    return Verdict(AREA, name, "error", found, wanted, hint)
 
 
 def _iommu(machine: Facts) -> Verdict:
@@ -73,16 +73,16 @@ def _iommu(machine: Facts) -> Verdict:
     amd = machine.flag("amd")
     if machine.flag("told") or amd:  # which needs no word on the command line
         found = "no groups, though the kernel would use one"
-        cure = f"switch {'AMD-Vi (IOMMU)' if amd else 'VT-d'} on in the firmware"
-        return Verdict(AREA, name, "error", found, wanted, cure, source=_VFIO)
-    cure = "intel_iommu=on iommu=pt on the kernel's command line, VT-d in the firmware, restart"
-    return Verdict(AREA, name, "error", "no groups", wanted, cure, source=_VFIO)
+        hint = f"switch {'AMD-Vi (IOMMU)' if amd else 'VT-d'} on in the firmware"
+        return Verdict(AREA, name, "error", found, wanted, hint, source=_VFIO)
+    hint = "intel_iommu=on iommu=pt on the kernel's command line, VT-d in the firmware, restart"
+    return Verdict(AREA, name, "error", "no groups", wanted, hint, source=_VFIO)
 
 
 def _vfio(machine: Facts) -> Verdict:
     if machine.text("vfio") == "absent":
-        found, cure = "there is no /dev/vfio/vfio", _ROOT
-        return Verdict(AREA, "VFIO", "error", found, "/dev/vfio/vfio", cure, "modprobe vfio-pci")
+        found, hint = "there is no /dev/vfio/vfio", _ROOT
+        return Verdict(AREA, "VFIO", "error", found, "/dev/vfio/vfio", hint, "modprobe vfio-pci")
     level: Level = "ok" if machine.text("vfio") else "unknown"
     return Verdict(AREA, "VFIO", level, "/dev/vfio/vfio" if level == "ok" else machine.why)
 
@@ -97,8 +97,8 @@ def _locked_memory(facts: Facts) -> Verdict:
         return Verdict(AREA, name, "unknown", facts.at("machine", "memlock").why, wanted)
     if limit < 0:
         return Verdict(AREA, name, "ok", "no limit")
-    cure = "'* - memlock unlimited' in /etc/security/limits.conf there, then sign in again"
-    return Verdict(AREA, name, "error", f"at most {gib(limit, 3)}", wanted, cure)
+    hint = "'* - memlock unlimited' in /etc/security/limits.conf there, then sign in again"
+    return Verdict(AREA, name, "error", f"at most {gib(limit, 3)}", wanted, hint)
 
 
 def _lockdown(machine: Facts) -> Verdict:
@@ -109,8 +109,8 @@ def _lockdown(machine: Facts) -> Verdict:
         return Verdict(AREA, name, "ok" if boot is False else "unknown", told)
     found = f"{told}, lockdown {state or 'not told'}"
     if machine.text("vfio") == "absent":
-        cure = "load the distribution's own vfio-pci: modules that nobody signed do not load"
-        return Verdict(AREA, name, "warning", found, "", cure)
+        hint = "load the distribution's own vfio-pci: modules that nobody signed do not load"
+        return Verdict(AREA, name, "warning", found, "", hint)
     return Verdict(AREA, name, "ok", f"{found}; vfio-pci is loaded all the same")
 
 
@@ -121,8 +121,8 @@ def _card(machine: Facts, slot: str) -> Iterator[Verdict]:
     title = f"GPU {slot}"
     groups = {row.number("group") for row in own}
     if None in groups or not groups:
-        found, cure = "in no IOMMU group", "see IOMMU above"
-        yield Verdict(AREA, f"{title} group", "error", found, "a group", cure, source=_VFIO)
+        found, hint = "in no IOMMU group", "see IOMMU above"
+        yield Verdict(AREA, f"{title} group", "error", found, "a group", hint, source=_VFIO)
         return
     yield _group(f"{title} group", rows, own)
     for row in own:
@@ -152,12 +152,12 @@ def _group(name: str, rows: list[Facts], own: list[Facts]) -> Verdict:
     told = [f"{row.text('address')} ({row.text('driver') or 'no driver'})" for row in strangers]
     held = [row for row in strangers if row.text("driver") not in (None, "vfio-pci")]
     found = f"group {numbers} is shared with {', '.join(told[:_MOST])}"
-    cure = (
+    hint = (
         "put the card into a slot of its own group (the slot has no ACS), or give up the others in "
         "the group: bind them to vfio-pci as well. pcie_acs_override gives up their isolation"
     )
     level: Level = "error" if held else "warning"
-    return Verdict(AREA, name, level, found, "the card alone", cure, source=_VFIO)
+    return Verdict(AREA, name, level, found, "the card alone", hint, source=_VFIO)
 
 
 def _binding(title: str, row: Facts) -> Verdict:
@@ -165,17 +165,17 @@ def _binding(title: str, row: Facts) -> Verdict:
     name, wanted = f"{title} driver .{address.rpartition('.')[2]}", "vfio-pci"
     if driver == wanted:
         return Verdict(AREA, name, "ok", driver)
-    cure = f"vfio-pci.ids={row.text('vendor')}:{row.text('device')} on the kernel's command line"
+    hint = f"vfio-pci.ids={row.text('vendor')}:{row.text('device')} on the kernel's command line"
     command = f"driverctl set-override {address} vfio-pci"
     found = f"bound to {driver}" if driver else "bound to no driver"
-    return Verdict(AREA, name, "error", found, wanted, f"{cure}, or {_ROOT}", command, _VFIO)
+    return Verdict(AREA, name, "error", found, wanted, f"{hint}, or {_ROOT}", command, _VFIO)
 
 
 def _node(machine: Facts, name: str, group: int) -> Verdict:
     path, state = f"/dev/vfio/{group}", machine.text("nodes", str(group))
     if state == "absent":
-        cure = "bind all functions of the card to vfio-pci"
-        return Verdict(AREA, name, "error", f"there is no {path}", path, cure)
+        hint = "bind all functions of the card to vfio-pci"
+        return Verdict(AREA, name, "error", f"there is no {path}", path, hint)
     level: Level = "ok" if state else "unknown"
     return Verdict(AREA, name, level, path if state else machine.why)
 
@@ -183,20 +183,20 @@ def _node(machine: Facts, name: str, group: int) -> Verdict:
 def _console(name: str, own: list[Facts]) -> Verdict:
     if not any(row.flag("console") for row in own):
         return Verdict(AREA, name, "ok", "it draws no console")
-    cure = (
+    hint = (
         "let another card be the firmware's first, or no card: video=efifb:off on the kernel's "
         "command line; the machine's screen stays dark then"
     )
     found = "the firmware and the console draw on it"
-    return Verdict(AREA, name, "warning", found, "another card for the console", cure)
+    return Verdict(AREA, name, "warning", found, "another card for the console", hint)
 
 
 def _reset(name: str, own: list[Facts]) -> Verdict:
     ways = next((text for row in own if (text := row.text("reset"))), None)
     if ways:
         return Verdict(AREA, name, "ok", ways)
-    cure = "restart that machine between two guests, or take another card"
-    return Verdict(AREA, name, "warning", "the kernel cannot reset it", "a way to reset it", cure)
+    hint = "restart that machine between two guests, or take another card"
+    return Verdict(AREA, name, "warning", "the kernel cannot reset it", "a way to reset it", hint)
 
 
 def _window(name: str, own: list[Facts]) -> Verdict:
@@ -221,8 +221,8 @@ def _in_use(name: str, machine: Facts, own: list[Facts]) -> Verdict:
         for one in machine.rows("holders", file) or []
     ]
     if who:
-        cure = "end them, unless it is this very host that runs: one card, one guest"
-        return Verdict(AREA, name, "warning", "; ".join(who[:_MOST]), "no process", cure)
+        hint = "end them, unless it is this very host that runs: one card, one guest"
+        return Verdict(AREA, name, "warning", "; ".join(who[:_MOST]), "no process", hint)
     if machine.flag("all_processes"):
         return Verdict(AREA, name, "ok", "by no process")
     return Verdict(AREA, name, "unknown", "by none of your processes; only root sees the others'")

@@ -86,7 +86,7 @@ class HostChecks:
         except ValidationError as error:
             raise UnfitHostError(
                 f"{name} says what makes no sense of itself: {safe(first_problem(error), 200)}",
-                advice="Look at what answers there.",
+                hint="Look at what answers there.",
             ) from None
         most = self._settings.clock_minutes * 60
         off = found.time - after if found.time > after else min(0.0, found.time - before)
@@ -94,14 +94,14 @@ class HostChecks:
             raise UnfitHostError(
                 f"{name}: its clock is {units.elapsed(abs(off))} {'ahead' if off > 0 else 'behind'}"
                 f" of this machine's; a fleet wants {units.elapsed(most)} at most",
-                advice="Set it right there: builds go by the times of files. w32tm /resync does.",
+                hint="Set it right there: builds go by the times of files. w32tm /resync does.",
             )
         need = self._settings.free_gib * GIB
         if found.free < need:
             raise UnfitHostError(
                 f"{name} has {units.size(found.free)} free where it builds, {root}; a fleet wants "
                 f"{units.size(int(need))}",
-                advice="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
+                hint="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
         place = f"{found.place} {found.boot}"
         with self._changed() as known:
@@ -112,7 +112,7 @@ class HostChecks:
         if other != name:
             raise UnfitHostError(
                 f"{name} is the same machine and place as {other}: both build in {root} there",
-                advice=f"Leave one of them out, and give {other} more 'slots'.",
+                hint=f"Leave one of them out, and give {other} more 'slots'.",
             )
 
     def agree(self, name: str, group: str, made_of: Materials) -> None:
@@ -138,14 +138,14 @@ class HostChecks:
                 self._others[name] = UnfitHostError(
                     f"{name} has another tool chain than when this fleet began: {line(key, 80)} "
                     f"is {here}, it was {there}",
-                    advice=f"Have it as it was. Or remove {self._file}: then what is done was "
+                    hint=f"Have it as it was. Or remove {self._file}: then what is done was "
                     "built with another than the rest.",
                 )
             else:
                 self._others[name] = UnfitHostError(
                     f"{name} has another tool chain than {first.host}: {line(key, 80)} is "
                     f"{here}, there {there}",
-                    advice="Make them alike, or build on each with a command of its own: --hosts.",
+                    hint="Make them alike, or build on each with a command of its own: --hosts.",
                 )
             self.require_agreed(name)
 
@@ -175,7 +175,7 @@ class HostChecks:
         except (OSError, ValidationError) as error:
             raise StorageError(
                 f"{self._file} cannot be read: {line(error, 200)}",
-                advice="Remove it: the next look at each host finds again which is which.",
+                hint="Remove it: the next look at each host finds again which is which.",
             ) from None
 
 

@@ -48,7 +48,7 @@ class FleetPlan:
         if missing := [key for key in task.after if key not in self.runs]:
             raise BuildError(
                 f"{task.key} comes after {few(missing)}, which has no run",
-                advice="The same command builds what is missing.",
+                hint="The same command builds what is missing.",
             )
         return tuple(self.runs[key] for key in task.after)
 

@@ -158,7 +158,7 @@ class Ledger:
         self.path = path
         self._held = ExitStack()
         if not (path / FILE).is_file():
-            raise ConfigError(f"{path} holds no fleet", advice="It has no fleet.sqlite.")
+            raise ConfigError(f"{path} holds no fleet", hint="It has no fleet.sqlite.")
         with _storage(path):
             self._database = sqlite3.connect(path / FILE, timeout=30, isolation_level=None)
             try:
@@ -172,7 +172,7 @@ class Ledger:
             self._database.close()
             raise ConfigError(
                 f"{path} holds a ledger of version {line(found, 20) or '?'}, not {SCHEMA}",
-                advice="Begin a new fleet, or use the release that began this one.",
+                hint="Begin a new fleet, or use the release that began this one.",
             )
 
     @classmethod
@@ -226,7 +226,7 @@ class Ledger:
             self._held.close()
             raise ConfigError(
                 f"another process works at {self.path.name}",
-                advice="invoke fleet shows it; pause it, or end that process first.",
+                hint="invoke fleet shows it; pause it, or end that process first.",
             )
 
     def close(self) -> None:
@@ -360,7 +360,7 @@ class Ledger:
             kind = "host" if host else "task"
             raise ConfigError(
                 f"{self.path.name} has no {kind} '{line(subject, 80)}'",
-                advice="invoke fleet lists them.",
+                hint="invoke fleet lists them.",
             )
         with self.change(at) as change:
             cursor = change.database.execute(
@@ -410,7 +410,7 @@ def _storage(path: Path) -> Iterator[None]:
                 raise _damaged(path, str(error)) from error
             raise StorageError(
                 f"cannot use the ledger in {path}: {error}",
-                advice="Free some space, and check who owns the directory.",
+                hint="Free some space, and check who owns the directory.",
             ) from error
         except sqlite3.DatabaseError as error:
             raise _damaged(path, str(error)) from error
@@ -419,5 +419,5 @@ def _storage(path: Path) -> Iterator[None]:
 def _damaged(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"{path} holds no ledger that can be read: {line(why)}",
-        advice=f"Its {FILE} is damaged: begin a new fleet; runs that are done are kept in out.",
+        hint=f"Its {FILE} is damaged: begin a new fleet; runs that are done are kept in out.",
     )

@@ -254,7 +254,7 @@ def _quarantine(ended: Ended, died: tuple[str, ...], losses: dict[str, int]) -> 
         kind="HostError",
         title="quarantined",
         message=said + (f"; the last said: {ended.error.message}" if ended.error else ""),
-        advice="Look at its log and at these hosts. When the cause is gone, build it again.",
+        hint="Look at its log and at these hosts. When the cause is gone, build it again.",
     )
 
 
@@ -294,8 +294,8 @@ def blocked(
 
 
 def _blocked(message: str, cause: str) -> ErrorResult:
-    advice = f"See what became of {cause}."
-    return ErrorResult(kind="BuildError", title="blocked", message=message, advice=advice)
+    hint = f"See what became of {cause}."
+    return ErrorResult(kind="BuildError", title="blocked", message=message, hint=hint)
 
 
 def _no_host(task: Task, hosts: Mapping[str, HostEntry]) -> ErrorResult:
@@ -307,7 +307,7 @@ def _no_host(task: Task, hosts: Mapping[str, HostEntry]) -> ErrorResult:
         kind="ConfigError",
         title="configuration",
         message=f"no host fits: {few(why, '; ') or 'none was given'}",
-        advice="invoke plan --host NAME says what a host can build.",
+        hint="invoke plan --host NAME says what a host can build.",
     )
 
 

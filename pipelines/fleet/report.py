@@ -92,7 +92,7 @@ class Failure:
     state: TaskState
     hosts: str
     message: str
-    advice: str
+    hint: str
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _failure(one: TaskEntry, spans: Iterable[Span]) -> Failure:
         state=one.state,
         hosts=_names(span.host for span in spans if span.outcome != "done"),
         message=block(one.error.message, 600) if one.error is not None else "",
-        advice=block(one.error.advice, 600) if one.error is not None else "",
+        hint=block(one.error.hint, 600) if one.error is not None else "",
     )
 
 
@@ -394,7 +394,7 @@ def summary(history: FleetHistory) -> str:
     for one in report.failures[:20]:
         where = f" on {plain(one.hosts)}" if one.hosts else ""
         parts += ["", f"**{plain(one.key, 200)}** {one.state}{where}: {plain(one.message, 600)}"]
-        parts += ["", f"→ {plain(one.advice, 600)}"] if one.advice else []
+        parts += ["", f"→ {plain(one.hint, 600)}"] if one.hint else []
     for host, why in [*history.refused.items()][:20]:
         parts += ["", f"**{plain(line(host, 60))}** took no part: {plain(line(why))}"]
     return "\n".join(parts) + "\n"

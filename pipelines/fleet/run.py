@@ -81,8 +81,8 @@ class FleetError(PipelineError):
 
     title = "fleet"
 
-    def __init__(self, message: str, *, advice: str, exit_code: int) -> None:
-        super().__init__(message, advice=advice)
+    def __init__(self, message: str, *, hint: str, exit_code: int) -> None:
+        super().__init__(message, hint=hint)
         self.exit_code = exit_code
 
 
@@ -189,7 +189,7 @@ def _schedule(ledger: Ledger, workers: Mapping[str, HostWorker], settings: Confi
         if broken := next((one.broken for one in workers.values() if one.broken), None):
             raise StorageError(
                 broken.message,
-                advice="Free some space here; what runs on hosts goes on, and the same command "
+                hint="Free some space here; what runs on hosts goes on, and the same command "
                 "finds it again.",
             )
         if time.monotonic() >= next_view:
@@ -217,7 +217,7 @@ def _say_end(ledger: Ledger, summary: Summary) -> None:
     raise FleetError(
         f"{len(bad)} of {sum(summary.tasks.values())} tasks are not done: {named}"
         + (f"; {summary.stuck}" if summary.stuck else ""),
-        advice="invoke fleet says why, each. "
+        hint="invoke fleet says why, each. "
         + (
             "invoke fleet retry TASK, then the same command, does that task again; without a "
             "retry it begins a new fleet."

@@ -95,7 +95,7 @@ def tasks_of(
         reasons = "; ".join(dict.fromkeys([*left_out.values(), *unplanned.values()]))[:2000]
         raise ConfigError(
             f"no host of the fleet can build any of these cells: {reasons or 'there is no host'}",
-            advice="invoke plan --host NAME shows every cell, and what would work instead.",
+            hint="invoke plan --host NAME shows every cell, and what would work instead.",
         )
     return Cells(tuple(tasks), axes, left_out)
 

@@ -425,6 +425,6 @@ def log_of(folder: Path, key: str) -> Path:
 
 def _words(error: BaseException) -> str:
     found = error_of(error)
-    advice = f"\n-> {found.advice}" if found.advice else ""
-    words = f"{found.title} error: {found.message}{advice}"
+    hint = f"\n-> {found.hint}" if found.hint else ""
+    words = f"{found.title} error: {found.message}{hint}"
     return safe(words, 2 * len(words))

@@ -107,7 +107,7 @@ class Lack:
 
     rule: str
     says: str
-    cure: str
+    hint: str
     raises: str = "SetupError"
     """Its class of :mod:`pipelines.core.errors`."""
 

@@ -62,7 +62,7 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
         raise ConfigError(
             f"--jobs {jobs} needs {jobs * smallest * cost.thread_gib:g} GiB, "
             f"{host.origin} has {gib(room)} for compilers",
-            advice=f"The nearest that works is --jobs {max(1, most // smallest)}.",
+            hint=f"The nearest that works is --jobs {max(1, most // smallest)}.",
         )
     best: tuple[float, int, int] | None = None
     # More than two units at a time of each architecture's threads than cores only wait.
@@ -105,12 +105,12 @@ def _bound(cost: Cost, host: HostFacts, jobs: int, threads: int, *, most: int, f
 def _too_small(cost: Cost, host: HostFacts, threads: int) -> ConfigError:
     needs = threads * cost.thread_gib + RESERVE / GIB
     scarce = "memory" if host.usable == host.memory else "commit limit (memory and page file)"
-    advice = f"Take a host with {needs:.0f} GiB or more"
+    hint = f"Take a host with {needs:.0f} GiB or more"
     if host.usable != host.memory and host.memory >= needs * GIB:
-        advice = f"Make the page file larger by {needs - host.usable / GIB:.0f} GiB, or a"
-        advice += f" host with {needs:.0f} GiB free"
+        hint = f"Make the page file larger by {needs - host.usable / GIB:.0f} GiB, or a"
+        hint += f" host with {needs:.0f} GiB free"
     return ConfigError(
         f"{host.origin} is too small: one compile job needs {needs:g} GiB of {scarce}, "
         f"it has {host.usable / GIB:.1f} GiB",
-        advice=advice + ".",
+        hint=hint + ".",
     )

@@ -203,7 +203,7 @@ def resolve_given(request: Request) -> Given | None:
             raise ConfigError(
                 f"--{flag} {said}: that is of a recipe, and --wheel {line(request.wheel, 200)} has "
                 "been built",
-                advice="Leave one of them out: what is inside of a wheel, its audit says.",
+                hint="Leave one of them out: what is inside of a wheel, its audit says.",
             )
     return read_given(request.wheel)
 
@@ -250,19 +250,19 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
     if len(divided) > 1:
         raise ConfigError(
             f"{' and '.join(divided)}: these are different works",
-            advice="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
+            hint="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
         )
     wanted = bool(divided) or request.reproducible
     if (wanted and not recipe.is_wheel) or (divided and recipe.kind == "pure"):
         raise ConfigError(
             f"{recipe.name} is of kind {recipe.kind}: wheels can be built byte for byte, and those "
             "with compiled code be divided",
-            advice="Leave --shard, --shards, --objects and --reproducible out.",
+            hint="Leave --shard, --shards, --objects and --reproducible out.",
         )
     if divided and recipe.strategy not in ("build", "prebuilt-then-build"):
         raise ConfigError(
             f"recipe {recipe.name} has strategy {recipe.strategy}: nothing is compiled for it",
-            advice="Leave --shard, --shards and --objects out.",
+            hint="Leave --shard, --shards and --objects out.",
         )
     return recipe.model_copy(update={"reproducible": True}) if wanted else recipe
 
@@ -308,7 +308,7 @@ def jobs_asked(settings: Config, request: Request) -> int | None:
     jobs = settings.default.jobs if request.jobs is None else request.jobs
     if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
         raise ConfigError(
-            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
+            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", hint="Leave it out: all cores."
         )
     return jobs
 
@@ -318,7 +318,7 @@ def open_cache(settings: Config) -> Cache:
     house = Path(settings.wheelhouse).expanduser() if settings.wheelhouse else None
     if house is not None and not house.is_dir():
         raise ConfigError(
-            f"wheelhouse: there is no directory {house}", advice="invoke wheelhouse DIR makes one."
+            f"wheelhouse: there is no directory {house}", hint="invoke wheelhouse DIR makes one."
         )
     return Cache(load_lock(), wheelhouse=house, offline=settings.offline)
 

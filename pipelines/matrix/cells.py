@@ -65,7 +65,7 @@ def expand(
     if not cells:
         raise ConfigError(
             f"the matrix of {recipe.name} {recipe.version} is empty",
-            advice=f"It supports Python {', '.join(recipe.pythons) or '-'}, "
+            hint=f"It supports Python {', '.join(recipe.pythons) or '-'}, "
             f"torch {recipe.supports.torch or '-'}, CUDA {recipe.supports.cuda or recipe.cuda}.",
         )
     return cells
@@ -85,14 +85,14 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
     patterns = patterns_of(*globs)
     if globs and not patterns:
         raise ConfigError(
-            f"--select {globs[0][:40]!r} names no cell", advice="Such as 'cp312-*'; '*' is all."
+            f"--select {globs[0][:40]!r} names no cell", hint="Such as 'cp312-*'; '*' is all."
         )
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(cell.name, pattern) for cell in cells):
             names = [cell.name for cell in cells]
             near = difflib.get_close_matches(pattern.replace("*", ""), names, n=1, cutoff=0.0)
             raise ConfigError(
-                f"no cell is called '{pattern[:80]}'", advice=f"The nearest is {near[0]}."
+                f"no cell is called '{pattern[:80]}'", hint=f"The nearest is {near[0]}."
             )
     if not patterns:
         return list(cells)
@@ -105,7 +105,7 @@ def _check(axis: str, values: Iterable[str]) -> None:
         if not RELEASE.fullmatch(plain):  # else a build would refuse the cell
             raise ConfigError(
                 f"--{axis} {value[:40]}: expected MAJOR.MINOR",
-                advice=f"Such as {_SUCH[axis]}; separate several with commas.",
+                hint=f"Such as {_SUCH[axis]}; separate several with commas.",
             )
 
 

@@ -37,7 +37,7 @@ class Rule(Dated):
     verdict: Literal["error", "warning"]
     says: Text
     """One sentence: what happens."""
-    cure: Text
+    hint: Text
     """What to type, or to set and where."""
 
     def applies(self, facts: Mapping[str, str]) -> bool:
@@ -90,7 +90,7 @@ class Compat(Model):
 @cache
 def load_compat(path: Path = COMPAT_FILE) -> Compat:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    return read_data(path, Compat, advice="See pipelines/matrix/compat.py.")
+    return read_data(path, Compat, hint="See pipelines/matrix/compat.py.")
 
 
 def load_rules(path: Path = COMPAT_FILE) -> tuple[Rule, ...]:

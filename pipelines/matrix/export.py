@@ -69,7 +69,7 @@ def as_gha(plan: Plan) -> dict[str, Any]:
     if not good or len(good) > GHA_MOST:
         raise ConfigError(
             f"{len(good)} cells can be built; a matrix has 1 to {GHA_MOST}",
-            advice="Choose others with --select, such as 'cp312-*'; --format table says why not.",
+            hint="Choose others with --select, such as 'cp312-*'; --format table says why not.",
         )
     rows = [(row, {"cell": row.name, **row.target.values(), "way": row.way.action}) for row in good]
     if not plan.shares:
@@ -83,6 +83,6 @@ def as_gha(plan: Plan) -> dict[str, Any]:
     if len(every) > GHA_MOST:
         raise ConfigError(
             f"{len(every)} shares of {len(good)} cells; a matrix has at most {GHA_MOST}",
-            advice="Choose fewer cells with --select, or fewer --shards.",
+            hint="Choose fewer cells with --select, or fewer --shards.",
         )
     return {"include": every}

@@ -44,12 +44,12 @@ _TORCH_WHEELS = "torch.yaml, by the wheels on the package indexes"
 
 @dataclass(frozen=True)
 class Finding:
-    """Why a target is rejected, or what to mind: the rule's name, its words, its source, a cure."""
+    """Why a target is rejected, or what to mind: the rule's name, its words, its source, a hint."""
 
     rule: str
     says: str
     source: str
-    cure: str = ""
+    hint: str = ""
     error: bool = True
     raises: str = "ConfigError"
     """The class of :mod:`pipelines.core.errors` that refuses it."""
@@ -125,13 +125,13 @@ def _judge(
         archs = translate(recipe.arch_map, target.archs, target.cuda, recipe.name)
         findings += [Finding("archs", note, "the recipe", error=False) for note in archs.notes]
     except ConfigError as error:
-        findings.append(Finding("archs", error.message, "pipelines/recipes", error.advice))
+        findings.append(Finding("archs", error.message, "pipelines/recipes", error.hint))
     cost = recipe.cost(target.cuda)
     if archs is not None and cost is not None:
         try:
             budget = plan_budget(cost, ground.host, archs.effective, ground.jobs)
         except ConfigError as error:
-            findings.append(Finding("host-too-small", error.message, cost.basis, error.advice))
+            findings.append(Finding("host-too-small", error.message, cost.basis, error.hint))
     findings += _path_rules(longest)
     hit = {finding.rule for finding in findings}
     findings += old_rows(target, (rule for rule in ground.rules if rule.id in hit))
@@ -151,7 +151,7 @@ def host_rules(
 ) -> list[Finding]:
     """What the host cannot give; the one rule of plan, doctor, provision and build.
 
-    The cure names what it has, and those of the other hosts that give it all.
+    The hint names what it has, and those of the other hosts that give it all.
     """
     found = [*_driver_rules(target, supply), *_compiler_rules(target, supply)]
     lacking = list(_lacking(recipe, target, supply))
@@ -176,23 +176,23 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     a newer minor version it does not compile.
     """
     for lack in supply.lacks:
-        yield Finding(lack.rule, lack.says, "this machine", lack.cure, raises=lack.raises)
+        yield Finding(lack.rule, lack.says, "this machine", lack.hint, raises=lack.raises)
     if supply.lacks or not supply.driver or not target.cuda:
         return
     driver, wanted = Version(supply.driver), Version(target.cuda)
     own = f"this machine's driver knows CUDA {supply.driver}"
-    cure = f"install a driver for CUDA {target.cuda} or newer ({_DRIVERS})"
+    hint = f"install a driver for CUDA {target.cuda} or newer ({_DRIVERS})"
     if driver.major < wanted.major:
         yield Finding(
             "driver-cuda",
             f"{own} and the wheel is for CUDA {target.cuda}",
             _COMPATIBLE,
-            f"{cure}, name a --cuda that it knows, or leave the GPU out",
+            f"{hint}, name a --cuda that it knows, or leave the GPU out",
             raises="SetupError",
         )
     elif driver < wanted:
         says = f"{own} and the wheel is for CUDA {target.cuda}: its PTX will not be compiled"
-        yield Finding("driver-cuda", says, _COMPATIBLE, cure, error=False)
+        yield Finding("driver-cuda", says, _COMPATIBLE, hint, error=False)
 
 
 def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
@@ -204,7 +204,7 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
         if "msvc" in rule.when:
             error = rule.verdict == "error"
-            yield Finding(rule.id, rule.says, rule.source, rule.cure, error=error)
+            yield Finding(rule.id, rule.says, rule.source, rule.hint, error=error)
 
 
 def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str]]:
@@ -260,8 +260,8 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     if untested := ground.untested(target):
         of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
         says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"
-        cure = "test on a host that has it, such as the sandbox"
-        yield Finding("torch-untested", says, ground.supply.origin, cure, error=False)
+        hint = "test on a host that has it, such as the sandbox"
+        yield Finding("torch-untested", says, ground.supply.origin, hint, error=False)
 
 
 def _path_rules(longest: Longest | None) -> Iterable[Finding]:
@@ -318,8 +318,8 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
             f"torch {target.torch} for CUDA {target.cuda} on Windows is announced; that there are "
             "wheels of it is not known"
         )
-        cure = "see that there are; invoke watch looks"
-        yield Finding("torch-announced", says, build.announced[target.cuda], cure, error=False)
+        hint = "see that there are; invoke watch looks"
+        yield Finding("torch-announced", says, build.announced[target.cuda], hint, error=False)
     elif target.cuda not in build.cuda:
         says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
         near = _nearest(target.cuda, build.cudas)
@@ -338,7 +338,7 @@ def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Findin
         for rule in broken(target.cuda, target.torch, target.python, arch):
             found.setdefault(rule.id, rule)
     return [
-        Finding(rule.id, rule.says, rule.source, rule.cure, error=rule.verdict == "error")
+        Finding(rule.id, rule.says, rule.source, rule.hint, error=rule.verdict == "error")
         for rule in found.values()
     ]
 
@@ -379,10 +379,10 @@ def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
     rows: dict[str, Dated] = {f"compat.yaml, {rule.id}": rule for rule in rules}
     if build := load_torches().get(minor(target.torch)):
         rows[f"torch.yaml, {minor(target.torch)}"] = build
-    cure = "see that it holds, and set its date"
+    hint = "see that it holds, and set its date"
     for name, row in rows.items():
         if row.old:
-            yield Finding("row-old", f"{name}: last confirmed {row.date}", row.source, cure, False)
+            yield Finding("row-old", f"{name}: last confirmed {row.date}", row.source, hint, False)
 
 
 def _nearest(value: str, known: Iterable[str]) -> str:

@@ -77,7 +77,7 @@ def _print_findings(rows: Sequence[Row]) -> None:
         style, word = ("red", "rejects") if finding.error else ("yellow", "concerns")
         cells = "all cells" if count == len(rows) else f"{count} of {len(rows)} cells"
         say(f"{finding.rule} {word} {cells}: {finding.says}", style)
-        say(f"    {finding.source}" + (f"  -> {finding.cure}" if finding.cure else ""), "dim")
+        say(f"    {finding.source}" + (f"  -> {finding.hint}" if finding.hint else ""), "dim")
 
 
 def _print_shares(plan: Plan) -> None:

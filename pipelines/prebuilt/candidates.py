@@ -55,7 +55,7 @@ def offers_of(place: str, project: str, *, offline: bool = False) -> list[Offer]
     except OSError as error:
         raise ConfigError(
             f"no wheels can be read in {place}: {error.strerror}",
-            advice="Mend 'prebuilt' in the recipe: a directory, or the URL of a simple index.",
+            hint="Mend 'prebuilt' in the recipe: a directory, or the URL of a simple index.",
         ) from None
 
 
@@ -74,7 +74,7 @@ def _index(url: str, project: str) -> list[Offer]:
     from requests import RequestException
 
     if not url.startswith("https://"):
-        raise ConfigError(f"{url} is not https", advice="Only indexes behind TLS are asked.")
+        raise ConfigError(f"{url} is not https", hint="Only indexes behind TLS are asked.")
     try:
         with PyPISimple(url, session=sources.session()) as client:
             page = client.get_project_page(project, timeout=(15, 60))
@@ -82,7 +82,7 @@ def _index(url: str, project: str) -> list[Offer]:
         return []
     except (RequestException, UnsupportedContentTypeError, ValueError) as error:
         raise ConfigError(
-            f"{url} cannot be read as a simple index: {error}", advice="Mend 'prebuilt'."
+            f"{url} cannot be read as a simple index: {error}", hint="Mend 'prebuilt'."
         ) from None
     found = []
     for package in page.packages:
@@ -101,7 +101,7 @@ def stated_sha256(file: str, digest: str | None) -> str | None:
         return digest and small
     raise ConfigError(
         f"{line(file, 200)}: its index states the sha256 '{line(digest, 80)}'",
-        advice="64 hexadecimal digits are expected: tell the one who keeps the index.",
+        hint="64 hexadecimal digits are expected: tell the one who keeps the index.",
     )
 
 
@@ -117,7 +117,7 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
     if not digest:
         raise AuditError(
             f"{offer.file}: its index states no sha256",
-            advice="Download it yourself, put it into a directory, and name that directory.",
+            hint="Download it yourself, put it into a directory, and name that directory.",
         )
     path = cache.place(offer.file, digest)
 
@@ -130,12 +130,12 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
         if cache.offline:
             raise LockError(
                 f"{offer.file} is not here, and nothing is fetched",
-                advice="Leave --offline out, or name a directory that has it under 'prebuilt'.",
+                hint="Leave --offline out, or name a directory that has it under 'prebuilt'.",
             )
         if not offer.place.startswith("https://"):
             raise AuditError(
                 f"{offer.file}: its index points to {offer.place[:200]}, which is not https",
-                advice="Download it yourself, put it into a directory, and name that directory.",
+                hint="Download it yourself, put it into a directory, and name that directory.",
             )
         source = sources.Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
         part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")

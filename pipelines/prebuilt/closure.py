@@ -64,7 +64,7 @@ class Refusal(Model):
     pattern: str
     says: str
     """May use the pattern's groups: {0}."""
-    cure: str
+    hint: str
     kind: Literal["ConfigError", "LockError"] = "ConfigError"
     """Of :mod:`pipelines.core.errors`."""
 
@@ -124,7 +124,7 @@ def find_uv() -> str:
     if not found:
         raise SetupError(
             "uv is not installed here, which resolves what a wheel requires on another platform",
-            advice="Type: pip install 'windows-cuda-wheels[wheels]'",
+            hint="Type: pip install 'windows-cuda-wheels[wheels]'",
         )
     return found
 
@@ -197,10 +197,10 @@ def _refusal(first: str, said: str, *, offline: bool) -> PipelineError:
         if found := re.search(known.pattern, flat):
             says = known.says.format(*(line(part, 200) for part in found.groups()))
             message = f"{line(first, 200)}: {says}{where}\n{text}"
-            return named(known.kind)(message, advice=known.cure)
+            return named(known.kind)(message, hint=known.hint)
     return ConfigError(
         f"{line(first, 200)} cannot be resolved{where}\n{text}",
-        advice="What it requires does not go together: name other versions with --with.",
+        hint="What it requires does not go together: name other versions with --with.",
     )
 
 
@@ -226,7 +226,7 @@ def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ..
         if not ranked or ranked[0][0] == len(tags):
             raise ConfigError(
                 f"{line(package.name, 80)}: uv offers no wheel of it for Python {python} there",
-                advice="Name another version of it with --with.",
+                hint="Name another version of it with --with.",
             )
         made.append(next(o for each in every if (o := each.offer()).file == ranked[0][1]))
     return tuple(made)

@@ -169,7 +169,7 @@ def decide(
     if not recipe.is_wheel:
         raise ConfigError(
             f"{recipe.name}: strategy: {chosen}: only wheels are to be had prebuilt",
-            advice="strategy: build; its kernels are kept and restored in seconds.",
+            hint="strategy: build; its kernels are kept and restored in seconds.",
         )
     refused: dict[str, str] = {}
     fitting: list[tuple[str, Offer]] = []
@@ -186,7 +186,7 @@ def decide(
     if chosen == "prebuilt-then-build":
         return Decision("build", why, missed=True)
     raise ConfigError(
-        why, advice="Build it (strategy: build), or name another place under 'prebuilt'."
+        why, hint="Build it (strategy: build), or name another place under 'prebuilt'."
     )
 
 
@@ -228,7 +228,7 @@ def examine_external(path: Path, sha256: str, installation: Installation) -> Aud
     if facts.sha256 != sha256:
         raise AuditError(
             f"{path.name} has sha256 {facts.sha256}, what was taken had {sha256}",
-            advice="Something changed it on this machine: type the same again.",
+            hint="Something changed it on this machine: type the same again.",
         )
     return AuditedFile(
         file=path.name,
@@ -242,5 +242,5 @@ def examine_external(path: Path, sha256: str, installation: Installation) -> Aud
 def _no(offer: Offer, why: str) -> AuditError:
     return AuditError(
         f"{offer.file} is not used: {why}",
-        advice="Take another wheel, or build it: strategy: prebuilt-then-build.",
+        hint="Take another wheel, or build it: strategy: prebuilt-then-build.",
     )

@@ -31,7 +31,7 @@ def _kept(offer: Offer, cache: Cache) -> Offer:
     if offer.sha256 and found != offer.sha256:
         raise LockError(
             f"{offer.file} has sha256 {found}, {offer.sha256} is stated",
-            advice="It is not the file that was meant: do not use it.",
+            hint="It is not the file that was meant: do not use it.",
         )
     kept = cache.place(offer.file, found)
     if not cache.has(kept, found):
@@ -48,9 +48,7 @@ def fetch_url(file: str, url: str, stated: str, cache: Cache) -> Offer:
     if stated:
         return fetch_all((Offer(file, url, stated),), cache)[0]
     if cache.offline:
-        raise LockError(
-            f"{file} is not fetched: --offline", advice="Download it, and name the file."
-        )
+        raise LockError(f"{file} is not fetched: --offline", hint="Download it, and name the file.")
     with TemporaryDirectory(prefix="wcw-url-") as scratch:
         here = Path(scratch, file)
 

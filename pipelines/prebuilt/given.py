@@ -98,7 +98,7 @@ def read_release(flag: str, asked: str) -> Requirement:
     if len(pins) != 1 or len(one.specifier) != 1 or one.marker or one.url:
         raise ConfigError(
             f"--{flag} {line(asked, 200)}: expected one version, as NAME==VERSION",
-            advice=f"Such as --{flag} {one.name}==1.2.3: another day brings another latest one.",
+            hint=f"Such as --{flag} {one.name}==1.2.3: another day brings another latest one.",
         )
     return one
 
@@ -144,7 +144,7 @@ def _no_wheel(asked: str, file: str) -> ConfigError:
         return _not(asked, "its name is not a wheel's")
     return ConfigError(
         f"--wheel {line(asked, 200)}: that is a source distribution, not a wheel",
-        advice="Nothing is built of it here. Write a recipe: docs/recipes.md has a whole one.",
+        hint="Nothing is built of it here. Write a recipe: docs/recipes.md has a whole one.",
     )
 
 
@@ -157,18 +157,18 @@ def _plain(made: Given) -> Given:
 
 def _not(asked: str, why: str, flag: str = "wheel") -> ConfigError:
     such = _SUCH if flag == "wheel" else f"Such as --{flag} nvidia-cublas-cu12==12.9.1.4."
-    return ConfigError(f"--{flag} {line(asked, 200)}: {why}", advice=such)
+    return ConfigError(f"--{flag} {line(asked, 200)}: {why}", hint=such)
 
 
 def refuse_misfit(given: Given, python: str, platforms: Sequence[str]) -> None:
     """Raise :class:`ConfigError` where the name of a file says that it is for something else."""
     if given.tags and (why := misfit(given.tags, python, platforms)):
         raise ConfigError(
-            f"--wheel {line(given.asked, 200)}: {why}", advice=_cure(given, python, platforms)
+            f"--wheel {line(given.asked, 200)}: {why}", hint=_hint(given, python, platforms)
         )
 
 
-def _cure(given: Given, python: str, platforms: Sequence[str]) -> str:
+def _hint(given: Given, python: str, platforms: Sequence[str]) -> str:
     """What to type for a wheel that does not fit."""
     if {tag.platform for tag in given.tags}.intersection((*platforms, "any")):
         fits = {found[1] for tag in given.tags if (found := _CP3.fullmatch(tag.interpreter))}
@@ -217,23 +217,23 @@ def with_all(given: Given, beside: Iterable[str], script: str | None) -> Given:
         if one.name == given.name:
             raise ConfigError(
                 f"--with {line(one, 200)}: that is the wheel that is tested, {given.release}",
-                advice="Leave it out. Its extras are named so: --wheel NAME[EXTRA]==VERSION.",
+                hint="Leave it out. Its extras are named so: --wheel NAME[EXTRA]==VERSION.",
             )
         if known.setdefault(one.name, one).specifier != one.specifier:
             raise ConfigError(
                 f"--with {line(one, 200)}: {line(known[one.name], 200)} was asked for as well",
-                advice="Name one version of it.",
+                hint="Name one version of it.",
             )
         said[str(one)] = None
     path = Path(script).expanduser().absolute() if script else None
     if path is not None and not path.exists():
         raise ConfigError(
             f"--script {line(script, 200)}: there is no such file",
-            advice=f"Its name is taken from {line(Path.cwd(), 200)}: mind its spelling.",
+            hint=f"Its name is taken from {line(Path.cwd(), 200)}: mind its spelling.",
         )
     if path is not None and not path.is_dir() and (not path.is_file() or path.suffix != ".py"):
         raise ConfigError(
             f"--script {line(script, 200)}: expected a .py file, or a directory of tests",
-            advice="A file called test_*.py is run by pytest, any other as a program.",
+            hint="A file called test_*.py is run by pytest, any other as a program.",
         )
     return replace(given, beside=tuple(said), script=path)

@@ -239,7 +239,7 @@ class Binding:
         if not found:
             raise LockError(
                 f"toolchain.lock.yaml has no tool '{name}'",
-                advice="Another CUDA version, or one more group of entries there.",
+                hint="Another CUDA version, or one more group of entries there.",
             )
         return found
 

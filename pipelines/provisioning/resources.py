@@ -56,12 +56,12 @@ def load_resources(path: Path = RESOURCES_FILE) -> Resources:
     A resource of a name that there is takes its place: the repository's own that of a package,
     which takes that of one built in. Two packages with one name are refused.
     """
-    made = read_data(path, Resources, advice=_HINT)
+    made = read_data(path, Resources, hint=_HINT)
     _check(made, path)
     if path != RESOURCES_FILE:
         return made
     brought = [
-        (found, read_data(found.path, More, advice=_HINT))
+        (found, read_data(found.path, More, hint=_HINT))
         for found in plugins.each(plugins.RESOURCES)
     ]
     told = ((found, [one.id for one in more.resources]) for found, more in brought)
@@ -77,7 +77,7 @@ def _check(made: Resources, path: Path) -> None:
     try:
         in_order(made.resources)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error.message}", advice=error.advice) from None
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from None
 
 
 def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_models.AnyResource]:
@@ -88,7 +88,7 @@ def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_
     by_id: dict[str, resource_models.AnyResource] = {}
     for resource in resources:
         if resource.id in by_id:
-            raise ConfigError(f"two resources are called '{resource.id}'", advice="Rename one.")
+            raise ConfigError(f"two resources are called '{resource.id}'", hint="Rename one.")
         by_id[resource.id] = resource
     rank = {name: number for number, name in enumerate(by_id)}
     for resource in by_id.values():
@@ -96,7 +96,7 @@ def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_
             if name not in by_id:
                 raise ConfigError(
                     f"resource '{resource.id}' comes after '{name}', which there is not",
-                    advice=f"There are: {', '.join(by_id)}",
+                    hint=f"There are: {', '.join(by_id)}",
                 )
     graph = graphlib.TopologicalSorter({name: r.after for name, r in by_id.items()})
     try:
@@ -104,7 +104,7 @@ def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_
     except graphlib.CycleError as error:
         circle = " after ".join(f"'{name}'" for name in reversed(error.args[1]))
         raise ConfigError(
-            f"resources wait for each other: {circle}", advice="Take one 'after' out."
+            f"resources wait for each other: {circle}", hint="Take one 'after' out."
         ) from None
     order: list[resource_models.AnyResource] = []
     ready: list[str] = []

@@ -175,7 +175,7 @@ def torch_list(archs: ArchList) -> str:
         if arch.endswith("f"):
             raise ConfigError(
                 f"torch's TORCH_CUDA_ARCH_LIST knows no family target {arch}",
-                advice=f"the nearest valid one is {arch[:-1]}",
+                hint=f"the nearest valid one is {arch[:-1]}",
             )
     return ";".join(
         capability(arch) + arch.lstrip("0123456789") + ("+PTX" if arch in archs.ptx else "")
@@ -198,7 +198,7 @@ def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
         where = f" ({mapping.source})" if mapping.source else ""
         raise ConfigError(
             f"{package} has no code for {', '.join(dict.fromkeys(old))}: {mapping.why}{where}",
-            advice=f"the nearest valid one is {mapping.least}",
+            hint=f"the nearest valid one is {mapping.least}",
         )
 
 
@@ -240,7 +240,7 @@ def _cmake(mapping: CMake, archs: ArchList, package: str) -> Translated:
         if arch in mapping.becomes:
             raise ConfigError(
                 f"{package} makes {mapping.becomes[arch]} of {arch}: its PTX is for that GPU alone",
-                advice=f"Leave +PTX out, or ask for PTX of {archs.sass[0]}.",
+                hint=f"Leave +PTX out, or ask for PTX of {archs.sass[0]}.",
             )
     words = [f"{arch}-real" for arch in archs.sass] + [f"{arch}-virtual" for arch in archs.ptx]
     other = {arch: to for arch, to in mapping.becomes.items() if arch in archs.sass}
@@ -254,7 +254,7 @@ def _single(mapping: Single, archs: ArchList, package: str) -> Translated:
         nearest = next(iter(archs.sass or archs.ptx))
         raise ConfigError(
             f"{package} is built for one architecture at a time, without PTX: not for {archs}",
-            advice=f"Ask for one of them: --archs {nearest}",
+            hint=f"Ask for one of them: --archs {nearest}",
         )
     return Translated(archs.sass[0], archs, {mapping.variable: archs.sass[0]})
 
@@ -271,7 +271,7 @@ def _named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translat
             raise ConfigError(
                 f"{package} compiles no code for {arch} with CUDA {cuda}: it knows "
                 f"{', '.join(sorted(there, key=number))}",
-                advice=f"the nearest valid one is {near}",
+                hint=f"the nearest valid one is {near}",
             )
         if found != arch:
             notes.append(f"{package} compiles {found} for {arch}: for that very GPU, not for newer")
@@ -279,7 +279,7 @@ def _named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translat
     if archs.ptx:
         raise ConfigError(
             f"{package} writes no PTX, {', '.join(archs.ptx)} was asked for",
-            advice="Ask for machine code alone, without +PTX.",
+            hint="Ask for machine code alone, without +PTX.",
         )
     effective = ArchList(tuple(dict.fromkeys(got)))
     text = ";".join(mapping.words[arch] for arch in effective.sass)
@@ -291,5 +291,5 @@ def _no_ptx_alone(archs: ArchList, what: str) -> None:
         if arch not in archs.sass:
             raise ConfigError(
                 f"{what} cannot ask for PTX of {arch} without its machine code",
-                advice=f"the nearest valid one is {arch}+PTX",
+                hint=f"the nearest valid one is {arch}+PTX",
             )

@@ -32,12 +32,12 @@ def check_alone(recipe: Recipe, where: str) -> None:
         naming.environment(recipe, archs, local=local, jobs=1)
     except ConfigError as error:
         said = error.message.removeprefix(f"recipe {recipe.name}: ")
-        raise ConfigError(f"{where}: {said}", advice=error.advice) from None
+        raise ConfigError(f"{where}: {said}", hint=error.hint) from None
     try:
         compile(recipe.verify, "verify", "exec")
     except (SyntaxError, ValueError) as error:
         raise ConfigError(
-            f"{where}: verify: no Python: {error}", advice="Such as: import torch, my_package"
+            f"{where}: verify: no Python: {error}", hint="Such as: import torch, my_package"
         ) from None
 
 
@@ -50,12 +50,12 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
             read_patch(patch)
     except ConfigError as error:
         said = error.message.removeprefix(f"recipe {recipe.name}: ")
-        raise ConfigError(f"{where}: {said}", advice=error.advice) from None
+        raise ConfigError(f"{where}: {said}", hint=error.hint) from None
     wheels = {id_: t.name for id_, t in load_lock().tools.items() if t.file.endswith(".whl")}
     tools = {*wheels, *wheels.values()}
-    cure = "Add it to pipelines/toolchain/toolchain.yaml, then type: invoke lock."
+    hint = "Add it to pipelines/toolchain/toolchain.yaml, then type: invoke lock."
     for key in ("build_requires", "test_requires"):
-        _known(where, key, getattr(recipe, key), tools, cure)
+        _known(where, key, getattr(recipe, key), tools, hint)
 
 
 def _source(recipe: Recipe, where: str) -> None:
@@ -69,22 +69,22 @@ def _source(recipe: Recipe, where: str) -> None:
             gone = home() / recipe.source.path
             near = [path.name for path in gone.parent.iterdir()] if gone.parent.is_dir() else []
             meant = nearest(gone.name, near)
-        raise ConfigError(f"{where}: {error.message}{meant}", advice=error.advice) from None
+        raise ConfigError(f"{where}: {error.message}{meant}", hint=error.hint) from None
     if isinstance(recipe.source, PathSource) and not any(
         (directories[0] / name).is_file() for name in PROJECT
     ):
         raise ConfigError(
             f"{where}: source.path: {directories[0]} has neither {', '.join(PROJECT[:-1])} "
             f"nor {PROJECT[-1]}",
-            advice="Name the directory of the project itself.",
+            hint="Name the directory of the project itself.",
         )
 
 
-def _known(where: str, key: str, names: Iterable[str], known: Iterable[str], cure: str) -> None:
+def _known(where: str, key: str, names: Iterable[str], known: Iterable[str], hint: str) -> None:
     there = sorted(known)
     for name in names:
         if name not in there:
             raise ConfigError(
                 f"{where}: {key}: there is no '{name}'{nearest(name, there)}",
-                advice=cure if len(there) > _LISTED else f"{cure} There are: {', '.join(there)}.",
+                hint=hint if len(there) > _LISTED else f"{hint} There are: {', '.join(there)}.",
             )

@@ -62,15 +62,15 @@ def _git(directory: str, protocol: str, *words: str) -> str:
         )
     except FileNotFoundError:
         raise SetupError(
-            "git is not installed here", advice="Type: apt-get install git, or the like."
+            "git is not installed here", hint="Type: apt-get install git, or the like."
         ) from None
     except subprocess.TimeoutExpired:
         raise LockError(
-            f"git {words[0]} took longer than {_GIT_SECONDS} s", advice="Is the network slow?"
+            f"git {words[0]} took longer than {_GIT_SECONDS} s", hint="Is the network slow?"
         ) from None
     if done.returncode:
         last = " | ".join(done.stderr.strip().splitlines()[-3:])[:500] or "no message"
-        raise LockError(f"git {words[0]} failed: {last}", advice="Check the network and the url.")
+        raise LockError(f"git {words[0]} failed: {last}", hint="Check the network and the url.")
     return done.stdout
 
 
@@ -102,6 +102,6 @@ def _followed(tree: Path, name: str, links: Collection[str]) -> str:
         if there.split("/")[0] in ("", ".."):
             raise ConfigError(
                 f"{name} of that commit is a link out of the tree",
-                advice="Ask its authors for a commit without it, or build a directory here.",
+                hint="Ask its authors for a commit without it, or build a directory here.",
             )
     return ""

@@ -86,7 +86,7 @@ def steps(
         raise ConfigError(
             f"recipe {recipe.name}: library: sources: {len(units)} kernels, "
             f"{len({unit.object for unit in units})} names of objects",
-            advice="Mend the globs; each kernel needs a name of its own.",
+            hint="Mend the globs; each kernel needs a name of its own.",
         )
     # What the build script adds elsewhere than for MSVC.
     more = () if windows else ("-Xcompiler", "-fPIC")
@@ -126,6 +126,6 @@ def _kernels(library: Library, names: Iterable[str]) -> Iterable[str]:
 def _library(recipe: Recipe) -> Library:
     if recipe.library is None:
         raise ConfigError(
-            f"recipe {recipe.name} has no library", advice="Only 'kind: cargo' recipes have one."
+            f"recipe {recipe.name} has no library", hint="Only 'kind: cargo' recipes have one."
         )
     return recipe.library

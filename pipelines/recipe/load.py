@@ -83,7 +83,7 @@ def load_recipe(name: str, folder: Path | None = None, *, version: str | None = 
         if not any(versions):
             raise ConfigError(
                 f"--recipe-version {version}: {name} has no versions: it is built as it lies there",
-                advice="Leave it out.",
+                hint="Leave it out.",
             )
         raise unknown("version", version, filter(None, versions), f"recipe {name}")
     return versions[version]
@@ -93,7 +93,7 @@ def check_torch(recipe: Recipe, torch: str) -> None:
     """Raise :class:`ConfigError` where torch was asked for and the package is built without."""
     if recipe.torch is None:
         raise ConfigError(
-            f"--torch {torch}: {recipe.name} is built without torch", advice="Leave it out."
+            f"--torch {torch}: {recipe.name} is built without torch", hint="Leave it out."
         )
 
 
@@ -110,7 +110,7 @@ def check_python(version: str, recipe: Recipe) -> str:
         _python.validate_python(version)
     except ValidationError:
         raise ConfigError(
-            f"--python {version}: expected a release of Python 3", advice=_one(version, "3.11")
+            f"--python {version}: expected a release of Python 3", hint=_one(version, "3.11")
         ) from None
     if recipe.pythons and version not in recipe.pythons:
         raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
@@ -130,11 +130,11 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
         range_ = getattr(recipe.supports, name)
         if value is not None and not RELEASE.fullmatch(value):
             such = _one(value, "12.8" if name == "cuda" else "2.8")
-            raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", advice=such)
+            raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", hint=such)
         if value is not None and not within(value, range_):
             raise ConfigError(
                 f"--{name} {value}: {recipe.name} {recipe.version} works with {name} {range_}",
-                advice=f"Its default is {getattr(recipe, name)}; invoke plan shows what there is.",
+                hint=f"Its default is {getattr(recipe, name)}; invoke plan shows what there is.",
             )
     return recipe.model_copy(update=asked)
 
@@ -160,13 +160,13 @@ def _read(name: str, folder: Path | None) -> dict[str, tuple[str, Recipe]]:
         except ValidationError as error:
             raise ConfigError(
                 explain(Path(where), error, Recipe),
-                advice="docs/recipes.md and pipelines/recipes/schema.json say what may stand.",
+                hint="docs/recipes.md and pipelines/recipes/schema.json say what may stand.",
             ) from None
         check_alone(made, where)
         found[version] = where, made
     if made.name != name:
         raise ConfigError(
-            f"{path}: name: is '{made.name}', expected '{name}'", advice="Rename one of them."
+            f"{path}: name: is '{made.name}', expected '{name}'", hint="Rename one of them."
         )
     return found
 
@@ -181,18 +181,18 @@ def _flat(path: Path, text: Any) -> dict[str, Any]:
     if not isinstance(versions, dict) or not versions or "version" in common:
         raise ConfigError(
             f"{path}: versions: expected one or more, and no 'version' beside them",
-            advice="Write: versions: {1.2.3: {source: ...}}, or leave it out.",
+            hint="Write: versions: {1.2.3: {source: ...}}, or leave it out.",
         )
     for version, keys in versions.items():
         if not isinstance(version, str) or not isinstance(keys, dict):
             raise ConfigError(
                 f"{path}: versions: {version}: expected a name and keys below it",
-                advice=f"Write: {version}: {{source: ...}}",
+                hint=f"Write: {version}: {{source: ...}}",
             )
         if strange := sorted({*keys} - VARIES):
             raise ConfigError(
                 f"{path}: versions.{version}: {strange[0]}: does not vary from version to version",
-                advice=f"These do: {', '.join(sorted(VARIES))}.",
+                hint=f"These do: {', '.join(sorted(VARIES))}.",
             )
     first = text.get("default", next(iter(versions)))
     if first not in versions:

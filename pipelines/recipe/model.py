@@ -395,5 +395,5 @@ class Recipe(Model):
         try:
             translate(self.arch_map, gpus.read(self.archs), self.cuda, self.name)
         except ConfigError as error:
-            raise ValueError(f"archs: {error.message}; {error.advice}") from None
+            raise ValueError(f"archs: {error.message}; {error.hint}") from None
         return self

@@ -43,7 +43,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
     except InvalidVersion:
         raise ConfigError(
             f"recipe {recipe.name}: local_version: '{made}' is no local version",
-            advice="Letters, digits and dots, as in cu128torch2.8.",
+            hint="Letters, digits and dots, as in cu128torch2.8.",
         ) from None
 
 
@@ -87,7 +87,7 @@ def environment(
     if twice := sorted(asked.keys() & archs.variables.keys()):
         raise ConfigError(
             f"recipe {recipe.name}: environment: {twice[0]} is set by arch_map",
-            advice="Take it out of 'environment'.",
+            hint="Take it out of 'environment'.",
         )
     return asked | archs.variables
 
@@ -119,7 +119,7 @@ def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) ->
         parts = list(Formatter().parse(template))
     except ValueError as error:
         raise ConfigError(
-            f"recipe {recipe.name}: {key}: '{template}' is no template: {error}", advice=there
+            f"recipe {recipe.name}: {key}: '{template}' is no template: {error}", hint=there
         ) from None
     for _, name, form, conversion in parts:
         if name is None:
@@ -129,6 +129,6 @@ def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) ->
             raise ConfigError(
                 f"recipe {recipe.name}: {key}: unknown field {{{field}}}"
                 + nearest(field, values, "; did you mean {{{}}}?"),
-                advice=there,
+                hint=there,
             )
     return "".join(text + (values[name] if name else "") for text, name, _, _ in parts)

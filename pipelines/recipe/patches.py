@@ -47,14 +47,14 @@ def patch_file(patch: Patch) -> Path:
         known = [one.relative_to(SHIPPED).as_posix() for one in SHIPPED.glob("patches/*/*.patch")]
         raise ConfigError(
             f"patches: there is no file {places[0]}{nearest(patch.file, known)}",
-            advice="Name it as seen from pipeline.yaml.",
+            hint="Name it as seen from pipeline.yaml.",
         )
     if path.stat().st_size > _MOST:
         raise ConfigError(f"patches: {path} has more than {_MOST >> 20} MiB: that is no patch")
     if (found := sha256_of(path)) != patch.sha256:
         raise ConfigError(
             f"patches: {path} has sha256 {found}, the recipe pins {patch.sha256}",
-            advice="Somebody changed one of them: read the patch, then write its sha256 there.",
+            hint="Somebody changed one of them: read the patch, then write its sha256 there.",
         )
     return path
 
@@ -71,7 +71,7 @@ def read_patch(patch: Patch) -> dict[str, list[Hunk]]:
         why = "it ends within a change" if isinstance(error, IndexError) else error
         raise ConfigError(
             f"patches: {path} is no unified diff: {why}",
-            advice="Write it with: git diff. It changes files that are there, and no names.",
+            hint="Write it with: git diff. It changes files that are there, and no names.",
         ) from None
 
 
@@ -183,5 +183,5 @@ def _plain(line: str) -> str:
 def _unfit(recipe: Recipe, what: str) -> ConfigError:
     return ConfigError(
         f"recipe {recipe.name} {recipe.version}: {what}",
-        advice="A patch is for one release: write it anew for this one, or take it out of patches.",
+        hint="A patch is for one release: write it anew for this one, or take it out of patches.",
     )

@@ -72,7 +72,7 @@ def settled(
                 if f"{{{place}}}" in flags and " " in path:
                     raise ConfigError(
                         f"reproducible: true: {path} has a space, which no compiler's flag can",
-                        advice="Use an environment and a CUDA toolkit without one in their paths.",
+                        hint="Use an environment and a CUDA toolkit without one in their paths.",
                     )
                 flags = flags.replace(f"{{{place}}}", path)
             made[name] = f"{flags} {made[name]}" if name in made else flags

@@ -134,7 +134,7 @@ class SourceTree:
             if size > _MOST:
                 raise ConfigError(
                     f"{tree} has {units.size(size)} of source, more than {units.size(_MOST)}",
-                    advice="Leave out what the build does not need with 'exclude' in the recipe.",
+                    hint="Leave out what the build does not need with 'exclude' in the recipe.",
                 )
             files = {name: path.read_bytes() for name, path in found.files.items()}
         except OSError as error:  # such as one that was deleted since it was listed
@@ -174,7 +174,7 @@ def _directory(path: str) -> Path:
     if found is None:
         raise ConfigError(
             f"source.path: there is no directory {own}",
-            advice="It is relative to the project, where pipeline.yaml is, or absolute.",
+            hint="It is relative to the project, where pipeline.yaml is, or absolute.",
         )
     return found
 
@@ -188,7 +188,7 @@ def _added(also: Also, there: Iterable[str], where: str) -> dict[str, Path]:
         if twice := sorted(named.keys() & {*there, *added}):
             raise ConfigError(
                 f"source: also: {place}: {where} has a {twice[0]} of its own",
-                advice="Give it another name there, or leave that out with 'exclude'.",
+                hint="Give it another name there, or leave that out with 'exclude'.",
             )
         added |= named
     return added
@@ -212,7 +212,7 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
         state = "is damaged" if path.is_file() else "is not there"
         raise LockError(
             f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path} {state}",
-            advice="Build once without --offline, or bring that file there.",
+            hint="Build once without --offline, or bring that file there.",
         )
     with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
         where = f"{source.git} {source.commit[:12]}"
@@ -284,7 +284,7 @@ def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str =
         shown = units.few([f"{name} ({reason})" for name, reason in faults.items()])
         raise ConfigError(
             f"{where}: Windows cannot have these files: {line(shown, 1000)}",
-            advice="Rename them, or leave them out with 'exclude' in the recipe.",
+            hint="Rename them, or leave them out with 'exclude' in the recipe.",
         )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -296,7 +296,7 @@ def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str =
             except ValueError:
                 raise ConfigError(
                     f"{where}: {name[:80]}... is longer than an archive can say",
-                    advice="Leave that part of the tree out with 'exclude' in the recipe.",
+                    hint="Leave that part of the tree out with 'exclude' in the recipe.",
                 ) from None
     return gzip.compress(buffer.getvalue(), mtime=0)
 
@@ -306,7 +306,7 @@ def _refuse_other(names: Iterable[str], where: str) -> None:
         raise ConfigError(
             f"{where} is no source tree: it has neither {', '.join(PROJECT[:-1])} "
             f"nor {PROJECT[-1]}",
-            advice="Mend source and exclude in the recipe.",
+            hint="Mend source and exclude in the recipe.",
         )
 
 

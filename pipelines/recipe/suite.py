@@ -79,7 +79,7 @@ def suite_of(recipe: Recipe) -> Suite:
         raise ConfigError(
             f"recipe {recipe.name}: smoke: there is no suite '{recipe.smoke}'"
             f"{nearest(recipe.smoke, known)}",
-            advice=f"There are: {', '.join(known)}. A folder elsewhere has a slash in its "
+            hint=f"There are: {', '.join(known)}. A folder elsewhere has a slash in its "
             f"name: ./{recipe.smoke}",
         )
     return Suite(_shared() | _shipped(SUITES / recipe.smoke), origin=plugins.BUILT_IN)
@@ -146,30 +146,30 @@ def _own(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         raise ConfigError(
             f"smoke: there is no directory {folder}",
-            advice="Write it in the recipe as seen from pipeline.yaml, or leave smoke out.",
+            hint="Write it in the recipe as seen from pipeline.yaml, or leave smoke out.",
         )
     found = listing(folder).files
     if project := sorted({*PROJECT} & found.keys()):
         raise ConfigError(
             f"smoke: {folder} has a {project[0]}: the sources in it would be tested, not the wheel",
-            advice="Name a folder that has tests alone.",
+            hint="Name a folder that has tests alone.",
         )
     if not any(_TEST.fullmatch(name) for name in found):
         raise ConfigError(
             f"smoke: {folder} has no tests: no file is called test_*.py or *_test.py",
-            advice=_PAGE,
+            hint=_PAGE,
         )
     shared = {name for name in _shared() if name != "conftest.py"}
     for path in found.values():
         if path.suffix == ".py" and path.name in shared:
             raise ConfigError(
                 f"smoke: {path} is called as a file of the shared part is",
-                advice="Give it another name: Python would import one of the two for both.",
+                hint="Give it another name: Python would import one of the two for both.",
             )
     if (size := sum(path.stat().st_size for path in found.values())) > _MOST:
         raise ConfigError(
             f"smoke: {folder} has {units.size(size)}, {units.size(_MOST)} are possible",
-            advice="Let the tests make large data themselves.",
+            hint="Let the tests make large data themselves.",
         )
     return {f"{OWN}/{name}": _text(path) for name, path in found.items()}
 
@@ -180,7 +180,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError:
         raise ConfigError(
             f"smoke: {path} is no text in UTF-8, and only text is sent",
-            advice="Let the tests make such data themselves, or have git ignore the file.",
+            hint="Let the tests make such data themselves, or have git ignore the file.",
         ) from None
 
 
@@ -199,5 +199,5 @@ def _check_contract(path: Path, text: str) -> None:
     if missing := [name for name in _CONTRACT if name not in defined]:
         raise ConfigError(
             f"smoke: {path} does not define {', '.join(missing)}",
-            advice="docs/own-tests.md says what they are; without the file there are defaults.",
+            hint="docs/own-tests.md says what they are; without the file there are defaults.",
         )

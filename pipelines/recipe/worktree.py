@@ -111,7 +111,7 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
         if not forced:
             raise ConfigError(
                 f"source: include: '{glob}' names no file of {tree}",
-                advice="Write it as seen from there, such as csrc/generated/*.cu",
+                hint="Write it as seen from there, such as csrc/generated/*.cu",
             )
         names.update(forced)
     globs = tuple(exclude)
@@ -137,17 +137,17 @@ def _follow(tree: Path, name: str) -> None:
     except (OSError, RuntimeError):
         raise ConfigError(
             f"{path} is a link to {path.readlink()}, which is not there",
-            advice=f"Mend it, or {out}.",
+            hint=f"Mend it, or {out}.",
         ) from None
     if not target.is_relative_to(tree.resolve()):
         raise ConfigError(
             f"{path} is a link out of the tree, to {target}",
-            advice=f"If the build needs it, put a copy in its place; if not, {out}.",
+            hint=f"If the build needs it, put a copy in its place; if not, {out}.",
         )
     if target.is_dir():
         raise ConfigError(
             f"{path} is a link to a directory, {path.readlink()}: an archive has only files",
-            advice=f"If the build needs it, put a copy in its place; if not, {out}.",
+            hint=f"If the build needs it, put a copy in its place; if not, {out}.",
         )
 
 
@@ -250,6 +250,6 @@ def _git(tree: Path, *words: str, refused: int = 0) -> tuple[int, bytes]:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise ConfigError(
             f"git {words[0]} in {tree} failed: {said[0][:300]}",
-            advice="Mend that checkout: which files are its project's is asked of git.",
+            hint="Mend that checkout: which files are its project's is asked of git.",
         )
     return done.returncode, done.stdout

@@ -13,7 +13,7 @@ class DiagnosisResult(Model):
     is_cause: bool
     """Whether it is a cause; otherwise the first sign of an unknown one."""
     cause: str
-    cure: str
+    hint: str
     links: tuple[str, ...] = ()
     line: int
     """In the log, from 1."""

@@ -50,7 +50,7 @@ def share_of(text: str) -> Share:
         return Share(int(found[1]), int(found[2]))
     raise ConfigError(
         f"--shard {line(text, 40)}: expected K/N, K from 1 to N, N up to {MOST}",
-        advice="Such as --shard 3/20, the third of twenty.",
+        hint="Such as --shard 3/20, the third of twenty.",
     )
 
 
@@ -62,7 +62,7 @@ def shards_of(text: str) -> int:
         return int(text)
     raise ConfigError(
         f"--shards {line(text, 40)}: expected a number from 1 to {MOST}, or auto",
-        advice="Such as --shards 4.",
+        hint="Such as --shards 4.",
     )
 
 

@@ -306,7 +306,7 @@ class ErrorResult(Model):
     """The class of the error, such as ``BuildError``; ``Interrupted``, or one that nobody meant."""
     title: str
     message: str
-    advice: str = ""
+    hint: str = ""
 
 
 class StageRecord(Model):

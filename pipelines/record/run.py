@@ -205,8 +205,8 @@ class Run:
         if name == "latest" and (past := cls.past(out)):  # where no link could be made
             return past[0]
         last = ", ".join(r for r in runs[-5:] if r != "latest")
-        advice = f"There are: {last}" if last else "There is none yet. Type: invoke build"
-        raise ConfigError(f"no run '{name}' in {out}", advice=advice)
+        hint = f"There are: {last}" if last else "There is none yet. Type: invoke build"
+        raise ConfigError(f"no run '{name}' in {out}", hint=hint)
 
     @classmethod
     def find(cls, out: Path, name: str) -> Self:
@@ -226,7 +226,7 @@ class Run:
             except sqlite3.OperationalError as error:  # full, read-only, not to be opened
                 raise StorageError(
                     f"cannot use the record in {self.path}: {error}",
-                    advice="Free some space, and check who owns the directory.",
+                    hint="Free some space, and check who owns the directory.",
                 ) from error
 
     def note(self, **changes: Any) -> None:
@@ -310,7 +310,7 @@ class Run:
         said = first_problem(error) if isinstance(error, ValidationError) else str(error)
         return ConfigError(
             f"{self.path} holds no record that can be read: {line(said)}",
-            advice="Its record.sqlite is damaged or of another version: report.html and junit.xml "
+            hint="Its record.sqlite is damaged or of another version: report.html and junit.xml "
             "there, if any, are as they were made. Copy the run anew, or build again."
             if there
             else "Name the directory of a run: it holds record.sqlite.",
@@ -355,7 +355,7 @@ def error_of(error: BaseException) -> ErrorResult:
             kind=known.__name__,
             title=error.title,
             message=redact(error.message)[:_MESSAGE],
-            advice=redact(error.advice)[:_MESSAGE],
+            hint=redact(error.hint)[:_MESSAGE],
         )
     kind = type(error).__name__
     return ErrorResult(kind=kind, title="internal", message=redact(f"{kind}: {error}")[:_MESSAGE])

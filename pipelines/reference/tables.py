@@ -90,7 +90,7 @@ def _failure(one: Signature) -> str:
     known = ", ".join(filter(None, (sources, text(one.evidence_note or ""))))
     lines = [
         f"**Cause:** {text(one.cause)}",
-        f"**Cure:** {text(one.cure)}",
+        f"**Hint:** {text(one.hint)}",
         f"**Heals by itself:** {', then '.join(map(_healed, one.heals))}." if one.heals else "",
         f"**Known from:** {_BASIS[one.basis]}: {known}",
     ]
@@ -134,7 +134,7 @@ def matrix() -> str:
         "that it names is known and lies in its range; an error refuses, a warning is told. A "
         "release that is not here is not refused, only not checked.",
         "## Rules",
-        table(["rule", "what happens", "cure", "confirmed"], map(_rule, compat.rules)),
+        table(["rule", "what happens", "hint", "confirmed"], map(_rule, compat.rules)),
         "## CUDA builds of torch for Windows",
         table(["torch", "CUDA", "Python", "confirmed"], torches),
         "## Drivers",
@@ -149,7 +149,7 @@ def matrix() -> str:
 def _rule(rule: Rule) -> tuple[str, ...]:
     when = ", ".join(f"{fact} {code(str(range_))}" for fact, range_ in rule.when.items())
     named = f"[{rule.id}]({rule.source}): {when}"
-    return named, f"{rule.verdict}: {cell(rule.says)}", cell(rule.cure), str(rule.date)
+    return named, f"{rule.verdict}: {cell(rule.says)}", cell(rule.hint), str(rule.date)
 
 
 def gpus() -> str:

@@ -62,20 +62,20 @@ class Seen(NamedTuple):
 
 
 class UnsafeError(OSError):
-    """A directory that others may have filled; ``cure`` is what an administrator can type."""
+    """A directory that others may have filled; ``hint`` is what an administrator can type."""
 
     def __init__(self, folder: str, why: str, shown: str) -> None:
         """``shown`` is its access list."""
         end = folder.rpartition("\\")[2]
         grant = " ".join(f'"*{who}:(OI)(CI)F"' for who in (_SYSTEM, _ADMINISTRATORS))
         self.why = f"{folder} is not safe to use: {why}. Found {shown}"
-        self.cure = (
+        self.hint = (
             f'As administrator, if nothing in it is needed: cmd /c ren "{folder}" "{end}.old". To '
             f"keep it, first look at what others may have put there, then: "
             f'icacls "{folder}" /setowner "*{_ADMINISTRATORS}" /t /q; icacls "{folder}" /reset /t '
             f'/q; icacls "{folder}" /inheritance:r /grant:r {grant}'
         )
-        super().__init__(f"{self.why}. {self.cure}")
+        super().__init__(f"{self.why}. {self.hint}")
 
 
 def make(path: str | pathlib.Path, *, readable: bool = False) -> None:

@@ -42,7 +42,7 @@ class Outcome(Check):
     """Why Windows must start anew; empty when it need not."""
     error: str
     """Why the resource itself refused; empty when it did not."""
-    advice: str
+    hint: str
     logs: list[str]
 
 
@@ -99,7 +99,7 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
         except RefusedError as error:
             refused = error
         except protected_dirs.UnsafeError as error:
-            refused = RefusedError(error.why, advice=error.cure)
+            refused = RefusedError(error.why, hint=error.hint)
         check = _checked({**spec, "thorough": False})  # what was done is looked at, no more
     done: Outcome = {
         "ok": check["ok"],
@@ -107,7 +107,7 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
         "values": check["values"],
         "reboot": wish,
         "error": str(refused),
-        "advice": refused.advice,
+        "hint": refused.hint,
         "logs": refused.logs,
     }
     if doubt := check.get("doubt"):

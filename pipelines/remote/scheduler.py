@@ -66,7 +66,7 @@ def _must(*arguments: str) -> None:
     if code:
         raise RefusedError(
             f"schtasks {' '.join(arguments)} left with {code}: {output.strip()[-500:]}",
-            advice="The account must be an administrator's, and the Task Scheduler running.",
+            hint="The account must be an administrator's, and the Task Scheduler running.",
         )
 
 
@@ -110,7 +110,7 @@ def _wait(folder: pathlib.Path, what: str, timeout: float) -> None:
             raise RefusedError(
                 f"{what}: the task was started, and nothing has been heard of it for "
                 f"{_SILENCE:.0f} s",
-                advice="Look for it in the host's Task Scheduler: a policy or a virus scanner may "
+                hint="Look for it in the host's Task Scheduler: a policy or a virus scanner may "
                 "keep SYSTEM from starting Python.",
             )
         if now - began > timeout or cancelled.is_set():

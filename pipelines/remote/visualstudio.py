@@ -25,7 +25,7 @@ def require_signer(file: str, signer: str) -> None:
     if not re.search(rf'^Valid\|(?:.*, )?O="?{re.escape(signer)}"?(?:,|$)', said):
         raise RefusedError(
             f"{file} was not started: expected a valid signature of {signer}, found {said!r}",
-            advice="Something on the host has changed it, its list of trusted roots is old, or "
+            hint="Something on the host has changed it, its list of trusted roots is old, or "
             "a policy keeps powershell.exe from saying so.",
         )
 
@@ -55,7 +55,7 @@ def require_product(version: str, place: str, toolset: str, compilers: str) -> N
         raise RefusedError(
             f"expected {version} and a cl.exe {wanted}x in {place}; vswhere finds {found}, and "
             f"cl.exe there are {paths}",
-            advice=f"Uninstall what is in {place}, then provision again.",
+            hint=f"Uninstall what is in {place}, then provision again.",
         )
 
 

@@ -33,7 +33,7 @@ class Cause:
     """Something that runs failed of."""
 
     title: str
-    cure: str
+    hint: str
     first: Failure
     """Of the first run that it struck."""
     where: tuple[str, ...]
@@ -71,7 +71,7 @@ def causes(views: Sequence[RunView]) -> tuple[Cause, ...]:
         made.append(
             Cause(
                 _title(first),
-                first.cure,
+                first.hint,
                 first,
                 tuple(dict.fromkeys(failure.where for _, failure in rows)),
                 tuple(dict.fromkeys(number for number, _ in rows)),

@@ -71,12 +71,12 @@ def failures(
     """
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     refused = [check for check in checks if check.failed]
-    made, cure = [], ""
+    made, hint = [], ""
     for stage in stages:
         if stage.state == "passed" or unfinished(stage):
             continue
         if stage.name == AuditResult.stage and refused:
-            cure = block(stage.error.advice, 1500) if stage.error else ""
+            hint = block(stage.error.hint, 1500) if stage.error else ""
         elif stage.name != SmokeResult.stage or not told_by_cases(stage, cases):
             made.append(_stage(stage, target, path))
     for stage in stages:
@@ -84,7 +84,7 @@ def failures(
         if isinstance(stage.result, ProvisionResult) and stage.state == "passed":
             rows = stage.result.resources[:_RESOURCES]
             made += [_resource(row, target) for row in rows if not row.ok]
-    made += [_check(check, cure, target) for check in refused]
+    made += [_check(check, hint, target) for check in refused]
     made += [_case(case, target) for case in bad[:_CASES]]
     if len(bad) > _CASES:
         made.append(Failure("case", "smoke", f"{len(bad) - _CASES} more smoke cases failed"))
@@ -97,14 +97,14 @@ def _stage(stage: StageRecord, target: Target, path: Path) -> Failure:
     error = stage.error or ErrorResult(kind="", title="", message="")
     goes_on = error.kind == TimeUpError.__name__
     title = f"{name} goes on with the next command" if goes_on else f"{name} {stage.state}"
-    cure, signature = error.advice, ""
+    hint, signature = error.hint, ""
     links: tuple[str, ...] = ()
-    said = (error.kind, ends(block(error.message, 3000)), block(cure, 1500))
+    said = (error.kind, ends(block(error.message, 3000)), block(hint, 1500))
     cause = words("\n".join(said), target)
     tail = texts(stage.result.tail, _TAIL) if stage.result else []
     shown = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
     if isinstance(stage.result, BuildResult) and (found := stage.result.diagnosis):
-        title, cure, signature = line(found.title, 600), found.cure or cure, line(found.id, 60)
+        title, hint, signature = line(found.title, 600), found.hint or hint, line(found.id, 60)
         # A rule of no known cause fits many: then the line that it found tells them apart.
         cause = signature if found.is_cause else words(f"{signature} {title} {found.text}", target)
         links = tuple(link for link in found.links[:_LINKS] if _LINK.fullmatch(link))
@@ -115,7 +115,7 @@ def _stage(stage: StageRecord, target: Target, path: Path) -> Failure:
         name,
         title,
         block(error.message, 3000),
-        block(cure, 1500),
+        block(hint, 1500),
         signature,
         cause,
         links,
@@ -172,14 +172,14 @@ def _resource(row: ResourceResult, target: Target) -> Failure:
     )
 
 
-def _check(check: Finding, cure: str, target: Target) -> Failure:
+def _check(check: Finding, hint: str, target: Target) -> Failure:
     said = f"found {check.text}"
     return Failure(
         "check",
         AuditResult.stage,
         f"{check.label} of the wheel",
         "\n".join(filter(None, (said, check.hint))),
-        cure,
+        hint,
         cause=words(f"{check.label} {said}", target),
     )
 

@@ -229,5 +229,5 @@ def _number(text: str) -> float:
 def _unreadable(why: str) -> SmokeError:
     return SmokeError(
         f"the host's test report is no JUnit XML: {why}",
-        advice="read the test log of this run: pytest may have crashed before it wrote the file",
+        hint="read the test log of this run: pytest may have crashed before it wrote the file",
     )

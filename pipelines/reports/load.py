@@ -84,7 +84,7 @@ class NotBegun:
     name: str
     target: Target
     why: str
-    cure: str
+    hint: str
     failed: bool
     """Else it is to be tried again as it is."""
 
@@ -97,7 +97,7 @@ class NotBegun:
 def view_without(cell: NotBegun) -> RunView:
     """The view of a cell of which there is no run."""
     stages, _, _ = outcome([])
-    said = Failure("stage", "before it began", cell.headline, block(cell.why, 2000), cell.cure)
+    said = Failure("stage", "before it began", cell.headline, block(cell.why, 2000), cell.hint)
     return RunView(
         id=line(cell.name, 120),
         created="",

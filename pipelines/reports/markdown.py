@@ -121,8 +121,8 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
 
 def _told(failure: Failure) -> list[str]:
     parts = ["", plain(failure.message, 1000)] if failure.message else []
-    if failure.cure:
-        parts += ["", f"→ {plain(failure.cure, 600)}"]
+    if failure.hint:
+        parts += ["", f"→ {plain(failure.hint, 600)}"]
     if failure.excerpt is not None:
         parts += ["", *_fenced(failure.excerpt)]
     return parts
@@ -158,5 +158,5 @@ def errors(views: Sequence[RunView], *, stages: bool = True) -> list[str]:
 def _annotation(view: RunView, failure: Failure) -> str:
     fields = {"file": failure.file, "line": str(failure.line) if failure.line else ""}
     fields["title"] = f"{view.target.label}: {failure.title}"[:200]
-    said = "\n".join(filter(None, (failure.message[:1500], failure.cure[:600]))) or failure.title
+    said = "\n".join(filter(None, (failure.message[:1500], failure.hint[:600]))) or failure.title
     return github.command("error", said, **fields)

@@ -68,7 +68,7 @@ def suites(run: Run) -> list[Suite]:
 def suite_without(cell: NotBegun) -> Suite:
     """The suite of a cell of which there is no run: one case, that there is none."""
     place = _place(cell.target)
-    case = Case("run", place, outcome="error", message=cell.headline, detail=cell.cure)
+    case = Case("run", place, outcome="error", message=cell.headline, detail=cell.hint)
     return Suite(place, (case,), _written(cell.target.values()), "", cell.target.host)
 
 
@@ -119,7 +119,7 @@ def _suite(
     limits = [result.limits] if isinstance(result, SmokeResult) and result.limits else []
     outcome, why = _outcome(stage)
     passed = outcome == "passed"
-    detail = "" if passed else "\n".join(filter(None, (error.advice if error else "", log)))
+    detail = "" if passed else "\n".join(filter(None, (error.hint if error else "", log)))
     if told_by_cases(stage, smoke if isinstance(result, SmokeResult) else cases):
         for n, case in enumerate(cases):  # what the stage says is of the first that failed
             if case.outcome == "failed":

@@ -149,7 +149,7 @@ class Failure:
     where: str
     title: str
     message: str = ""
-    cure: str = ""
+    hint: str = ""
     signature: str = ""
     """Id in the catalogue of diagnoses, if it is known."""
     cause: str = ""

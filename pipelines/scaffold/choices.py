@@ -185,7 +185,7 @@ def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
     except InvalidSpecifier:
         raise ConfigError(
             f"requires-python: '{said[:80]}' is no range of versions",
-            advice="Write it as in >=3.10. Nothing was written.",
+            hint="Write it as in >=3.10. Nothing was written.",
         ) from None
     first = int(found[1]) if (found := _LIMITED.fullmatch(project.told.py_api)) else 0
     fits = tuple(
@@ -198,7 +198,7 @@ def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
         asked += [f"limited API: {project.told.py_api}"] if first else []
         raise ConfigError(
             f"{', '.join(asked)}: none of the Pythons that can be had fits",
-            advice=f"There are: {', '.join(known)}. Nothing was written.",
+            hint=f"There are: {', '.join(known)}. Nothing was written.",
         )
     return fits
 
@@ -251,7 +251,7 @@ def _check_name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ConfigError(
             f"--name '{text[:60]}': expected small letters, digits, - and _",
-            advice="Such as --name my-kernels.",
+            hint="Such as --name my-kernels.",
         )
     return text
 
@@ -260,7 +260,7 @@ def _of(text: str, known: tuple[str, ...]) -> str:
     if not _PYTHON.fullmatch(text) or text not in known:
         raise ConfigError(
             f"--python '{text[:40]}': the package is for {', '.join(known)}",
-            advice=f"Such as --python {known[0]}.",
+            hint=f"Such as --python {known[0]}.",
         )
     return text
 
@@ -268,7 +268,7 @@ def _of(text: str, known: tuple[str, ...]) -> str:
 def _release(text: str, key: str, such: str) -> str:
     if not _RELEASE.fullmatch(text):
         raise ConfigError(
-            f"--{key} '{text[:40]}': expected MAJOR.MINOR", advice=f"Such as --{key} {such}."
+            f"--{key} '{text[:40]}': expected MAJOR.MINOR", hint=f"Such as --{key} {such}."
         )
     return text
 
@@ -277,5 +277,5 @@ def _check_archs(text: str) -> str:
     try:
         gpus.read(text)
     except PipelineError as error:
-        raise ConfigError(f"--archs: {error.message}", advice=error.advice) from None
+        raise ConfigError(f"--archs: {error.message}", hint=error.hint) from None
     return text

@@ -55,13 +55,13 @@ def detect(root: Path, exclude: Iterable[str] = ()) -> Project:
     that cannot be read.
     """
     if not root.is_dir():
-        raise ConfigError(f"there is no directory {root}", advice="Name the repository's own.")
+        raise ConfigError(f"there is no directory {root}", hint="Name the repository's own.")
     try:
         return _detected(root, exclude)
     except OSError as error:
         raise ConfigError(
             f"{error.filename or root} cannot be read: {error.strerror}",
-            advice="Make it readable, or leave it out with --exclude. Nothing was written.",
+            hint="Make it readable, or leave it out with --exclude. Nothing was written.",
         ) from None
 
 
@@ -120,7 +120,7 @@ def _parts(root: Path) -> tuple[list[Told], str]:
         beside = "there is a CMakeLists.txt alone" if cmake.is_file() else "there is none of them"
         raise ConfigError(
             f"{root} is no Python project: expected pyproject.toml or setup.py, {beside}",
-            advice="Type it in the directory of the project. Nothing was written.",
+            hint="Type it in the directory of the project. Nothing was written.",
         )
     return parts, build
 

@@ -214,5 +214,5 @@ def _read_back(files: Mapping[str, str], recipe: str) -> None:
             )
             raise ConfigError(
                 f"what would be written cannot be read: {said}",
-                advice="Answer otherwise with a flag: wcw init --help. Nothing was written.",
+                hint="Answer otherwise with a flag: wcw init --help. Nothing was written.",
             ) from None

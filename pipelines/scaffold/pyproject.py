@@ -38,7 +38,7 @@ def read_pyproject(path: Path, shown: str) -> Told:
         text = tomllib.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:  # of its bytes, its text or its depth
         raise ConfigError(
-            f"{shown}: no TOML: {str(error)[:200]}", advice="Mend it. Nothing was written."
+            f"{shown}: no TOML: {str(error)[:200]}", hint="Mend it. Nothing was written."
         ) from None
     system, project = _table(text, "build-system"), _table(text, "project")
     wants = _texts(system.get("requires"))

@@ -53,7 +53,7 @@ def read_setup(path: Path, shown: str) -> Told:
         said = error.msg if isinstance(error, SyntaxError) else str(error)[:200] or "too deep"
         raise ConfigError(
             f"{shown}{line}: no Python that can be read: {said}",
-            advice="Mend it: a build would end there as well. Nothing was written.",
+            hint="Mend it: a build would end there as well. Nothing was written.",
         ) from None
 
 

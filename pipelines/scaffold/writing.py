@@ -38,17 +38,17 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
         if _leaves(root, path):
             raise ConfigError(
                 f"{name}: a directory on the way to it is a link out of {root}",
-                advice="Put a directory in its place.",
+                hint="Put a directory in its place.",
             )
         above = next((one for one in path.parents if one.exists()), root)
         if not above.is_dir():
             raise ConfigError(
                 f"{above.relative_to(root)} is a file; a directory is expected, for {name}",
-                advice="Move it away, then type it again.",
+                hint="Move it away, then type it again.",
             )
         if path.is_symlink() or path.is_dir():
             kind = "a link" if path.is_symlink() else "a directory"
-            raise ConfigError(f"{name} is {kind}", advice="Move it away, then type it again.")
+            raise ConfigError(f"{name} is {kind}", hint="Move it away, then type it again.")
         if not path.exists():
             new.append(name)
         elif path.read_bytes() == text.encode():
@@ -102,7 +102,7 @@ def refuse_leftovers(root: Path) -> None:
             raise ConfigError(
                 f"{left.name} is of an init that was ended half way: its {_OLD} holds what was "
                 f"here before: {', '.join(sorted(kept)[:10])}",
-                advice=f"Put back what you want to keep, remove {left}, and type it again.",
+                hint=f"Put back what you want to keep, remove {left}, and type it again.",
             )
         with disk_errors(root):
             shutil.rmtree(left)

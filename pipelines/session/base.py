@@ -31,7 +31,7 @@ def raise_remote(host: str, told: Failure) -> NoReturn:
         place = f" at {told['path']}" if told.get("path") else ""
         raise FullHostError(
             f"{host}: the host's disk is full{place}: {told['message']}",
-            advice="Free space on the host, or give it another work directory.",
+            hint="Free space on the host, or give it another work directory.",
         )
     kind = str(told["kind"])
     raise RemoteError(f"{host}: {kind}: {told['message']}", kind=kind, trace=told.get("trace", ""))

@@ -234,7 +234,7 @@ def _damage(direction: str, position: int, came: str, name: str) -> HostError:
     return HostError(
         f"{name}: the connection damages bytes on the way {direction} the host: at offset "
         f"{position} of the test pattern {wanted} (hex) became {came}",
-        advice="Start Python with pipes, not with a console or terminal (WinRS: console mode off, "
+        hint="Start Python with pipes, not with a console or terminal (WinRS: console mode off, "
         "code page 65001; ssh and docker: no -t).",
     )
 
@@ -260,7 +260,7 @@ def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
     if greeting != READY:
         raise HostError(
             f"{name}: expected a Python that waits for its first line, got {greeting!r}",
-            advice="Something else writes to the output first: a banner, or AutoRun of cmd.",
+            hint="Something else writes to the output first: a banner, or AutoRun of cmd.",
         )
     _offer(stream, PATTERN)
     verdict = stream.read(REPORT).decode("ascii", "replace").split()
@@ -300,12 +300,12 @@ def open_gateway(
             if expired.is_set():
                 raise HostError(
                     f"{name}: no answer from Python within {patience:g} s of starting it",
-                    advice="Is it really a Python 3.10 or newer, and is the host overloaded?",
+                    hint="Is it really a Python 3.10 or newer, and is the host overloaded?",
                 ) from error
             if isinstance(error, (EOFError, OSError, gateway_base.RemoteError)):
                 raise HostError(
                     f"{name}: Python did not start on the host: {reason}",
-                    advice="Check that this Python exists there; provisioning installs it.",
+                    hint="Check that this Python exists there; provisioning installs it.",
                 ) from error
             raise
     return gateway, channel, io

@@ -87,7 +87,7 @@ class ChannelSession:
             if self._reconnect is None:
                 raise HostError(
                     f"{self.name}: the connection was lost: {failure}",
-                    advice="Run the same command again to continue.",
+                    hint="Run the same command again to continue.",
                 )
             problem: BaseException = failure
             _log.info("%s: the connection was lost: %s", self.name, failure)
@@ -105,13 +105,13 @@ class ChannelSession:
             raise HostError(
                 f"{self.name}: the connection was lost ({failure}) and did not come back in "
                 f"{len(self._pauses)} attempts: {problem}",
-                advice="Check that the host is up, then run the same command again to continue.",
+                hint="Check that the host is up, then run the same command again to continue.",
             ) from problem
 
     def _lost(self, what: str, error: ConnectionLostError) -> HostError:
         return HostError(
             f"{self.name}: connection lost during {what}: {error}",
-            advice="Run the same command again to continue.",
+            hint="Run the same command again to continue.",
         )
 
     def call(

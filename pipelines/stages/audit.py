@@ -53,7 +53,7 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     known = built is not None and built.kept  # an earlier command has shown it all
     collected = log.run.result(CollectResult) or CollectResult()
     if not collected.files:
-        raise AuditError("nothing came home: there is no file to look into", advice="Build again.")
+        raise AuditError("nothing came home: there is no file to look into", hint="Build again.")
     for row in collected.files:
         file = log.run.path / row.path
         with fold(f"Audit {file.name}"):
@@ -84,7 +84,7 @@ def _require_untouched(file: Path, sha256: str) -> None:
     if found != sha256:
         raise AuditError(
             f"{file.name} has sha256 {found}, what came home had {sha256}",
-            advice="Something changed it on this machine: build again, and do not use it.",
+            hint="Something changed it on this machine: build again, and do not use it.",
         )
 
 
@@ -139,5 +139,5 @@ def _reject(log: StageLog, file: Path, wrong: list[str]) -> NoReturn:
     file.replace(rejected / file.name)
     raise AuditError(
         f"{file.name} is not what was asked for:\n" + "\n".join(wrong),
-        advice=f"It was moved to {rejected}. Ask for other archs, or mend the build.",
+        hint=f"It was moved to {rejected}. Ask for other archs, or mend the build.",
     )

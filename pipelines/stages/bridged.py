@@ -47,15 +47,15 @@ def require_asked_bridge(properties: Mapping[str, str], done: SmokeResult, gpu: 
     if told and not gpu.bridged:
         raise SmokeError(
             f"the driver there is a bridge ({told}), for which nobody asked",
-            advice="Its results are not those of Windows' driver: remove it from that host.",
+            hint="Its results are not those of Windows' driver: remove it from that host.",
         )
     if gpu.bridged and not told:
         raise SmokeError(
             f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
-            advice="Type: invoke doctor --gpu. It tests the bridge by itself.",
+            hint="Type: invoke doctor --gpu. It tests the bridge by itself.",
         )
     if done.bridge and (other := _strange(properties, done, done.bridge)):
         raise SmokeError(
             f"the smoke suite was told through the bridge of {other}",
-            advice="Type: invoke host stop --gpu, then the same again: it is tested anew.",
+            hint="Type: invoke host stop --gpu, then the same again: it is tested anew.",
         )

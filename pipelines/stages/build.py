@@ -133,14 +133,14 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
         raise TimeUpError(
             f"the build was ended after {plan.minutes or 0:g} minutes, as --minutes says: "
             f"{done.units.done} of {done.units.total or '?'} units",
-            advice="Finished units are kept: the same command goes on from them.",
+            hint="Finished units are kept: the same command goes on from them.",
         )
     if done.kept:
         what = "this is the wheel" if plan.share is None else "these are the objects"
         say(f"nothing is built anew: {what} of an earlier build with the same inputs")
     require_share(plan, done)
     if plan.recipe.is_wheel and not done.wheels and plan.share is None:
-        raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
+        raise BuildError("the build succeeded but left no wheel", hint="Is it a wheel project?")
 
 
 def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:
@@ -213,7 +213,7 @@ def _read_ended(host: str, told: Mapping[str, Any]) -> _Told:
     except ValidationError as error:
         raise HostError(
             f"{host} sent what is no result of a build: {safe(first_problem(error), 200)}",
-            advice="Remove the job's directory there: invoke jobs shows where it is.",
+            hint="Remove the job's directory there: invoke jobs shows where it is.",
         ) from None
 
 
@@ -268,11 +268,11 @@ class _Following:
             found = diagnose(io.BytesIO(error.message.encode()))
             raise BuildError(
                 f"the build could not be run: {error.message}",
-                advice=found.signature.cure if found else "Try: invoke provision",
+                hint=found.signature.hint if found else "Try: invoke provision",
             ) from error
         finally:
             self._keep(lost=tuple(job.lost), attempt=job.attempt)
-        raise BuildError("the log ended without a result", advice="Run the same command again.")
+        raise BuildError("the log ended without a result", hint="Run the same command again.")
 
     def _job(self, spec: Mapping[str, Any], path: Path) -> Job:
         plan = self.plan

@@ -25,7 +25,7 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
     """
     built = log.run.result(BuildResult)
     if built is None:
-        raise BuildError(f"run {log.run.id} has no build", advice="Type: invoke build")
+        raise BuildError(f"run {log.run.id} has no build", hint="Type: invoke build")
     log.keep(CollectResult())
     fetched: list[FileResult] = []
     with bytes_progress() as progress:
@@ -91,6 +91,6 @@ def _require_same(row: HostFile, arrived: str, target: Path, host: str) -> None:
     raise TransferError(
         f"{target.name}: {host} built {row.size} bytes with sha256 {row.sha256}, and what came has "
         f"{size} with {arrived}",
-        advice="Something on the host changed it after the build: a virus scanner, another user. "
+        hint="Something on the host changed it after the build: a virus scanner, another user. "
         "Build again.",
     )

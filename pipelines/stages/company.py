@@ -1,4 +1,4 @@
-"""What is installed with a wheel that was given: brought to the host, and searched for a cure."""
+"""What is installed with an external wheel: copied to the host and checked for what is missing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:
                 if sent != one.sha256:
                     raise TransferError(
                         f"{one.file} reached {plan.host.name} with sha256 {sent}, not {one.sha256}",
-                        advice="Something changed it on this machine: type the same again.",
+                        hint="Something changed it on this machine: type the same again.",
                     )
             made.append(target)
     return made

@@ -191,16 +191,16 @@ class Job:
         """Wait a moment before the next try, or raise what is to be told instead of one."""
         heed()
         ended = self.session.host.ended()
-        advice = (
+        hint = (
             "Finished units are kept: the same command goes on from them."
             if ended
             else f"The job goes on at {self.host} unless that is asleep or down (see invoke "
             "doctor): the same command finds it again, invoke jobs shows it."
         )
         if isinstance(error, AuthError):
-            raise AuthError(error.message, advice=f"{error.advice} {advice}".strip()) from error
+            raise AuthError(error.message, hint=f"{error.hint} {hint}".strip()) from error
         if time.monotonic() - self._heard > self.patience:
-            raise HostError(error.message, advice=advice) from error
+            raise HostError(error.message, hint=hint) from error
         if not self._tries:
             # What has ended is started again by the next call, or found where another has done so.
             lost = f"connection lost, the host may be asleep or down: {error.message}"
@@ -300,7 +300,7 @@ class Job:
             raise self.error(
                 f"{self.host} lost the job {len(self._recent)} times within an hour: "
                 f"{'; '.join(self.lost[-ATTEMPTS:])}",
-                advice="Memory is the usual reason: try --jobs 1. Finished units are kept.",
+                hint="Memory is the usual reason: try --jobs 1. Finished units are kept.",
             )
         say(f"{why}: going on from the finished units", style="yellow")
 
@@ -309,7 +309,7 @@ class Job:
         if told.cancelled:
             raise self.error(
                 f"the job was cancelled at {self.host}",
-                advice="Finished units are kept: the same command goes on from them.",
+                hint="Finished units are kept: the same command goes on from them.",
             )
         if error := told.result.get("error"):
             raise_remote(self.host, _failure(self.host, error))
@@ -334,7 +334,7 @@ def _failure(host: str, told: object) -> Failure:
     except ValidationError:
         raise OddStateError(
             f"{host} sent what is no error of a job",
-            advice="Remove the job's directory there: invoke jobs shows where it is.",
+            hint="Remove the job's directory there: invoke jobs shows where it is.",
         ) from None
     return cast("Failure", one.model_dump())
 
@@ -392,5 +392,5 @@ def checked(host: str, told: Any, form: type[Told]) -> Told:
     except ValidationError as error:
         raise OddStateError(
             f"{host} sent what is no state of a job: {safe(str(error.errors()[0]['msg']), 200)}",
-            advice="Remove the job's directory there: invoke jobs shows where it is.",
+            hint="Remove the job's directory there: invoke jobs shows where it is.",
         ) from None

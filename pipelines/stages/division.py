@@ -99,7 +99,7 @@ class Division:
                 if sent != sha:
                     raise AuditError(
                         f"{path} was sent with sha256 {sent}, and {sha} was compiled",
-                        advice="Something changed it meanwhile: compile the share again.",
+                        hint="Something changed it meanwhile: compile the share again.",
                     )
                 before += one.size
                 progress.update(task, completed=before)
@@ -126,7 +126,7 @@ class Division:
             raise HostError(
                 f"{self.plan.host.name} sent what is no result of a divided build: "
                 f"{safe(first_problem(error), 200)}",
-                advice="Remove the job's directory there: invoke jobs shows where it is.",
+                hint="Remove the job's directory there: invoke jobs shows where it is.",
             ) from None
         if share is not None:
             return made
@@ -135,7 +135,7 @@ class Division:
             raise AuditError(
                 f"{len(self.objects)} objects were given to the link, and it says that it took "
                 f"{len(made.placed)}: {strange[0]} is the first in which they differ",
-                advice="Nothing of this wheel is used. Compile the shares again.",
+                hint="Nothing of this wheel is used. Compile the shares again.",
             )
         took = Counter(owner.run.id for owner, _ in self.objects.values())
         lent = (
@@ -174,7 +174,7 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Materials) -> Divis
                 raise AuditError(
                     f"{safe(source, 200)} was compiled twice, to different bytes: {owner.told} has "
                     f"{known.sha256}, {one.told} has {row.sha256}",
-                    advice="One of the two hosts compiles something else, or is broken. Link "
+                    hint="One of the two hosts compiles something else, or is broken. Link "
                     "without the one that you trust less.",
                 )
     _require_read_alike(found)
@@ -192,7 +192,7 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
                 raise AuditError(
                     f"{safe(path, 300)} was not the same where it was compiled: {owner.told} has "
                     f"read {before}, {one.told} {sha}",
-                    advice="A header differs between the hosts, or is made by the build and never "
+                    hint="A header differs between the hosts, or is made by the build and never "
                     "twice the same. Mend it, then compile the shares again.",
                 )
 
@@ -215,7 +215,7 @@ def require_share(plan: BuildPlan, done: BuildResult) -> None:
         raise BuildError(
             f"share {plan.share} left a wheel, {safe(done.wheels[0].path, 200)}: no wheel can come "
             "of a part of its units",
-            advice="It is not used. Build the package as a whole, and report this.",
+            hint="It is not used. Build the package as a whole, and report this.",
         )
 
 

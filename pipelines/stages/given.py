@@ -141,7 +141,7 @@ def _chosen(closure: Closure, given: Given) -> Offer:
         names = ", ".join(line(one.file, 100) for one in found) or "no wheel"
         raise LockError(
             f"{given.release} was asked for, and uv chose {names}",
-            advice="Download the wheel that is meant, and name the file.",
+            hint="Download the wheel that is meant, and name the file.",
         )
     return found[0]
 
@@ -182,7 +182,7 @@ def _require_zip(path: Path) -> None:
     except (zipfile.BadZipFile, OSError) as error:
         raise AuditError(
             f"{path.name} is no wheel: {line(error, 200)}",
-            advice="It is damaged, or cut off: fetch it anew.",
+            hint="It is damaged, or cut off: fetch it anew.",
         ) from None
 
 
@@ -252,6 +252,6 @@ def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -
     if wrong := failures(one.checks):
         raise AuditError(
             f"{one.file}: {'; '.join(wrong)}",
-            advice="It was not built here: take another wheel, and tell those who made it.",
+            hint="It was not built here: take another wheel, and tell those who made it.",
         )
     return one

@@ -82,7 +82,7 @@ def show(settings: Config) -> None:
         errors += [place.error] if place.error else []
     console.print(table)
     for error in errors:
-        say(f"{error.message}. {error.advice}", style="red")
+        say(f"{error.message}. {error.hint}", style="red")
     if spare:
         say(f"{spare} of them are nobody's: invoke hosts --clean removes them", style="yellow")
 

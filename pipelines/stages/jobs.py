@@ -82,7 +82,7 @@ def cancel(line: Line, name: str) -> None:
     if now.state == "running":
         raise HostError(
             f"{line.plan.host.name}: job {job.id} does not end",
-            advice="Restart the host, or end its processes there by hand.",
+            hint="Restart the host, or end its processes there by hand.",
         )
     say(f"{job.id}: {_word(now)}", style="green")
 
@@ -123,7 +123,7 @@ def _find(line: Line, name: str) -> Listed:
         return found[0]
     there = ", ".join(job.id for job in (found or jobs)[:8]) or "none"
     what = "more than one job" if found else "no job"
-    raise ConfigError(f"{what} {name!r} at {line.plan.host.name}", advice=f"There are: {there}")
+    raise ConfigError(f"{what} {name!r} at {line.plan.host.name}", hint=f"There are: {there}")
 
 
 def _word(job: State) -> str:

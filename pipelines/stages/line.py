@@ -241,7 +241,7 @@ def run_build(line: Line) -> Path:
     if line.plan.given is not None:
         raise ConfigError(
             f"--wheel {line.plan.given.asked}: others have built it, there is nothing to build",
-            advice="Leave 'build' out: invoke test --wheel is enough.",
+            hint="Leave 'build' out: invoke test --wheel is enough.",
         )
     if line.plan.divided or line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
@@ -263,7 +263,7 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     if not line.plan.recipe.is_wheel:
         raise ConfigError(
             f"{line.plan.recipe.name} is no wheel: there is nothing that invoke test could install",
-            advice="Leave 'test' out; what such a build leaves is in the run's directory.",
+            hint="Leave 'test' out; what such a build leaves is in the run's directory.",
         )
     if run is not None:
         line.open_run(run)
@@ -335,11 +335,11 @@ def require_audited(run: Run) -> None:
     if share := run.facts().share:
         raise BuildError(
             f"run {run.id} is of share {share}: there is no wheel of it",
-            advice="Link all of them with invoke build --objects, or name another run with --run.",
+            hint="Link all of them with invoke build --objects, or name another run with --run.",
         )
     state = run.stages().get(AUDIT.name)
     if state is None or state.state != "passed" or not isinstance(state.result, AuditResult):
-        raise BuildError(f"run {run.id} has no wheel that passed", advice="Type: invoke build")
+        raise BuildError(f"run {run.id} has no wheel that passed", hint="Type: invoke build")
 
 
 def require_same(plan: BuildPlan, run: Run) -> None:
@@ -352,10 +352,10 @@ def require_same(plan: BuildPlan, run: Run) -> None:
         if name == "archs":
             raise ConfigError(
                 f"the run {run.id} is for {there}, not {here}",
-                advice=f"Type: invoke test --archs '{there}'",
+                hint=f"Type: invoke test --archs '{there}'",
             )
         flag = (axis.flag or name).replace("_", "-")
         raise ConfigError(
             f"the run {run.id} is of {name} {there or None}, not {here or None}",
-            advice=f"Type: invoke build --{flag} {here} test",
+            hint=f"Type: invoke build --{flag} {here} test",
         )

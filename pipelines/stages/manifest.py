@@ -142,7 +142,7 @@ def _row(path: Path, root: Path, audited: str | None = None) -> dict[str, Any]:
     if audited not in (None, found):
         raise AuditError(
             f"{path.name} has sha256 {found}, the audit looked at {audited}",
-            advice="Something changed the wheel on this machine: build again, and do not use it.",
+            hint="Something changed the wheel on this machine: build again, and do not use it.",
         )
     name = path.relative_to(root).as_posix()
     return {"path": name, "size": path.stat().st_size, "sha256": found}

@@ -30,8 +30,8 @@ class CellsError(PipelineError):
 
     title = "matrix"
 
-    def __init__(self, message: str, *, advice: str, errors: Sequence[PipelineError]) -> None:
-        super().__init__(message, advice=advice)
+    def __init__(self, message: str, *, hint: str, errors: Sequence[PipelineError]) -> None:
+        super().__init__(message, hint=hint)
         worst = max(errors, key=lambda one: (not isinstance(one, TimeUpError), one.exit_code))
         self.exit_code = worst.exit_code
 
@@ -91,7 +91,7 @@ class Matrix:
             if left <= 0 and not line.begun:
                 raise TimeUpError(
                     f"{cell.name} was not begun: the time that --minutes gives is up",
-                    advice="The same command goes on with it.",
+                    hint="The same command goes on with it.",
                 )
             line.plan = replace(line.plan, minutes=max(left, 1 / 60))
         alike = tuple(line.plan.target.session.values())
@@ -112,7 +112,7 @@ class Matrix:
                 if other.line.session is cell.line.session:
                     other.error = HostError(
                         f"{other.name} was not gone on with: {cell.line.plan.host.name} was lost",
-                        advice="The same command goes on with it.",
+                        hint="The same command goes on with it.",
                     )
         if later and later[0].line.session is not cell.line.session:
             cell.line.session.close()
@@ -147,7 +147,7 @@ class Matrix:
             said = ", ".join(f"{name} ({error.title})" for name, error in failed)
             raise CellsError(
                 f"{len(failed)} of {len(self.cells)} cells failed: {said}",
-                advice="The same command goes on: what is built is not built again.",
+                hint="The same command goes on: what is built is not built again.",
                 errors=[error for _, error in failed],
             )
 
@@ -198,7 +198,7 @@ def _not_begun(cell: Cell) -> NotBegun:
         cell.name,
         cell.line.plan.target,
         error.message if error else "its turn did not come",
-        error.advice if error else "The same command goes on with it.",
+        error.hint if error else "The same command goes on with it.",
         failed=error is not None and not isinstance(error, HostError | AuthError | TimeUpError),
     )
 

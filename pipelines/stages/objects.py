@@ -83,7 +83,7 @@ def list_of(run: Run) -> tuple[ObjectList, Divided]:
     if built is None or made is None or made.mode != "compile":
         raise ConfigError(
             f"run {run.id} has no objects: it is not of a share",
-            advice="Name the runs of invoke build --shard; invoke runs lists all.",
+            hint="Name the runs of invoke build --shard; invoke runs lists all.",
         )
     rows = [Object(**one.model_dump(exclude={"path"})) for one in made.objects]
     told = ObjectList(
@@ -122,7 +122,7 @@ def lender(plan: BuildPlan, name: str) -> Lender:
     home = run.stages().get(CollectResult.stage)
     if home is None or home.state != "passed":
         raise ConfigError(
-            f"run {run.id}: its objects have not come home", advice=f"{_AGAIN} {made.share}"
+            f"run {run.id}: its objects have not come home", hint=f"{_AGAIN} {made.share}"
         )
     _require_cell(plan, run, told.cell)
     found = _read(run)
@@ -131,7 +131,7 @@ def lender(plan: BuildPlan, name: str) -> Lender:
         key, there, recorded = next(row for row in pairs if row[1] != row[2])
         raise AuditError(
             f"{run.id}: {LIST} says other {key} than its record:\n{_differing(there, recorded)}",
-            advice=f"Somebody changed one of them: nothing of it is linked. {_AGAIN} {told.share}",
+            hint=f"Somebody changed one of them: nothing of it is linked. {_AGAIN} {told.share}",
         )
     mine = Lender(run, told, made)
     sources = {unit.id: unit.source for unit in told.units}
@@ -139,13 +139,13 @@ def lender(plan: BuildPlan, name: str) -> Lender:
         path, said = mine.path(one), f"{run.id}: object of {safe(sources[one.unit], 200)}"
         if not path.is_file():
             raise AuditError(
-                f"{said}: there is no {FOLDER}/{one.sha256}", advice=f"{_AGAIN} {told.share}"
+                f"{said}: there is no {FOLDER}/{one.sha256}", hint=f"{_AGAIN} {told.share}"
             )
         if (size := path.stat().st_size, sha := sha256_of(path)) != (one.size, one.sha256):
             raise AuditError(
                 f"{said} has {size} bytes with sha256 {sha}, and {one.size} with {one.sha256} "
                 "were compiled",
-                advice=f"It is damaged, or was changed: nothing of it is linked. "
+                hint=f"It is damaged, or was changed: nothing of it is linked. "
                 f"{_AGAIN} {told.share}",
             )
     return mine
@@ -163,7 +163,7 @@ def _read(run: Run) -> ObjectList:
         why = first_problem(error)
     except (OSError, ValueError, RecursionError) as error:
         why = str(error)
-    raise AuditError(f"{path} cannot be read: {line(why, 300)}", advice=f"{_AGAIN} K/N")
+    raise AuditError(f"{path} cannot be read: {line(why, 300)}", hint=f"{_AGAIN} K/N")
 
 
 def _require_cell(plan: BuildPlan, run: Run, cell: Mapping[str, str]) -> None:
@@ -173,7 +173,7 @@ def _require_cell(plan: BuildPlan, run: Run, cell: Mapping[str, str]) -> None:
             flag = (AXES[name].flag or name).replace("_", "-")
             raise ConfigError(
                 f"--objects {run.id}: it is of {name} {theirs or None}, not {text or None}",
-                advice="Link what belongs together; such as: "
+                hint="Link what belongs together; such as: "
                 f"invoke build --{flag} '{theirs}' --objects {run.id}",
             )
 
@@ -194,13 +194,13 @@ def require_same(
             raise LockError(
                 f"the objects of {one.told} were made of other things than are here "
                 f"({named(unlike)}):\n{listed(unlike)}",
-                advice="Compile the share again on a host with the same tool chain, or link there.",
+                hint="Compile the share again on a host with the same tool chain, or link there.",
             )
         first = first or one
         if (mine := _units(one)) != (known := _units(first)):
             raise AuditError(
                 f"{one.told} has other compile units than {first.told}:\n{_differing(mine, known)}",
-                advice="Their hosts differ in something that the build goes by: do both again, and "
+                hint="Their hosts differ in something that the build goes by: do both again, and "
                 "look at the first lines of their build.log.",
             )
 

@@ -23,13 +23,13 @@ def refuse_ungiven(plan: BuildPlan) -> None:
 
 
 def _refusal(plan: BuildPlan, finding: Finding) -> PipelineError:
-    cure = f"{finding.cure[:1].upper()}{finding.cure[1:]}"
+    hint = f"{finding.hint[:1].upper()}{finding.hint[1:]}"
     if finding.raises != "ConfigError":
-        return named(finding.raises)(f"{plan.host.name}: {finding.says}", advice=f"{cure}.")
+        return named(finding.raises)(f"{plan.host.name}: {finding.says}", hint=f"{hint}.")
     done, more = ("built", " invoke plan shows what can.") if plan.given is None else ("tested", "")
     return named(finding.raises)(
         f"{plan.target.id} cannot be {done}: {finding.says} ({finding.source})",
-        advice=f"{cure}.{more}",
+        hint=f"{hint}.{more}",
     )
 
 

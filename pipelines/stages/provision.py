@@ -150,15 +150,15 @@ def _apply(
                 remote_provision.apply_one, spec=wanted.spec, marker=plan.layout.marker
             )
         except RemoteError as error:
-            raise _failed(wanted, row, error.message, error.advice) from error
+            raise _failed(wanted, row, error.message, error.hint) from error
     if told["error"]:
         logs = _bring_logs(session, plan, wanted, told["logs"])
-        raise _failed(wanted, row, str(told["error"]), str(told["advice"]), logs)
+        raise _failed(wanted, row, str(told["error"]), str(told["hint"]), logs)
     if not told["ok"]:
         raise ProvisionError(
             f"{wanted.id}: wanted {wanted.summary}; after applying it the host still has "
             f"{told['found']}",
-            advice="Something on the host undoes it: a policy, a virus scanner, another user.",
+            hint="Something on the host undoes it: a policy, a virus scanner, another user.",
         )
     now = _row(wanted, told)
     return now.model_copy(
@@ -184,18 +184,18 @@ def _require_space(
         raise StorageError(
             f"{wanted.id}: {plan.host.name} has {free >> 20} MiB free, "
             f"about {need >> 20} MiB are needed",
-            advice="Free space there: invoke cache --prune --days 1 removes old builds.",
+            hint="Free space there: invoke cache --prune --days 1 removes old builds.",
         )
 
 
 def _failed(
-    wanted: Wanted, row: ResourceResult, why: str, advice: str, logs: Path | None = None
+    wanted: Wanted, row: ResourceResult, why: str, hint: str, logs: Path | None = None
 ) -> ProvisionError:
     where = f"\nIts logs are in {logs}." if logs else ""
     return ProvisionError(
         f"{wanted.id}: wanted {wanted.summary}, found {row.found}, "
         f"and it could not be changed: {why}{where}",
-        advice=advice or "Mend that on the host; provision goes on from here.",
+        hint=hint or "Mend that on the host; provision goes on from here.",
     )
 
 
@@ -229,7 +229,7 @@ def _restart(session: LiveSession, wanted: Wanted, build_root: str) -> ResourceR
         raise ProvisionError(
             f"{wanted.id}: {session.host.name} waits for a restart ({safe(row.found, 200)}), which "
             f"would end what others do there: {named}",
-            advice="Once the jobs have ended and the users have signed out, or the host was "
+            hint="Once the jobs have ended and the users have signed out, or the host was "
             "restarted by hand, run the same command again: it goes on from here.",
         )
     say(f"restarting {session.host.name}: {safe(row.found, 200)}", style="yellow")
@@ -238,7 +238,7 @@ def _restart(session: LiveSession, wanted: Wanted, build_root: str) -> ResourceR
     if not now.ok:
         raise ProvisionError(
             f"{wanted.id}: {session.host.name} is back, but still waits for: {now.found}",
-            advice="Restart it by hand, then provision again.",
+            hint="Restart it by hand, then provision again.",
         )
     done = {"changed": True, "ok": True, "seconds": time.monotonic() - began}
     return row.model_copy(update=done)
@@ -267,7 +267,7 @@ def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show:
         raise TransferError(
             f"{source} changed on this machine while it was sent: it has sha256 {sent}, pinned is "
             f"{pin.sha256}",
-            advice="Run the same command again: what is damaged is fetched anew.",
+            hint="Run the same command again: what is damaged is fetched anew.",
         )
 
 

@@ -42,11 +42,11 @@ def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
         try:
             found += _offers(run, untested)
         except (AuditError, ConfigError) as error:
-            wrong.append(f"{run.id}: {error.message}" + (f" ({error.advice})" * bool(error.advice)))
+            wrong.append(f"{run.id}: {error.message}" + (f" ({error.hint})" * bool(error.hint)))
     if wrong:
         raise AuditError(
             "\n".join(wrong),
-            advice="Nothing was published. Leave these runs out, or mend what is said of them.",
+            hint="Nothing was published. Leave these runs out, or mend what is said of them.",
         )
     return found
 
@@ -60,7 +60,7 @@ def _offers(run: Run, untested: bool) -> Iterator[Offer]:
     if audit is None or audit.state != "passed" or not isinstance(audit.result, AuditResult):
         raise AuditError(
             f"its audit has not passed: {audit.state if audit else 'there was none'}",
-            advice="Build it again.",
+            hint="Build it again.",
         )
     told = hashes_of(run.path / MANIFEST)
     wheels = [one for one in audit.result.files if one.file.endswith(".whl")]
@@ -90,7 +90,7 @@ def _require_own(facts: RunFacts, windows: str) -> None:
         raise AuditError(
             "wheels of its host are not for publishing: genuine Windows binaries under Wine, with "
             "a compiler or a system that stand in for the real ones",
-            advice="Build it on a Windows host; or have its suite pass on one that has a GPU: wcw "
+            hint="Build it on a Windows host; or have its suite pass on one that has a GPU: wcw "
             "test --host HOST. docs/evidence/levels.md says what that takes.",
         )
 
@@ -112,7 +112,7 @@ def _offer(
         if sha256 != inside.sha256:
             raise AuditError(
                 f"{audited.file} has sha256 {inside.sha256}, and the {who} speaks of {sha256}",
-                advice="Something changed it on this machine: build again, and do not use it.",
+                hint="Something changed it on this machine: build again, and do not use it.",
             )
     bad = [check.label for check in audited.checks if check.failed]
     passed = [check for check in audited.checks if check.level == "ok"]
@@ -136,13 +136,13 @@ def _offer(
         raise AuditError(
             f"{audited.file} has no machine code for {few(sorted(lacking))}, and the audit of its "
             "run speaks of it",
-            advice="Its record and its wheel are not of one build: build again.",
+            hint="Its record and its wheel are not of one build: build again.",
         )
     smoke = smoke_of(run, audited, audited.archs)
     if smoke.verdict != "passed" and (stand_in or not untested):
         raise AuditError(
             f"{audited.file}: {smoke.why}",
-            advice="Test it on such a GPU"
+            hint="Test it on such a GPU"
             + ("." if stand_in else "; or say --untested, and the page says it too."),
         )
     shown = evidence_words(evidence_of(facts, run.result(SmokeResult)))

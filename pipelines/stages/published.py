@@ -43,7 +43,7 @@ class Published:
         if wheel is not None and (found := sha256_of(wheel)) != self.sha256:
             raise AuditError(
                 f"{wheel} has sha256 {found}, and {self.manifest} says {self.sha256}",
-                advice="It is not the wheel that was built there: nothing is built again for it. "
+                hint="It is not the wheel that was built there: nothing is built again for it. "
                 "Take both from whoever published them.",
             )
         return replace(self, wheel=wheel)
@@ -59,7 +59,7 @@ def read_published(asked: str) -> Published:
     if not path.is_file():
         raise ConfigError(
             f"{line(asked, 200)}: there is no such file",
-            advice=f"Name a wheel with its {MANIFEST} beside it, or that {MANIFEST}.",
+            hint=f"Name a wheel with its {MANIFEST} beside it, or that {MANIFEST}.",
         )
     wheel = path if path.suffix == ".whl" else None
     manifest = _beside(path) if wheel else path
@@ -77,7 +77,7 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
         raise ConfigError(
             f"{said}: its wheel was not built with reproducible: true, so no two builds of it "
             "need be alike",
-            advice="Write it into the recipe, build and publish anew: docs/reproducible.md.",
+            hint="Write it into the recipe, build and publish anew: docs/reproducible.md.",
         )
     rows = [row for row in told.files if row.path.endswith(".whl")]
     if file:
@@ -85,13 +85,13 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
     if len(rows) != 1:
         raise ConfigError(
             f"{said} tells of {len(rows)} wheels" + (f" called {line(file, 200)}" if file else ""),
-            advice="Name the wheel that is meant, or the manifest that came with it.",
+            hint="Name the wheel that is meant, or the manifest that came with it.",
         )
     name = rows[0].path.rpartition("/")[2]
     if not _PLAIN.fullmatch(name):  # it becomes a file of ours, and a part of addresses
         raise ConfigError(
             f"{said}: {line(name, 200)} is no wheel's name",
-            advice="Take the manifest from whoever published the wheel.",
+            hint="Take the manifest from whoever published the wheel.",
         )
     asked_for = {axis: getattr(told.inputs, axis) for axis in AXES if axis != "host"}
     return Published(
@@ -111,7 +111,7 @@ def _beside(wheel: Path) -> Path:
         return found
     raise ConfigError(
         f"{line(wheel, 300)}: there is no {MANIFEST} with it",
-        advice=f"Put the {MANIFEST} that was published with it beside it, or name that.",
+        hint=f"Put the {MANIFEST} that was published with it beside it, or name that.",
     )
 
 
@@ -136,7 +136,7 @@ def _read(manifest: Path, said: str) -> Manifest:
     except ValueError as error:
         raise ConfigError(
             f"{said} is no manifest that can be read: {line(error, 300)}",
-            advice=f"Name the {MANIFEST} of a run, or the wheel beside it.",
+            hint=f"Name the {MANIFEST} of a run, or the wheel beside it.",
         ) from None
 
 
@@ -153,7 +153,7 @@ def require_same(published: Published, today: Materials, *, reached: bool = True
         raise LockError(
             f"{published.file} was made of other things than are here ({named(other)}):\n"
             f"{listed(other)}",
-            advice=f"Take the release that made it ({line(published.made_by, 80)}), with its lock, "
+            hint=f"Take the release that made it ({line(published.made_by, 80)}), with its lock, "
             "its recipe and its source.",
         )
     return [str(one) for one in unlike]

@@ -32,7 +32,7 @@ def published_at(address: str, cache: Cache) -> Published:
     if cache.offline:
         raise LockError(
             f"{shown_url(address)} is not fetched: --offline",
-            advice="Download the wheel and its manifest.json, and name the file.",
+            hint="Download the wheel and its manifest.json, and name the file.",
         )
     if parts.path.endswith(".whl"):
         try:
@@ -40,7 +40,7 @@ def published_at(address: str, cache: Cache) -> Published:
         except ConfigError as error:
             said = error.message.removeprefix("--wheel ")
             raise ConfigError(
-                said, advice=f"Name the wheel's own address, or that of its {MANIFEST}."
+                said, hint=f"Name the wheel's own address, or that of its {MANIFEST}."
             ) from None
         file = unquote(urlsplit(given.place).path).rpartition("/")[2]
         told = _manifest(given.place, _MANIFESTS, file)
@@ -48,7 +48,7 @@ def published_at(address: str, cache: Cache) -> Published:
             raise AuditError(
                 f"{given.asked} states sha256 {given.stated}, and {told.manifest} says "
                 f"{told.sha256}",
-                advice="One of them speaks of another wheel: nothing is built again for it.",
+                hint="One of them speaks of another wheel: nothing is built again for it.",
             )
         return told.with_wheel(_fetched(told, given.place, cache))
     told = _manifest(_secure(address), ("",), "")
@@ -80,7 +80,7 @@ def _secure(address: str) -> str:
     if parts.scheme != "https" or not parts.hostname or parts.fragment:
         raise ConfigError(
             f"{shown_url(address)}: expected the https address of a {MANIFEST}, or of a wheel",
-            advice=f"Such as https://example.org/releases/1.0/{MANIFEST}.",
+            hint=f"Such as https://example.org/releases/1.0/{MANIFEST}.",
         )
     return address
 
@@ -101,7 +101,7 @@ def _manifest(address: str, places: tuple[str, ...], file: str) -> Published:
             return told_by(path, shown_url(url), file)
     raise LockError(
         f"no manifest is to be had: {failed}",
-        advice=f"Name the address of the {MANIFEST} that was published with the wheel.",
+        hint=f"Name the address of the {MANIFEST} that was published with the wheel.",
     )
 
 

@@ -47,13 +47,13 @@ def run_rebuild(line: Line, published: Published) -> Path:
     if not plan.recipe.reproducible:
         raise ConfigError(
             f"recipe {plan.recipe.name} does not say reproducible: true any more",
-            advice="Take the recipe that the wheel was built with.",
+            hint="Take the recipe that the wheel was built with.",
         )
     asked = {name: text for name, text in plan.target.values().items() if name != "host" and text}
     if asked != published.axes:
         raise ConfigError(
             f"{published.manifest} asks for {published.axes}, which is read as {asked}",
-            advice="Its architectures and releases are not written as a manifest of ours has them.",
+            hint="Its architectures and releases are not written as a manifest of ours has them.",
         )
     if published.wheel is not None:
         _look_into(published.wheel)  # before anything is built: what is hostile is refused
@@ -115,7 +115,7 @@ def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -
     raise AuditError(
         f"{wheel.name} is not what was published: sha256 {sha256}, published was "
         f"{published.sha256}: {why}",
-        advice="manifest.json of this run has every difference"
+        hint="manifest.json of this run has every difference"
         + (f", {detailed} has diffoscope's account of them" if detailed else "")
         + ". One of the two had another compiler, another source, or another intent.",
     )

@@ -84,15 +84,15 @@ def _pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:
 def _failed(done: BuildResult, found: Diagnosis | None, log: StageLog) -> BuildError:
     path = log.run.path / "build.log"
     code = f"the build left with exit code {done.exit}"
-    advice = f"The whole log is {path}. Finished units are kept: invoke build goes on from them."
+    hint = f"The whole log is {path}. Finished units are kept: invoke build goes on from them."
     if found is not None:
         console.print(render(found, path.name))
         done = log.keep(done.model_copy(update={"diagnosis": result(found)}))
     known = done.diagnosis
     if known is None or not known.is_cause:  # the end of the log may say more
-        return BuildError("\n".join((f"{code}:", *done.tail[-_TAIL:])), advice=advice)
+        return BuildError("\n".join((f"{code}:", *done.tail[-_TAIL:])), hint=hint)
     changes = f", after {len(done.healed)} changes" if done.healed else ""
     return BuildError(
         f"{code}{changes}: {safe(known.summary, 600)}",
-        advice=f"{known.cure} {advice}",
+        hint=f"{known.hint} {hint}",
     )

@@ -48,12 +48,12 @@ def shown_of(run: Run, audited: AuditedFile, *, tested: bool) -> dict[Kind, byte
             raise AuditError(
                 f"{audited.file}: the report of its smoke test cannot be published: "
                 + line(why, 200),
-                advice="Test it again.",
+                hint="Test it again.",
             )
         found["smoke.xml"] = junit.render([replace(suite, host="")]).encode()
     data = (run.path / MANIFEST).read_bytes()
     if len(data) > MOST:
-        raise AuditError(f"{MANIFEST} has more than {MOST >> 20} MiB", advice="Build it again.")
+        raise AuditError(f"{MANIFEST} has more than {MOST >> 20} MiB", hint="Build it again.")
     found["manifest.json"] = data
     signed = run.path / f"{audited.file}{SIGNED}"
     if signed.is_file():
@@ -73,7 +73,7 @@ def _require_stated(run: Run, file: str) -> None:
             said = line(one.found, 300) if one else "not looked at"
             raise AuditError(
                 f"{signed.name}: {name}: {said}",
-                advice="Sign it again: wcw attest RUN. A run that was tested after it was signed "
+                hint="Sign it again: wcw attest RUN. A run that was tested after it was signed "
                 "has another manifest since.",
             )
 
@@ -92,7 +92,7 @@ def rebuilt_of(run: Run) -> tuple[str, Rebuilt]:
     if result is None or result.compared is None:
         raise ConfigError(
             f"{run.id} has not come to a verdict on the wheel that it was to build again",
-            advice="Look at its report; type wcw rebuild again.",
+            hint="Look at its report; type wcw rebuild again.",
         )
     if result.compared.published != facts.rebuilds:
         raise ConfigError(f"{run.id} has compared another wheel than it was asked for")

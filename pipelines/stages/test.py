@@ -35,8 +35,8 @@ from pipelines.reports.model import Suite as ReadSuite
 from pipelines.session.base import UnfitHostError
 from pipelines.stages.bridged import bridge_of, require_asked_bridge
 from pipelines.stages.company import FOLDER, bring
-from pipelines.stages.cures import cure_of_cases, why_no_report
 from pipelines.stages.detached import Job, JobSpec
+from pipelines.stages.hints import cure_of_cases, why_no_report
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.torches import keep_apart, keep_untested, require_torch
 
@@ -113,7 +113,7 @@ def _audited_wheel(run: Run) -> tuple[Path, AuditedFile]:
     wheels = sorted((run.path / "wheels").glob("*.whl"))
     if len(wheels) != 1:
         raise ConfigError(
-            f"run {run.id} has {len(wheels)} wheels, one is expected", advice="Type: invoke build"
+            f"run {run.id} has {len(wheels)} wheels, one is expected", hint="Type: invoke build"
         )
     (wheel,) = wheels
     audit = run.result(AuditResult) or AuditResult()
@@ -123,7 +123,7 @@ def _audited_wheel(run: Run) -> tuple[Path, AuditedFile]:
         looked = audited.sha256 if audited else "another wheel"
         raise AuditError(
             f"{wheel.name} has sha256 {found}, the audit of run {run.id} looked at {looked}",
-            advice="Build again, or take the wheel that belongs to this run.",
+            hint="Build again, or take the wheel that belongs to this run.",
         )
     return wheel, audited
 
@@ -137,7 +137,7 @@ def _send_wheel(
     if sent != audited.sha256:
         raise AuditError(
             f"{wheel.name} reached {plan.host.name} with sha256 {sent}, not {audited.sha256}",
-            advice="Something changed the wheel while it was sent: build again.",
+            hint="Something changed the wheel while it was sent: build again.",
         )
     return target
 
@@ -172,7 +172,7 @@ def _with_it(session: LiveSession, plan: BuildPlan, run: Run, spec: tester.Spec)
     """Of a wheel that is given: what it requires comes with it, into an environment of its own."""
     taken, layout = run.result(PrebuiltResult), plan.layout
     if taken is None or taken.company is None:
-        raise ConfigError(f"run {run.id} has no wheel that was given", advice="Begin anew.")
+        raise ConfigError(f"run {run.id} has no wheel that was given", hint="Begin anew.")
     return {
         **spec,
         "packages": bring(session, plan, taken.company),
@@ -194,7 +194,7 @@ def _refuse_shadows(suite: Suite, wheel: Path) -> None:
     if found := suite.shadows(tops):
         raise ConfigError(
             f"smoke: Python would import {found[0]} instead of what is in {wheel.name}",
-            advice="Give that file or directory another name: the tests are to import the wheel."
+            hint="Give that file or directory another name: the tests are to import the wheel."
             if found[0].startswith(f"{OWN}/")
             else "It is of what runs every test here: this wheel cannot be tested so.",
         )
@@ -258,11 +258,11 @@ def _follow(job: Job, log: StageLog) -> _Ended:
         ) from None
     except RemoteError as error:
         raise SmokeError(
-            f"the smoke test could not be run: {error.message}", advice="Try: invoke provision"
+            f"the smoke test could not be run: {error.message}", hint="Try: invoke provision"
         ) from error
     finally:
         _keep(log, tail=tuple(tail))
-    raise SmokeError("the smoke test ended without a result", advice="Run the command again.")
+    raise SmokeError("the smoke test ended without a result", hint="Run the command again.")
 
 
 def _keep(log: StageLog, **changes: object) -> SmokeResult:
@@ -284,7 +284,7 @@ def _judge(
         raise HostError(
             f"{plan.host.name} reset the display driver while the suite ran, twice: "
             f"{safe(ended.resets[0], 200)}",
-            advice="Nothing is said of the wheel. Windows does so after 2 s of one kernel "
+            hint="Nothing is said of the wheel. Windows does so after 2 s of one kernel "
             "(TdrDelay) or of a fault of the GPU: see docs/hosts/windows-host.md.",
         )
     if not ended.junit:
@@ -292,7 +292,7 @@ def _judge(
         tail = "\n".join(done.tail[-15:])
         _require_loadable(plan, tail)
         raise SmokeError(
-            f"{done.step} {cause} and there is no report:\n{tail}", advice=why_no_report(plan, done)
+            f"{done.step} {cause} and there is no report:\n{tail}", hint=why_no_report(plan, done)
         )
     done, read = _read_report(session, log, ended.junit, plan.host)
     cases, of_torch = read.cases, ""
@@ -305,7 +305,7 @@ def _judge(
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     if not cases:
         raise SmokeError(
-            f"the smoke suite ran no case{of_torch}", advice="A suite without tests proves nothing."
+            f"the smoke suite ran no case{of_torch}", hint="A suite without tests proves nothing."
         )
     if bad or ended.exit:
         told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
@@ -313,24 +313,24 @@ def _judge(
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed{of_torch} "
             f"(pytest left with {ended.exit})",
-            advice=f"{cure_of_cases(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
+            hint=f"{cure_of_cases(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
         )
     if not any(case.outcome == "passed" for case in cases):
         raise SmokeError(
             f"each of the {len(cases)} smoke cases was skipped{of_torch}: nothing was tested",
-            advice="Their reasons are above; test on a host that has what they ask for.",
+            hint="Their reasons are above; test on a host that has what they ask for.",
         )
     if gpu.asked and not done.gpus:
         raise SmokeError(
             f"{gpu.asked} was asked for, and the smoke suite tells of no GPU",
-            advice="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
+            hint="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
         )
     require_asked_bridge(read.properties, done, gpu)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
             f"none of your own tests ran: the {len(cases)} cases are those that every wheel has",
-            advice="Functions that pytest runs are called test_*; docs/own-tests.md has some.",
+            hint="Functions that pytest runs are called test_*; docs/own-tests.md has some.",
         )
     if suite.own and all(case.outcome == "skipped" for case in own):
         done = _keep(log, instead="skipped")
@@ -345,7 +345,7 @@ def _require_loadable(plan: BuildPlan, told: str) -> None:
         raise UnfitHostError(
             f"{plan.host.name} is unfit for this test, which says nothing of the wheel: "
             f"{safe(found, 300)}",
-            advice=blocked.cure,
+            hint=blocked.hint,
         )
 
 

@@ -32,7 +32,7 @@ def toolset_for(there: Sequence[str], plan: BuildPlan) -> str | None:
             return ".".join(version.split(".")[:2])
     raise ConfigError(
         f"{plan.host.name} has MSVC {', '.join(there[:5])}: {first.says} ({first.source})",
-        advice=f"{first.cure[:1].upper()}{first.cure[1:]}.",
+        hint=f"{first.hint[:1].upper()}{first.hint[1:]}.",
     )
 
 

@@ -46,7 +46,7 @@ def require_torch(asked: str, read: Suite) -> None:
     if minor(loaded) != minor(asked):
         raise SmokeError(
             f"the smoke suite was to run with torch {asked}, and ran with {loaded or 'none'}",
-            advice="Its environment on the host is made of the lock's wheels: invoke provision.",
+            hint="Its environment on the host is made of the lock's wheels: invoke provision.",
         )
 
 

@@ -29,7 +29,7 @@ class BaseImage(Model):
         if self.digest is None:
             raise LockError(
                 f"{self.image}:{self.tag} is not pinned: its digest is not known yet",
-                advice="Run `invoke lock` on a machine with an internet connection, and commit "
+                hint="Run `invoke lock` on a machine with an internet connection, and commit "
                 "the toolchain.lock.yaml that it completes.",
             )
         return f"{self.image}@{self.digest}"
@@ -49,7 +49,7 @@ def with_pins(
         if one.digest and digest != one.digest:
             raise LockError(
                 f"image {name}: toolchain.yaml says {one.digest}, the lock has {digest}",
-                advice="One of them is wrong; another image behind a tag needs another tag, or "
+                hint="One of them is wrong; another image behind a tag needs another tag, or "
                 "remove the lock's entry.",
             )
         made[name] = one.model_copy(update={"digest": digest})

@@ -83,7 +83,7 @@ def run_add(cuda: str) -> None:
     if not own.is_file() and CHECKOUT is None:
         raise LockError(
             f"there is no {own}, to which CUDA {cuda} would be added",
-            advice="Make one with the two lines 'version: 1' and 'groups: []'.",
+            hint="Make one with the two lines 'version: 1' and 'groups: []'.",
         )
     folder = own.parent if own.is_file() else INTENT_FILE.parent
     say(f"wrote {add_toolkit(cuda, folder, load_lock())}")
@@ -100,12 +100,12 @@ def run_sync(*, check: bool) -> None:
     if check:
         _refuse_stale(lock)
     if CHECKOUT is None:
-        raise LockError(_NO_CHECKOUT, advice="Type it in a checkout.")
+        raise LockError(_NO_CHECKOUT, hint="Type it in a checkout.")
     differ = [str(path) for path in sync(lock, CHECKOUT, check=check)]
     if check and differ:
         raise LockError(
             f"not what toolchain.lock.yaml says: {', '.join(differ)}",
-            advice="Type: invoke lock --sync",
+            hint="Type: invoke lock --sync",
         )
     say("\n".join(f"wrote {path}" for path in differ) or "image and playbook agree with the lock")
     without = [f"image {name}" for name, image in lock.images.items() if not image.digest]
@@ -126,7 +126,7 @@ def _refuse_stale(lock: ToolchainLock) -> None:
         raise LockError(
             "toolchain.lock.yaml is not what toolchain.yaml gives: "
             + (differences(lock, made) or "it was edited by hand"),
-            advice="Type: invoke lock",
+            hint="Type: invoke lock",
         )
 
 

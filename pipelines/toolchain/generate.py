@@ -52,7 +52,7 @@ def generate(
             if any(pin.get(key, value) != value for key, value in said.items()):
                 raise LockError(
                     f"the lock has two pins of {source.file} {tool.version}: {pin} and {said}",
-                    advice="One of them is wrong: remove it from the lock.",
+                    hint="One of them is wrong: remove it from the lock.",
                 )
             pin |= said
     tools = {}
@@ -63,7 +63,7 @@ def generate(
         if tool.sha256 and known.get("sha256") not in (None, tool.sha256):
             raise LockError(
                 f"{INTENT_FILE}: {id_}: sha256 is {tool.sha256}, the lock has {known['sha256']}",
-                advice="One of them is wrong: the file is not the one that was pinned. If it was "
+                hint="One of them is wrong: the file is not the one that was pinned. If it was "
                 "published anew, it needs another version or another name.",
             )
         tools[id_] = pinned(tool, **known)
@@ -73,7 +73,7 @@ def generate(
         return ToolchainLock(version=1, unpinned=unpinned, images=bases, tools=tools)
     except ValidationError as error:
         raise LockError(
-            explain(INTENT_FILE, error, ToolchainLock), advice="Correct it there."
+            explain(INTENT_FILE, error, ToolchainLock), hint="Correct it there."
         ) from None
 
 
@@ -132,5 +132,5 @@ def write_lock(lock: ToolchainLock, path: Path) -> None:
     except (OSError, StorageError) as error:
         said = error.message if isinstance(error, StorageError) else str(error)
         raise StorageError(
-            f"cannot write {path}: {said}", advice="Make it writable, then run it again."
+            f"cannot write {path}: {said}", hint="Make it writable, then run it again."
         ) from error

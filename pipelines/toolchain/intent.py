@@ -30,7 +30,7 @@ INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
 WATCHED = "watched.yaml"
 #: The same, one for each CUDA that `invoke lock --cuda` has added.
 TOOLKIT = "toolkit-*.yaml"
-_ADVICE = "Its head says what may stand in it."
+_HINT = "Its head says what may stand in it."
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 
@@ -180,7 +180,7 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
                 if id_ in made:
                     raise LockError(
                         f"{file}: {key}: '{id_}' is what {origin[id_]} is called already",
-                        advice="Give one of them another name, or an id of its own.",
+                        hint="Give one of them another name, or an id of its own.",
                     )
                 made[id_], origin[id_] = tool, key
     return made
@@ -193,9 +193,9 @@ def load_bases(path: Path = INTENT_FILE) -> dict[str, BaseImage]:
 
 def _read(path: Path) -> Intent:
     try:
-        return Intent.model_validate(read_yaml(path, LockError, _ADVICE))
+        return Intent.model_validate(read_yaml(path, LockError, _HINT))
     except ValidationError as error:
-        raise LockError(explain(path, error, Intent), advice=_ADVICE) from None
+        raise LockError(explain(path, error, Intent), hint=_HINT) from None
 
 
 def _entries(path: Path, key: str, name: str, row: Row) -> list[tuple[str, Tool]]:
@@ -205,9 +205,9 @@ def _entries(path: Path, key: str, name: str, row: Row) -> list[tuple[str, Tool]
         (first, *_) = error.errors(include_url=False)
         where = ".".join((key, *map(str, first["loc"])))
         said = first["msg"].removeprefix("Value error, ")
-        raise LockError(f"{path}: {where}: {said}", advice=_ADVICE) from None
+        raise LockError(f"{path}: {where}: {said}", hint=_HINT) from None
     except ValueError as error:
-        raise LockError(f"{path}: {key}: {error}", advice=_ADVICE) from None
+        raise LockError(f"{path}: {key}: {error}", hint=_HINT) from None
 
 
 def _id(cell: Mapping[str, str]) -> str:

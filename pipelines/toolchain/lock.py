@@ -194,7 +194,7 @@ class ToolchainLock(Model):
         )
         return LockError(
             f"not pinned, for their sha256 is not known yet: {', '.join(listed)}",
-            advice=f"Run `invoke lock --only {','.join(tools)}` on a machine with an internet "
+            hint=f"Run `invoke lock --only {','.join(tools)}` on a machine with an internet "
             "connection, and commit the toolchain.lock.yaml that it completes.",
         )
 
@@ -244,7 +244,7 @@ def _joined(shipped: ToolchainLock, mine: ToolchainLock, path: Path) -> Toolchai
         return ToolchainLock(version=1, unpinned=unpinned, images=shipped.images, tools=tools)
     except ValidationError as error:
         raise LockError(
-            explain(path, error, ToolchainLock), advice="Correct toolchain.yaml beside it."
+            explain(path, error, ToolchainLock), hint="Correct toolchain.yaml beside it."
         ) from None
 
 
@@ -263,7 +263,7 @@ def _load(path: Path, _state: tuple[int, ...] = ()) -> ToolchainLock:
     except ValidationError as error:
         raise LockError(
             explain(path, error, ToolchainLock),
-            advice="It is generated: restore it from git, then type: invoke lock",
+            hint="It is generated: restore it from git, then type: invoke lock",
         ) from None
 
 
@@ -373,12 +373,12 @@ class Cache:
                 keep(part, tool.sources[0])
             except LockError as error:
                 raise LockError(
-                    f"{here}: {error.message}", advice="Replace it: invoke wheelhouse fetches it."
+                    f"{here}: {error.message}", hint="Replace it: invoke wheelhouse fetches it."
                 ) from None
             except OSError as error:
                 raise StorageError(
                     f"cannot copy {here} to {part.parent}: {error.strerror}",
-                    advice="Make the one readable and the other writable, with "
+                    hint="Make the one readable and the other writable, with "
                     f"{tool.size >> 20} MiB free.",
                 ) from error
             finally:
@@ -389,7 +389,7 @@ class Cache:
             state = f"{path} is damaged" if path.is_file() else f"{tool.file} is not in {self.root}"
             raise LockError(
                 f"{name} {tool.version} is not here, and nothing is fetched: {state}{where}",
-                advice="On a connected machine type: invoke wheelhouse DIR, bring the directory "
+                hint="On a connected machine type: invoke wheelhouse DIR, bring the directory "
                 "here, and name it with --wheelhouse.",
             )
         obtain(name, tool, part, keep, progress)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.core.errors import LockError, StorageError
-from pipelines.core.files import DISK_ERRNOS, cure
+from pipelines.core.files import DISK_ERRNOS, hint
 from pipelines.core.logs import timed
 from pipelines.toolchain.sources import Source, download, tag_of
 
@@ -49,7 +49,7 @@ def obtain(
                 space = f"{tool.size >> 20} MiB" if tool.size else "space"
                 raise StorageError(
                     f"cannot keep {tool.file} in {part.parent}: {error.strerror}",
-                    advice=f"{cure(error, space)}, or point XDG_CACHE_HOME elsewhere.",
+                    hint=f"{hint(error, space)}, or point XDG_CACHE_HOME elsewhere.",
                 ) from error
             failures.append(f"{source.place}: {error}")
         except LockError as error:
@@ -63,6 +63,6 @@ def obtain(
                 tag_of(part).unlink(missing_ok=True)
     raise LockError(
         f"{name} {tool.version} could not be fetched:\n  " + "\n  ".join(failures),
-        advice="Check the network and the package index; a wrong sha256 means that the file "
+        hint="Check the network and the package index; a wrong sha256 means that the file "
         "is not the one that was pinned: do not use it.",
     )

@@ -77,7 +77,7 @@ def complete(
     if failures:
         raise LockError(
             f"{len(failures)} of {len(wanted)} tools could not be pinned:\n" + "\n".join(failures),
-            advice=f"Pinned: {', '.join(p.tool for p in done) or 'none'}. Run it again for the "
+            hint=f"Pinned: {', '.join(p.tool for p in done) or 'none'}. Run it again for the "
             "others, on a machine that reaches these addresses; a wrong sha256 means that the "
             "file is not the one it should be.",
         )
@@ -168,7 +168,7 @@ def pin_images(path: Path = LOCK_FILE, names: Iterable[str] | None = None) -> di
     if failures:
         raise LockError(
             "images that could not be pinned:\n" + "\n".join(failures),
-            advice="Run it again where their registries are reached, or write the digests that "
+            hint="Run it again where their registries are reached, or write the digests that "
             "docker pull prints into toolchain.yaml.",
         )
     return done

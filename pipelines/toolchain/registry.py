@@ -57,7 +57,7 @@ def digest_behind(image: BaseImage) -> str:
         raise LockError(
             f"{image.image}:{image.tag}: {registry} does not say what it is: "
             f"{line(str(error), 300)}",
-            advice="Check the name and the network, then type: invoke lock",
+            hint="Check the name and the network, then type: invoke lock",
         ) from error
     found = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
     said = answer.headers.get("Docker-Content-Digest", found)
@@ -65,7 +65,7 @@ def digest_behind(image: BaseImage) -> str:
         raise LockError(
             f"{image.image}:{image.tag}: {registry} says {line(said, 80)}, but what came has "
             f"{found}",
-            advice="Somebody on the way changes it: do not use it.",
+            hint="Somebody on the way changes it: do not use it.",
         )
     return found
 
@@ -98,7 +98,7 @@ def _token(client: requests.Session, refused: requests.Response, registry: str) 
     if not challenge.startswith("Bearer ") or not secure:
         raise LockError(
             f"{registry} wants a sign-in that is not anybody's: {line(challenge, 200)}",
-            advice="Write the digest into toolchain.yaml: docker pull prints it.",
+            hint="Write the digest into toolchain.yaml: docker pull prints it.",
         )
     answer = client.get(realm, params=fields, timeout=_TIMEOUT)
     answer.raise_for_status()
@@ -106,4 +106,4 @@ def _token(client: requests.Session, refused: requests.Response, registry: str) 
         told = answer.json()
         return str(told.get("token") or told["access_token"])
     except (ValueError, KeyError, AttributeError):
-        raise LockError(f"{realm} gives no token", advice="Type: invoke lock, later.") from None
+        raise LockError(f"{realm} gives no token", hint="Type: invoke lock, later.") from None

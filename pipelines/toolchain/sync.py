@@ -109,19 +109,19 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
     if not cuda or not pythons:
         raise LockError(
             "toolchain.lock.yaml has no cuda-<minor>-<component> or no python-<minor>",
-            advice="Image and playbook are made of them: restore the lock from git.",
+            hint="Image and playbook are made of them: restore the lock from git.",
         )
     missing = {_BUILD_TOOLS, _RUNTIME, _GIT, *WHEELS} - tools.keys()
     if missing:
         raise LockError(
             f"toolchain.lock.yaml lacks {', '.join(sorted(missing))}",
-            advice="Image and playbook are made of them: restore the lock from git.",
+            hint="Image and playbook are made of them: restore the lock from git.",
         )
     build_tools = tools[_BUILD_TOOLS]
     if not all((build_tools.components, build_tools.toolset, build_tools.signer)):
         raise LockError(
             f"{_BUILD_TOOLS} has no components, toolset or signer in toolchain.lock.yaml",
-            advice="Put them back in toolchain.yaml: the installer is asked for nothing else.",
+            hint="Put them back in toolchain.yaml: the installer is asked for nothing else.",
         )
     return {
         "vc_redist": _pin(_RUNTIME, tools[_RUNTIME]),
@@ -146,7 +146,7 @@ def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
     if not sources:
         raise LockError(
             f"{name} has no url in toolchain.lock.yaml",
-            advice="Image and playbook fetch it themselves: add its address to toolchain.yaml.",
+            hint="Image and playbook fetch it themselves: add its address to toolchain.yaml.",
         )
     return {
         "name": name,
@@ -177,12 +177,12 @@ def _dockerfile(pins: dict[str, Any], path: Path) -> str:
         text, blocks = _filled(path.read_text("utf-8"), _PINS, block)
         text, declared = _filled(text, _NAMES, "".join(f"ARG {name}\n" for name in cuda))
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise LockError(f"{path}: {error}", advice="Restore it from git.") from None
+        raise LockError(f"{path}: {error}", hint="Restore it from git.") from None
     if blocks != 1 or not declared:
         raise LockError(
             f"{path} has {blocks} generated blocks of pins and {declared} of CUDA's names, "
             "expected one and at least one",
-            advice="Restore it from git.",
+            hint="Restore it from git.",
         )
     return text
 
@@ -210,7 +210,7 @@ def _quotable(value: str) -> str:
     if "'" in value or "`" in value.replace(" `\n", ""):
         raise LockError(
             "a version, file or address in toolchain.lock.yaml has a quote or backtick",
-            advice="Neither can stand in a Dockerfile's ARG: correct it in toolchain.yaml.",
+            hint="Neither can stand in a Dockerfile's ARG: correct it in toolchain.yaml.",
         )
     return value
 

@@ -28,10 +28,10 @@ def add_toolkit(cuda: str, folder: Path, lock: ToolchainLock) -> Path:
     that NVIDIA does not list, and for one that lacks a component.
     """
     if not re.fullmatch(r"\d{2}\.\d", cuda):
-        raise LockError(f"--cuda {cuda}: expected a release", advice="Such as 13.6.")
+        raise LockError(f"--cuda {cuda}: expected a release", hint="Such as 13.6.")
     release, listed = _listed(cuda)
     if listed.get("release_label") != release:
-        raise LockError(f"redistrib_{release}.json is another list", advice="Do not use it.")
+        raise LockError(f"redistrib_{release}.json is another list", hint="Do not use it.")
     newest = max(lock.toolkits, key=lambda one: [*map(int, one.split("."))])
     tools: dict[str, dict[str, Any]] = {}
     for name in sorted(lock.tools[id_].name for id_ in lock.toolkits[newest]):
@@ -47,7 +47,7 @@ def add_toolkit(cuda: str, folder: Path, lock: ToolchainLock) -> Path:
         except (KeyError, TypeError, ValueError):
             raise LockError(
                 f"redistrib_{release}.json has no {name} for Windows",
-                advice="It is not as those before it: name what has moved in toolchain.yaml.",
+                hint="It is not as those before it: name what has moved in toolchain.yaml.",
             ) from None
     group = {"id": "cuda-{cuda}-{name}", "tools": tools}
     text = yaml.safe_dump({"version": 1, "groups": [group]}, sort_keys=False, width=1000)
@@ -70,6 +70,6 @@ def _listed(cuda: str) -> tuple[str, dict[str, Any]]:
     except (requests.RequestException, TypeError, ValueError) as error:
         raise LockError(
             f"NVIDIA's list of CUDA {cuda} cannot be had: {error}",
-            advice="Check the network, then run it again.",
+            hint="Check the network, then run it again.",
         ) from None
-    raise LockError(f"NVIDIA lists no CUDA {cuda}", advice=f"{REDIST}/ has those that there are.")
+    raise LockError(f"NVIDIA lists no CUDA {cuda}", hint=f"{REDIST}/ has those that there are.")

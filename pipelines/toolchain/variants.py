@@ -64,7 +64,7 @@ def unknown_tool(name: str, known: Iterable[str]) -> LockError:
     near = difflib.get_close_matches(name, sorted(known), n=_NAMED)
     return LockError(
         f"toolchain.lock.yaml has no tool '{name}'",
-        advice=f"The nearest: {', '.join(near)}" if near else "Add it to toolchain.yaml.",
+        hint=f"The nearest: {', '.join(near)}" if near else "Add it to toolchain.yaml.",
     )
 
 
@@ -103,7 +103,7 @@ class Names:
         raise LockError(
             f"toolchain.lock.yaml has no {name} for {_words(target) or 'no cell'}: "
             f"there are {', '.join(others[:_NAMED])}{more}",
-            advice="Ask for one of these, or add the other to toolchain.yaml and type: invoke lock",
+            hint="Ask for one of these, or add the other to toolchain.yaml and type: invoke lock",
         )
 
     def expand(

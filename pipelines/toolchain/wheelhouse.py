@@ -60,7 +60,7 @@ def gather_controller(folder: Path, python: str | None = None) -> int:
     except metadata.PackageNotFoundError:
         raise SetupError(
             f"{sys.executable} has no pip, which fetches the wheels of the pipeline itself",
-            advice=f"Type: {sys.executable} -m ensurepip",
+            hint=f"Type: {sys.executable} -m ensurepip",
         ) from None
     before = set(folder.glob("*.whl"))
     if CHECKOUT is None:
@@ -92,7 +92,7 @@ def download(what: str, wanted: list[str], folder: Path, python: str | None) -> 
     if done.returncode:
         last = " | ".join(done.stderr.strip().splitlines()[-3:])[:600] or "no message"
         raise LockError(
-            f"pip could not fetch {what}: {last}", advice="Check the network and the index."
+            f"pip could not fetch {what}: {last}", hint="Check the network and the index."
         )
 
 
@@ -122,5 +122,5 @@ def _installed(name: str) -> metadata.Distribution:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:
         raise LockError(
-            f"{name} is not installed here, and the pipeline needs it", advice="Install it anew."
+            f"{name} is not installed here, and the pipeline needs it", hint="Install it anew."
         ) from None

@@ -175,7 +175,7 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
 
 def _refuse(path: Path, why: str) -> AuditError:
     return AuditError(
-        f"{path.name} is refused: {why}", advice="build it again; keep this file for a look"
+        f"{path.name} is refused: {why}", hint="build it again; keep this file for a look"
     )
 
 

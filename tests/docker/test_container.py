@@ -217,7 +217,7 @@ def test_a_lasting_one_is_found_again(project: Project, opened: Callable[..., Co
     project.give("hosts: {lasting: {kind: container, memory: 3g, keep: true}}\n")
     with pytest.raises(ConfigError, match="made from another order") as caught:
         opened("lasting").connect()
-    assert "invoke host remove --host lasting" in caught.value.advice
+    assert "invoke host remove --host lasting" in caught.value.hint
     code, said = project.wcw("host", "remove", "--host", "lasting")
     assert code == HostError.exit_code
     assert "what runs there cannot be told" in said
@@ -274,7 +274,7 @@ def test_a_port_that_is_taken(project: Project, opened: Callable[..., Container]
         project.give(f"hosts: {{box: {{kind: container, port: {port}}}}}\n")
         with pytest.raises(HostError, match="the port is taken") as caught:
             opened().connect()
-    assert "Leave 'port' of the host out" in caught.value.advice
+    assert "Leave 'port' of the host out" in caught.value.hint
     assert project.containers() == []
 
 
@@ -325,7 +325,7 @@ def test_what_cannot_be(
     project.give(hosts + "\n")
     with pytest.raises(error, match=says) as caught:
         opened().connect()
-    assert caught.value.advice
+    assert caught.value.hint
     assert project.containers() == []
 
 
@@ -377,7 +377,7 @@ def test_one_that_is_never_ready(
     monkeypatch.setattr(host, "order", mute)
     with pytest.raises(HostError, match="was not ready after 2 s: waiting") as caught:
         host.connect()
-    assert "start_minutes" in caught.value.advice
+    assert "start_minutes" in caught.value.hint
     assert project.containers() == []
 
 

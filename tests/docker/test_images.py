@@ -257,7 +257,7 @@ def test_a_failed_build_shows_its_last_lines_and_leaves_no_image(
     with pytest.raises(HostError, match="returned a non-zero code: 3") as caught:
         small(sandbox_image, broken)
     assert "the-reason" in caught.value.message
-    log = Path(caught.value.advice.partition("The whole log: ")[2])
+    log = Path(caught.value.hint.partition("The whole log: ")[2])
     assert "the-reason" in log.read_text()
     assert not tags(engine)
     with pytest.raises(PipelineError):

@@ -1,4 +1,4 @@
-"""Faults that can be made on any Linux machine, on a real engine: error, cure, exit code."""
+"""Faults that can be made on any Linux machine, on a real engine: error, hint, exit code."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def started(engine: Engine, *command: str, **keys: Any) -> Container:
 
 
 def refused(
-    kind: type[PipelineError], says: str, cure: str, work: Any, *given: Any, **keys: Any
+    kind: type[PipelineError], says: str, hint: str, work: Any, *given: Any, **keys: Any
 ) -> str:
     with pytest.raises(PipelineError) as raised:
         work(*given, **keys)
     assert type(raised.value) is kind, raised.value.message
     assert raised.value.exit_code == CODES[kind]
     assert says in raised.value.message
-    assert cure in raised.value.advice
+    assert hint in raised.value.hint
     return raised.value.message
 
 
@@ -247,7 +247,7 @@ def test_a_container_that_uses_up_its_memory(engine: Engine) -> None:
     eat = "x=$(head -c 200m /dev/zero | tr '\\0' x)"
     with pytest.raises(HostError, match="used up its memory") as raised:
         opened(engine, "sh", "-c", eat, mem_limit="16m", memswap_limit="16m")
-    assert "'memory'" in raised.value.advice
+    assert "'memory'" in raised.value.hint
 
 
 def test_a_container_that_is_gone(engine: Engine) -> None:

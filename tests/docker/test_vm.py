@@ -533,7 +533,7 @@ def test_a_damaged_disk_is_refused(
     inside(engine, standin, volume.name, script)
     with pytest.raises(disks.DamagedDiskError, match=words) as caught:
         small.prepare(repair=True) if thorough else small.connect()
-    assert f"docker volume rm {volume.name}" in caught.value.advice
+    assert f"docker volume rm {volume.name}" in caught.value.hint
 
 
 def test_another_time_alone_is_no_damage(engine: Engine, standin: str, small: Vm) -> None:
@@ -564,7 +564,7 @@ def test_no_kvm_is_explained(small: Vm, boxes: Boxes, monkeypatch: pytest.Monkey
     monkeypatch.setattr(vm_host, "keys_of", without_the_device)
     with pytest.raises(SetupError, match="no KVM") as caught:
         small.connect()
-    assert "'kvm: false'" in caught.value.advice
+    assert "'kvm: false'" in caught.value.hint
     gone(boxes, "small", 5)
 
 

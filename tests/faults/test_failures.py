@@ -188,7 +188,7 @@ def test_too_many_shells_is_told_with_its_cure(new_host: NewHost) -> None:
     host = new_host(limits=Limits(max_shells=1))
     with host.session(), pytest.raises(HostError, match="limit") as caught:
         host.session()
-    assert "quota" in caught.value.advice
+    assert "quota" in caught.value.hint
 
 
 def test_an_envelope_limit_below_what_is_sent(new_host: NewHost, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_an_envelope_limit_below_what_is_sent(new_host: NewHost, tmp_path: Path)
     source.write_bytes(bytes(2 << 20))
     with pytest.raises(HostError) as caught, host.session() as session:
         session.put(source, str(host.place / "target"))
-    assert "MaxEnvelopeSizekb" in f"{caught.value} {caught.value.advice} {caught.value.__cause__}"
+    assert "MaxEnvelopeSizekb" in f"{caught.value} {caught.value.hint} {caught.value.__cause__}"
 
 
 def test_a_slow_link_is_only_slow(host: SimulatedHost) -> None:
@@ -287,7 +287,7 @@ def test_a_host_that_stays_away(bench: Bench) -> None:
     job.patience = 0.5
     with pytest.raises(HostError) as caught:
         finish(job, at(b"unit 1", bench.sim.stop))
-    assert "finds it again" in caught.value.advice
+    assert "finds it again" in caught.value.hint
 
 
 def test_a_fresh_attempt_comes_after_the_log_that_is_here(bench: Bench) -> None:
@@ -329,7 +329,7 @@ def test_a_password_rotated_in_mid_run(bench: Bench) -> None:
 
     with pytest.raises(AuthError) as caught:
         finish(job, at(b"unit 3", rotate))
-    assert "finds it again" in caught.value.advice
+    assert "finds it again" in caught.value.hint
     host.secret.value = "An0ther!"
     bench.live = LiveSession(bench)
     lines, result = finish(counting(bench))
@@ -358,4 +358,4 @@ def test_a_certificate_that_is_not_valid_now(new_host: NewHost, days: int, said:
     host.start()
     with pytest.raises(HostError, match=said) as caught:
         host.session()
-    assert "clock" in caught.value.advice
+    assert "clock" in caught.value.hint

@@ -130,7 +130,7 @@ def test_what_goes_wrong(
     with pytest.raises(PipelineError, match=f"(?s){said}") as caught:
         install_python(windows.endpoint(), cache)
     assert type(caught.value) is kind
-    assert caught.value.advice
+    assert caught.value.hint
     assert "\x1b" not in caught.value.message
     assert not (windows.place / "C").exists()
     windows.mode("good")

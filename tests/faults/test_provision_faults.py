@@ -150,7 +150,7 @@ def test_an_installer_that_hangs(line: Line, tmp_path: Path) -> None:
     want(line, installer(tmp_path, "import time\ntime.sleep(77)", minutes=0.01))
     with pytest.raises(ProvisionError, match="did not end") as caught:
         provision(line)
-    assert "dialogue" in caught.value.advice
+    assert "dialogue" in caught.value.hint
 
 
 def test_an_installer_that_lies(line: Line, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_host_that_dies_during_an_installer(line: Line, tmp_path: Path) -> Non
     want(line, installer(tmp_path, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"))
     with pytest.raises(HostError) as caught:
         provision(line)
-    assert "again" in caught.value.advice
+    assert "again" in caught.value.hint
 
 
 def test_no_space_for_what_is_wanted(

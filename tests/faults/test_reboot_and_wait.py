@@ -142,7 +142,7 @@ def test_refused(lab: Lab) -> None:
     old = lab.connect()
     with pytest.raises(HostError, match="refused to restart: exit code 5: The operation") as caught:
         lab.restart(old)
-    assert "allowed to shut down" in caught.value.advice
+    assert "allowed to shut down" in caught.value.hint
     assert lab.attempts == 1
 
 
@@ -257,5 +257,5 @@ def test_gives_up(
     lab.windows.when_asked(lambda: then(lab))
     with pytest.raises(HostError, match=message) as caught:
         lab.restart(old, timeout=2)
-    assert caught.value.advice
+    assert caught.value.hint
     until(lambda: not lab.shells())  # what was connected is let go

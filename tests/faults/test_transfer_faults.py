@@ -151,7 +151,7 @@ def test_the_next_command_sends_only_the_rest(
     network.begin(1, "", 1.0, 0)
     with connect(server) as session, pytest.raises(HostError) as caught:
         carry(session, [])
-    assert "again" in caught.value.advice
+    assert "again" in caught.value.hint
     assert not target.exists()
     network.begin(0, "", 0.0, 0)
     told: list[int] = []

@@ -99,7 +99,7 @@ def test_a_library_that_lacks_is_named(line: Line, tmp_path: Path) -> None:
     wheel = foreign(tmp_path / "house", files={"other/__init__.py": NEEDS})
     with line_of(line, tmp_path, wheel) as own, pytest.raises(SmokeError) as caught:
         run_given(own)
-    assert "cublas64_12.dll is in nvidia-cublas-cu12" in caught.value.advice
+    assert "cublas64_12.dll is in nvidia-cublas-cu12" in caught.value.hint
 
 
 def test_a_file_of_pytest(line: Line, tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_another_release_than_the_one_that_is_there(opened: Opened) -> None:
     with pytest.raises(ConfigError, match=r"here has CUDA 13\.0, not 12\.8") as caught:
         run_build(line)
     line.close()
-    assert "--cuda 13.0" in caught.value.advice
+    assert "--cuda 13.0" in caught.value.hint
     assert not line.plan.out.exists(), "no run was begun"
 
 
@@ -241,7 +241,7 @@ def test_what_a_recipe_needs_and_is_not_there(opened: Opened) -> None:
     with pytest.raises(ProvisionError, match=r"not there: .*torch") as caught:
         run_build(line)
     line.close()
-    assert "-m pip install" in caught.value.advice
+    assert "-m pip install" in caught.value.hint
 
 
 def test_a_source_that_does_not_compile(opened: Opened) -> None:

@@ -61,7 +61,7 @@ refused = ""
 try:
     write("lost")
 except HostError as error:
-    refused = error.advice
+    refused = error.hint
 prefix.halt()
 servers.append([*prefix._processes(server=True)])
 kept = re.findall(r'"(\\S+)"="written"', (prefix.path / "system.reg").read_text(errors="replace"))

@@ -285,7 +285,7 @@ def test_what_does_not_come_up_is_moved_aside_by_provisioning_alone(tmp_path: Pa
         damage(sandbox)
         with pytest.raises(NotWholeError, match=r"damaged|of another release") as caught:
             sandbox.connect()
-        assert "invoke provision" in caught.value.advice
+        assert "invoke provision" in caught.value.hint
         assert sandbox.status() in ("broken", "crashed", "stopped")
         sandbox.prepare()
         assert sandbox.status() == "running"
@@ -338,7 +338,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         sandbox = make_sandbox(tmp_path / "s", http_port=port)
         with pytest.raises(HostError, match=str(port)) as caught:
             sandbox.connect()
-        assert "port" in caught.value.advice
+        assert "port" in caught.value.hint
     sandbox.teardown()
 
 

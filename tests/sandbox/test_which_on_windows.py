@@ -214,7 +214,7 @@ def test_the_loader_fails_and_the_cause_is_named(windows: Windows, name: str) ->
     assert says in " ".join(found["errors"])
     causes = {one["kind"]: one for one in found["causes"] if one["breaks"]}
     assert kind in causes, found
-    assert causes[kind]["cure"]
+    assert causes[kind]["hint"]
 
 
 def test_a_whole_one_loads(windows: Windows) -> None:

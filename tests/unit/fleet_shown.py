@@ -30,13 +30,13 @@ GONE = ErrorResult(
     kind="HostError",
     title="host",
     message="no answer from 10.0.0.7:5986 for 60 s",
-    advice="Look at its console.",
+    hint="Look at its console.",
 )
 WRONG = ErrorResult(
     kind="BuildError",
     title="build",
     message="nvcc: out of memory in flash_bwd_hdim256_bf16_sm80.cu",
-    advice="Fewer jobs: --jobs 4",
+    hint="Fewer jobs: --jobs 4",
 )
 HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\u202egnp::error::x\n" + "A" * 400
 
@@ -191,7 +191,7 @@ def history(hosts: int = 4, tasks: int = 40, *, seed: int = 1) -> FleetHistory:
 
 def hard() -> FleetHistory:
     """What no honest ledger holds: hostile names everywhere, times that run backwards."""
-    wrong = WRONG.model_copy(update={"message": HOSTILE, "advice": HOSTILE})
+    wrong = WRONG.model_copy(update={"message": HOSTILE, "hint": HOSTILE})
     task = Task(key=HOSTILE, kind="cell", cell=HOSTILE, core_seconds=1, hosts=(HOSTILE,))
     return FleetHistory(
         name=HOSTILE,

@@ -102,8 +102,8 @@ def timeline(units: int = 73, jobs: int = 6, seed: int = 1, slower: float = 1.0)
     return Timeline(units=tuple(rows), samples=tuple(samples), cpus=8, memory=34_359_738_368)
 
 
-def error(message: str, kind: str = "BuildError", advice: str = "") -> ErrorResult:
-    return ErrorResult(kind=kind, title=kind, message=message, advice=advice)
+def error(message: str, kind: str = "BuildError", hint: str = "") -> ErrorResult:
+    return ErrorResult(kind=kind, title=kind, message=message, hint=hint)
 
 
 def stage(  # noqa: PLR0917 - as the table has its columns
@@ -291,7 +291,7 @@ def failed_build(out: Path, **changes: Any) -> Run:
         id=found.signature.id,
         is_cause=found.is_cause,
         cause=found.signature.cause,
-        cure=found.signature.cure,
+        hint=found.signature.hint,
         links=found.signature.evidence,
         line=found.cause.line,
     )
@@ -302,7 +302,7 @@ def failed_build(out: Path, **changes: Any) -> Run:
         healed=(HealedResult(what="3 jobs", why="out of memory (oom-edg)", line=60),),
     )
     said = f"the build left with exit code 1: {kept.summary}"
-    stage(run, "build", "failed", 260.0, result, error(said, advice="invoke build goes on"))
+    stage(run, "build", "failed", 260.0, result, error(said, hint="invoke build goes on"))
     return run
 
 
@@ -351,7 +351,7 @@ def hostile(out: Path) -> Run:
         timeline=Timeline(units=units, samples=((0, 1, 2),)),
         cache=every,
         diagnosis=DiagnosisResult(
-            id=said, is_cause=True, cause=HOSTILE[0], cure=said, links=SAID, line=1
+            id=said, is_cause=True, cause=HOSTILE[0], hint=said, links=SAID, line=1
         ),
     )
     stage(run, "build", "failed", 5.0, result, bad)

@@ -85,7 +85,7 @@ def test_the_documented_example_builds_up_to_the_fetch(
             run_build(line_for(plan))
     with pytest.raises(ConfigError, match=r"unknown version '1\.7'") as caught:
         plan_for(tmp_path, recipe=DOCUMENTED, version="1.7")
-    assert "Did you mean '1.7.0'?" in caught.value.advice
+    assert "Did you mean '1.7.0'?" in caught.value.hint
 
 
 def test_a_small_recipe_is_enough(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_bad_entries_are_named(text: str, entry: str, nearest: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert repr(entry) in caught.value.message
-    assert caught.value.advice.endswith(f" {nearest}")
+    assert caught.value.hint.endswith(f" {nearest}")
     assert len(caught.value.message) < 300
 
 
@@ -86,7 +86,7 @@ def test_nothing_is_refused(text: str) -> None:
 def test_check_knows_each_cuda(text: str, cuda: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"not known to CUDA {cuda}")) as caught:
         check(parse(text), cuda)
-    assert caught.value.advice == f"the nearest valid one is {nearest}"
+    assert caught.value.hint == f"the nearest valid one is {nearest}"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_gpu_whose_number_changed_is_not_taken_for_its_neighbour(
     """Thor is 10.1 to CUDA 12 and 11.0 to CUDA 13: code for 100 or 103 does not run on it."""
     with pytest.raises(ConfigError, match=re.escape(f"not known to CUDA {cuda}")) as caught:
         check(parse(text), cuda)
-    assert caught.value.advice == f"this CUDA release calls it {name}"
+    assert caught.value.hint == f"this CUDA release calls it {name}"
     check(parse(name), cuda)
 
 
@@ -255,7 +255,7 @@ def test_everything_a_user_may_write(text: str, normal: str) -> None:
 def test_what_no_gpu_is_called(text: str, native: tuple[str, ...] | None, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         read(text, native)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 # -- what packages make of it ---------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_flash_attn_has_nothing_for_turing() -> None:
     with pytest.raises(ConfigError, match="no code for 75") as caught:
         translate(FLASH, parse("75;80"), "12.8", "flash-attn")
     assert "issues/1640" in caught.value.message
-    assert caught.value.advice.endswith("80")
+    assert caught.value.hint.endswith("80")
 
 
 def test_an_old_flash_attn_compiles_its_own_as_well() -> None:
@@ -351,10 +351,10 @@ def test_torch_has_its_own_spelling() -> None:
     assert made.variables == {"TORCH_CUDA_ARCH_LIST": "7.5;9.0a;12.0+PTX"}
     with pytest.raises(ConfigError, match="family target 120f") as caught:
         torch_list(parse("120f"))
-    assert caught.value.advice.endswith("120")
+    assert caught.value.hint.endswith("120")
     with pytest.raises(ConfigError, match="PTX of 90 without") as caught:
         torch_list(parse("80;compute_90"))
-    assert caught.value.advice.endswith("90+PTX")
+    assert caught.value.hint.endswith("90+PTX")
 
 
 def test_one_architecture_a_build() -> None:

@@ -299,7 +299,7 @@ def test_an_address_that_is_neither_a_page_nor_a_wheel_is_told_what_to_type(
     cache = Cache(load_lock(), tmp_path / "cache")
     with pytest.raises(ConfigError, match=r"^https://h/simple/zope.interface: ") as caught:
         take(["https://h/simple/zope.interface"], cache)
-    assert "ends with /" in caught.value.advice
+    assert "ends with /" in caught.value.hint
 
 
 @pytest.mark.parametrize("size", [-5, 0, 1 << 60, 7])

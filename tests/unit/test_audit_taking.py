@@ -129,7 +129,7 @@ def test_a_release_has_a_wheel_for_each_python(
         take(["other==1.0"], cache, python="3.10")
     with pytest.raises(ConfigError, match="none for Windows") as caught:
         take(["other==3.0"], cache)
-    assert "no wheel" in caught.value.advice
+    assert "no wheel" in caught.value.hint
 
 
 def test_names_of_an_index_become_no_paths(

@@ -117,7 +117,7 @@ def test_the_run_that_is_named_is_tested(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("axis", "other", "said", "advice"),
+    ("axis", "other", "said", "hint"),
     [
         ("archs", "80", "is for 90a, not 80", "invoke test --archs '90a'"),
         ("cuda", "12.8", "is of cuda 13.0, not 12.8", "invoke build --cuda 12.8 test"),
@@ -126,7 +126,7 @@ def test_the_run_that_is_named_is_tested(tmp_path: Path) -> None:
     ],
 )
 def test_a_wheel_is_tested_for_what_it_was_built(
-    tmp_path: Path, axis: str, other: str, said: str, advice: str
+    tmp_path: Path, axis: str, other: str, said: str, hint: str
 ) -> None:
     """On whatever host."""
     line, _ = at_desk(tmp_path, no_suite)
@@ -135,7 +135,7 @@ def test_a_wheel_is_tested_for_what_it_was_built(
     line.plan = changed(line.plan, target=type(line.plan.target).model_validate(values))
     with pytest.raises(ConfigError if said else PipelineError, match=said or "venv left") as caught:
         run_test(line)
-    assert advice in caught.value.advice
+    assert hint in caught.value.hint
 
 
 def test_reports_that_cannot_be_written_hide_no_failure(

@@ -78,23 +78,23 @@ def test_hard_wired_threads_take_memory_by_the_architecture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "said", "advice"),
+    ("machine", "said", "hint"),
     [
         (host(16, 4), "one compile job needs 7 GiB of memory, it has 4.0 GiB", "with 7 GiB"),
         (host(16, 64, 3), "of commit limit", "page file larger by 4 GiB"),
     ],
 )
-def test_a_host_that_is_too_small(machine: HostFacts, said: str, advice: str) -> None:
+def test_a_host_that_is_too_small(machine: HostFacts, said: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         plan_budget(COST, machine, ONE)
     assert said in caught.value.message
-    assert advice in caught.value.advice
+    assert hint in caught.value.hint
 
 
 def test_jobs_that_do_not_fit_are_refused_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="--jobs 64 needs 320 GiB") as caught:
         plan_budget(COST, host(64, 64), ONE, jobs=64)
-    assert caught.value.advice == "The nearest that works is --jobs 12."
+    assert caught.value.hint == "The nearest that works is --jobs 12."
     assert plan_budget(COST, host(64, 64), ONE, jobs=12).bound == "--jobs"
 
 

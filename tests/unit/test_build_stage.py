@@ -206,7 +206,7 @@ def test_a_host_without_the_toolset(tmp_path: Path) -> None:
     line, _ = at_desk(tmp_path, answers={launch.start: start})
     with pytest.raises(BuildError) as caught:
         built(line)
-    assert caught.value.advice == load_catalogue().by_id["toolset-absent"].cure
+    assert caught.value.hint == load_catalogue().by_id["toolset-absent"].hint
 
 
 @pytest.mark.parametrize("lie", [{}, {"exit": "no"}, {"exit": 0, "wheels": [{"path": "w"}]}])

@@ -82,4 +82,4 @@ def test_what_cannot_be_read_is_said(cache: Cache, text: str) -> None:
     recipe = released(cache, {"pyproject.toml": text})
     with pytest.raises(ConfigError, match=r"build-system\.requires in pyproject\.toml") as caught:
         build_requires(recipe, cache, "3.11", windows=True)
-    assert "--recipe-version" in caught.value.advice
+    assert "--recipe-version" in caught.value.hint

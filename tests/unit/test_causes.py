@@ -26,9 +26,9 @@ CELLS: tuple[dict[str, Any], ...] = (
 )
 
 
-def ended(out: Path, name: str, message: str, kind: str = "", cure: str = "", **cell: Any) -> Run:
+def ended(out: Path, name: str, message: str, kind: str = "", hint: str = "", **cell: Any) -> Run:
     run = Run.create(out, samples.facts(**cell))
-    failed = samples.error(message, kind or "BuildError", cure)
+    failed = samples.error(message, kind or "BuildError", hint)
     samples.stage(run, name, "failed", failed=failed)
     return run
 
@@ -43,7 +43,7 @@ def test_two_causes_in_one_stage_are_two(tmp_path: Path) -> None:
     no_pin = ended(tmp_path, "provision", "there is no pin of cython", "LockError", "Pin cython.")
     another = ended(tmp_path, "provision", "there is no pin of numpy", "LockError", "Pin numpy.")
     made, page = found(no_index, no_pin, another)
-    assert {(cause.title, cause.cure, cause.runs) for cause in made} == {
+    assert {(cause.title, cause.hint, cause.runs) for cause in made} == {
         ("index.example cannot be reached", "Try.", (0,)),
         ("there is no pin of cython", "Pin cython.", (1,)),
         ("there is no pin of numpy", "Pin numpy.", (2,)),
@@ -110,7 +110,7 @@ def test_lines_that_no_rule_knows_are_told_apart(tmp_path: Path) -> None:
     for text in ("odd.cu(7): error: no x", "odd.cu(7): error: no y", "odd.cu(7): error: no y"):
         run = Run.create(tmp_path, samples.facts())
         seen = DiagnosisResult(
-            id="unit-failed", is_cause=False, cause="a unit failed", cure="", line=1, text=text
+            id="unit-failed", is_cause=False, cause="a unit failed", hint="", line=1, text=text
         )
         failed = samples.error("it left")
         samples.stage(run, "build", "failed", result=samples.built(diagnosis=seen), failed=failed)
@@ -136,7 +136,7 @@ def test_cases_of_one_error_are_one_cause(tmp_path: Path) -> None:
     )
     made, page = found(first, second)
     assert [cause.runs for cause in made] == [(0, 1), (1,), (1,)], "a claim is a test's own"
-    assert "junit.xml</p>" not in page, "no cure that only points elsewhere"
+    assert "junit.xml</p>" not in page, "no hint that only points elsewhere"
     assert not [failure for failure in load_view(first).failures if failure.kind == "stage"]
 
 
@@ -146,7 +146,7 @@ def test_a_refused_wheel_is_told_by_its_checks_with_the_cure(tmp_path: Path) -> 
     no = samples.error("x.whl is not it", "AuditError", "Ask for other archs.")
     samples.stage(run, "audit", "failed", result=samples.audited(*checks), failed=no)
     made, _ = found(run)
-    assert [(cause.title, cause.cure) for cause in made] == [
+    assert [(cause.title, cause.hint) for cause in made] == [
         ("PTX of the wheel", "Ask for other archs."),
         ("SASS of the wheel", "Ask for other archs."),
     ]

@@ -243,7 +243,7 @@ def test_a_cell_of_which_no_run_began_is_in_every_report(tmp_path: Path) -> None
 
     def step(line: Line) -> None:
         if line is cells.cells[1].line:
-            raise ConfigError("no such thing", advice="Mend it.")
+            raise ConfigError("no such thing", hint="Mend it.")
         run_build(line)
 
     cells.each(step)

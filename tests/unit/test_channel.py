@@ -209,7 +209,7 @@ def test_a_host_that_is_known_to_be_dead_is_not_tried_again() -> None:
 
     def dead() -> PopenStream:
         tries.append(1)
-        raise DeadHostError("it has ended for good", advice="Type this.")
+        raise DeadHostError("it has ended for good", hint="Type this.")
 
     opened = open_session(PopenStream(PYTHON), name="here", reconnect=dead, pauses=(0.0, 0.0))
     opened._current.io.kill()

@@ -245,7 +245,7 @@ def test_a_host_is_not_asked_for_nothing() -> None:
 
 
 def broken() -> None:
-    raise BuildError("no", advice="yes")
+    raise BuildError("no", hint="yes")
 
 
 def interrupted() -> None:

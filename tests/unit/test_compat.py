@@ -166,7 +166,7 @@ RULE: dict[str, Any] = {
     "when": {"cuda": ">=12"},
     "verdict": "error",
     "says": "it does not work.",
-    "cure": "do something",
+    "hint": "do something",
     "source": "https://example.org/1",
     "date": "2026-11-28",
 }
@@ -182,7 +182,7 @@ RULE: dict[str, Any] = {
         ({"when": {"gcc": ">=12"}}, "rules.0.when.gcc"),
         ({"verdict": "ok"}, "rules.0.verdict"),
         ({"says": "  "}, "rules.0.says"),
-        ({"cure": ""}, "rules.0.cure"),
+        ({"hint": ""}, "rules.0.hint"),
         ({"source": "somewhere"}, "rules.0.source"),
         ({"date": "lately"}, "rules.0.date"),
         ({"severity": 1}, "rules.0.severity: unknown key"),

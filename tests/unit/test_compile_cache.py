@@ -90,7 +90,7 @@ def test_secrets_come_from_the_environment_and_are_redacted() -> None:
 def test_actions_without_its_token_is_refused_with_a_way_out() -> None:
     with pytest.raises(ConfigError, match="ACTIONS_RUNTIME_TOKEN not set") as caught:
         plan.secrets(cache(kind="gha"), {"ACTIONS_RESULTS_URL": "https://x"})
-    assert "actions/cache" in caught.value.advice
+    assert "actions/cache" in caught.value.hint
 
 
 # -- the fixed place ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""pipeline.yaml and recipes: whatever is wrong is named, with advice and exit code 2."""
+"""pipeline.yaml and recipes: whatever is wrong is named, with hint and exit code 2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refused(tmp_path: Path, text: str | bytes) -> str:
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     assert caught.value.exit_code == 2
-    assert caught.value.advice
+    assert caught.value.hint
     assert str(path) in caught.value.message
     return caught.value.message
 
@@ -240,7 +240,7 @@ def test_fingerprints_as_tools_print_them(tmp_path: Path, written: str) -> None:
 def test_absent_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "none.yaml")
-    assert caught.value.advice
+    assert caught.value.hint
     assert "none.yaml" in caught.value.message
 
 
@@ -260,7 +260,7 @@ def test_unknown_names_come_with_the_nearest() -> None:
     ):
         with pytest.raises(ConfigError, match=f"unknown .* '{name}'") as caught:
             attempt()
-        assert f"Did you mean '{near}" in caught.value.advice
+        assert f"Did you mean '{near}" in caught.value.hint
         assert caught.value.exit_code == 2
 
 
@@ -274,7 +274,7 @@ def test_recipe_names_are_no_paths(name: str) -> None:
 def test_odd_python(version: str) -> None:
     with pytest.raises(ConfigError, match="expected a release of Python 3") as caught:
         check_python(version, load_recipe("smoke-attention"))
-    assert caught.value.advice == "Say 3.11."
+    assert caught.value.hint == "Say 3.11."
 
 
 def test_several_where_one_is_meant() -> None:
@@ -286,7 +286,7 @@ def test_several_where_one_is_meant() -> None:
     ):
         with pytest.raises(ConfigError) as caught:
             ask()
-        assert caught.value.advice.startswith(f"One, such as {such}; for several type --select")
+        assert caught.value.hint.startswith(f"One, such as {such}; for several type --select")
 
 
 def test_the_hosts_of_a_fleet(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_the_hosts_of_a_fleet(tmp_path: Path) -> None:
 def test_a_version_of_what_has_none() -> None:
     with pytest.raises(ConfigError, match="has no versions") as caught:
         load_recipe("smoke-attention", version="9")
-    assert caught.value.advice == "Leave it out."
+    assert caught.value.hint == "Leave it out."
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_wrong_recipe(tmp_path: Path, old: str, new: str, said: str) -> None:
         load_recipe("mine", tmp_path)
     assert said in caught.value.message
     assert "mine.yaml" in caught.value.message
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_a_token_in_an_endpoint_is_not_repeated(tmp_path: Path) -> None:

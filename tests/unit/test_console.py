@@ -60,7 +60,7 @@ def test_secrets_are_blanked(output: io.StringIO) -> None:
     assert hosttext.safe("with hunter22 and ab") == "with *** and ab"
     console.say("my hunter22")
     console.host_line("its hunter22")
-    console.print_error(HostError("hunter22 was wrong", advice="not hunter22"))
+    console.print_error(HostError("hunter22 was wrong", hint="not hunter22"))
     assert "hunter22" not in output.getvalue()
     assert output.getvalue().count("***") == 4
 
@@ -71,7 +71,7 @@ def test_markup_of_hosts_is_text(output: io.StringIO) -> None:
 
 
 def test_print_error(output: io.StringIO) -> None:
-    console.print_error(BuildError("it broke\nat \x1b[1mline[/] 3", advice="Mend [it]."))
+    console.print_error(BuildError("it broke\nat \x1b[1mline[/] 3", hint="Mend [it]."))
     shown = output.getvalue()
     assert "build error: it broke\n│ at line[/] 3" in shown
     assert "→ Mend [it]." in shown

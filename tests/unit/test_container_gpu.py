@@ -66,7 +66,7 @@ def test_a_container_without_the_driver_is_not_entered(monkeypatch: pytest.Monke
     session = Inside("FileNotFoundError: no NVIDIA driver")
     with pytest.raises(HostError, match="no GPU came into the container") as caught:
         entered(monkeypatch, container(gpu=True), session)
-    assert "invoke doctor --host win" in caught.value.advice
+    assert "invoke doctor --host win" in caught.value.hint
     assert session.closed == 1
 
 

@@ -356,7 +356,7 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
     settings: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shelf = Shelf(fails="wcw-x-disk")
-    shelve(monkeypatch, shelf, HostError("no answer", advice="Look there."))
+    shelve(monkeypatch, shelf, HostError("no answer", hint="Look there."))
     stage.show(settings)
     shown = capsys.readouterr().out
     assert "wcw-x-old-1" in shown

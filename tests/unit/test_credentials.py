@@ -53,7 +53,7 @@ def test_environment_without_it(monkeypatch: pytest.MonkeyPatch, value: str | No
         monkeypatch.setenv("LAB_PW", value)
     with pytest.raises(ConfigError, match="'lab': the environment variable LAB_PW") as caught:
         source(password_env="LAB_PW").get_secret_value()
-    assert "read -rs LAB_PW" in caught.value.advice
+    assert "read -rs LAB_PW" in caught.value.hint
 
 
 # -- keyring ---------------------------------------------------------------------------------------
@@ -100,21 +100,21 @@ def test_keyring_is_read_each_time(ring: Ring) -> None:
 def test_keyring_without_it(ring: Ring) -> None:
     with pytest.raises(ConfigError, match="no password of 'u' under 'wcw'") as caught:
         source(password_keyring="wcw").get_secret_value()
-    assert "keyring set 'wcw' 'u'" in caught.value.advice
+    assert "keyring set 'wcw' 'u'" in caught.value.hint
 
 
 def test_keyring_that_is_locked(ring: Ring) -> None:
     ring.problem = KeyringError("locked")
     with pytest.raises(SetupError, match="cannot be read: KeyringError: locked") as caught:
         source(password_keyring="wcw").get_secret_value()
-    assert "password_env" in caught.value.advice
+    assert "password_env" in caught.value.hint
 
 
 def test_no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(SetupError, match="needs the package keyring") as caught:
         source(password_keyring="wcw").get_secret_value()
-    assert "--extra keyring" in caught.value.advice
+    assert "--extra keyring" in caught.value.hint
 
 
 # -- prompt ----------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_prompt_in_ci(person: Person, monkeypatch: pytest.MonkeyPatch, variable:
     monkeypatch.setenv(variable, "true")
     with pytest.raises(ConfigError, match="this is CI") as caught:
         source(password_prompt=True).get_secret_value()
-    assert "password_env" in caught.value.advice
+    assert "password_env" in caught.value.hint
     assert not person.prompts
 
 
@@ -191,7 +191,7 @@ def test_prompt_without_a_terminal(
     monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: False, raising=False)
     with pytest.raises(ConfigError, match="no terminal") as caught:
         source(password_prompt=True).get_secret_value()
-    assert "password_env" in caught.value.advice
+    assert "password_env" in caught.value.hint
     assert not person.prompts
 
 
@@ -220,8 +220,8 @@ def test_package_that_is_missing(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SetupError, match="needs a package that is not installed") as caught:
         WindowsHost("lab", config(**keys)).endpoint()
-    assert command in caught.value.advice
-    assert f"--extra {keys['transport']}" in caught.value.advice
+    assert command in caught.value.hint
+    assert f"--extra {keys['transport']}" in caught.value.hint
 
 
 def test_files_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

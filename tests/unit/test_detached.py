@@ -232,10 +232,10 @@ def test_each_try_waits_longer_until_the_host_is_heard(tmp_path: Path, clock: Cl
 
 def test_a_refused_sign_in_is_never_waited_out(tmp_path: Path) -> None:
     """Each further try brings the account nearer to being locked."""
-    script = Script(AuthError("refused", advice="Correct the password."), "ended")
+    script = Script(AuthError("refused", hint="Correct the password."), "ended")
     with pytest.raises(AuthError, match="refused") as caught:
         finish(job(tmp_path, script))
-    assert caught.value.advice.startswith("Correct the password. The job goes on at lab")
+    assert caught.value.hint.startswith("Correct the password. The job goes on at lab")
     assert script.asked.count("jobs.follow.follow") == 1
 
 
@@ -252,7 +252,7 @@ def test_a_host_without_a_word_for_too_long(tmp_path: Path, clock: Clock) -> Non
     script.read = silent
     with pytest.raises(HostError, match="gone") as caught:
         finish(job(tmp_path, script))
-    assert "invoke jobs shows it" in caught.value.advice
+    assert "invoke jobs shows it" in caught.value.hint
     assert clock.now == 3500.0, "1800 s after the last word, which came at 1500 s"
 
 
@@ -288,13 +288,13 @@ def test_a_host_that_does_not_come_back_is_not_waited_for(tmp_path: Path, clock:
 
     def dead(*_: int) -> Iterator[Any]:
         assert script.asked.count("jobs.follow.follow") == 1, "asked again"
-        raise DeadHostError("ended 4 times", advice="Try --jobs 1.")
+        raise DeadHostError("ended 4 times", hint="Try --jobs 1.")
         yield b""
 
     script.read = dead
     with pytest.raises(DeadHostError, match="ended 4 times") as caught:
         finish(job(tmp_path, script))
-    assert (caught.value.exit_code, caught.value.advice) == (5, "Try --jobs 1.")
+    assert (caught.value.exit_code, caught.value.hint) == (5, "Try --jobs 1.")
     assert clock.slept == []
 
 
@@ -315,7 +315,7 @@ def test_nothing_goes_on_at_a_host_that_has_ended(tmp_path: Path, clock: Clock) 
         host.gone = "it has ended"
         with pytest.raises(HostError, match=told) as caught:
             finish(made)
-        assert caught.value.advice.startswith("Finished units are kept")
+        assert caught.value.hint.startswith("Finished units are kept")
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_nonsense_is_told_at_once(
     script.more = lambda _: lie if script.asked[-1] == asked else {}
     with pytest.raises(HostError, match="no state of a job") as caught:
         finish(job(tmp_path, script))
-    assert "Remove the job's directory" in caught.value.advice
+    assert "Remove the job's directory" in caught.value.hint
     assert clock.slept == []
 
 

@@ -116,7 +116,7 @@ def test_other_wordings_are_diagnosed_as_the_same(signature: Signature, line: st
 
 
 def test_a_missing_program_of_the_toolkit_is_not_taken_for_a_busy_host() -> None:
-    """nvcc leaves with 255 for both; to build on with one unit at a time would cure nothing."""
+    """nvcc leaves with 255 for both; to build on with one unit at a time would hint nothing."""
     silent = CATALOGUE.by_id["nvcc-silent"].sample
     toolkit = CATALOGUE.by_id["toolkit-file"]
     for line in (toolkit.sample, *toolkit.also):
@@ -124,7 +124,7 @@ def test_a_missing_program_of_the_toolkit_is_not_taken_for_a_busy_host() -> None
         assert diagnosis is not None
         assert diagnosis.signature is toolkit
         assert heal(diagnosis, Settings(jobs=4, build_root="C:\\b")) is None
-    assert "invoke provision --repair" in toolkit.cure
+    assert "invoke provision --repair" in toolkit.hint
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_the_regex_matches_has_a_needle(signature: Signature, data: st.Data
 
 
 def test_what_heals_by_itself_says_how_a_person_would() -> None:
-    """What the pipeline sets is also in the cure, so that the two cannot drift apart."""
+    """What the pipeline sets is also in the hint, so that the two cannot drift apart."""
     for signature in CATALOGUE.signatures:
         for remedy in signature.heals:
             values = [
@@ -172,7 +172,7 @@ def test_what_heals_by_itself_says_how_a_person_would() -> None:
                 values.append("--jobs")
             if signature.id == "cudafe-409":
                 values = ["14.38", "CL", "_CL_", "/permissive-", "/std:"]
-            assert not [v for v in values if v not in signature.cure], signature.id
+            assert not [v for v in values if v not in signature.hint], signature.id
 
 
 #: What four guides to building flash-attn, xFormers and candle on Windows advise: what a log shows
@@ -227,8 +227,8 @@ ADVICE = [
 def test_advice_of_the_guides_is_reached(line: str, told: tuple[str, ...]) -> None:
     diagnosis = diagnose([line])
     assert diagnosis is not None
-    cure = diagnosis.signature.cure
-    assert not [text for text in told if text not in cure], cure
+    hint = diagnosis.signature.hint
+    assert not [text for text in told if text not in hint], hint
 
 
 #: What was not known, or taken for something else: the line as it was printed, and its signature.
@@ -290,7 +290,7 @@ def test_no_package_is_advised_in_the_place_of_another() -> None:
     """What is said of any package's failure does not name the releases of one."""
     for signature in CATALOGUE.signatures:
         if signature.kind != "cause":
-            assert "2.7.4" not in signature.cure, signature.id
+            assert "2.7.4" not in signature.hint, signature.id
 
 
 def test_mistakes_of_the_guides_are_not_repeated() -> None:
@@ -304,7 +304,7 @@ def test_mistakes_of_the_guides_are_not_repeated() -> None:
         r"rmdir /s",
     )
     for signature in CATALOGUE.signatures:
-        assert not [w for w in wrong if re.search(w, signature.cure)], signature.id
+        assert not [w for w in wrong if re.search(w, signature.hint)], signature.id
     assert "changes nothing" in CATALOGUE.by_id["longpath-cl"].cause  # LongPathsEnabled alone
 
 
@@ -316,7 +316,7 @@ GOOD: dict[str, Any] = {
     "needles": ["boom "],
     "sample": "boom 12",
     "cause": "It went boom.",
-    "cure": "Do not.",
+    "hint": "Do not.",
     "evidence": ["https://example.org/1"],
 }
 
@@ -342,7 +342,7 @@ GOOD: dict[str, Any] = {
         ({"heals": [{"kind": "fewer-jobs"}], "kind": "wrapper"}, "a wrapper heals nothing"),
         ({"heals": [{"kind": "set", "variable": "a b", "value": "1"}]}, "should match pattern"),
         ({"fix": "x"}, "unknown key"),
-        ({"cure": " "}, "at least 1 character"),
+        ({"hint": " "}, "at least 1 character"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -753,15 +753,15 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     console.print(reports.render(diagnosis, "build.log"))
     shown = console.export_text()
     signature = diagnosis.signature
-    wanted = [signature.cause, signature.cure, *signature.evidence, "build.log, line 7", "below",
+    wanted = [signature.cause, signature.hint, *signature.evidence, "build.log, line 7", "below",
               f"unit {UNIT}/a.obj", "by itself", "ninja-wrapper"]  # fmt: skip
     assert not [text for text in wanted if text not in shown]
     kept = reports.result(diagnosis)
     assert (kept.id, kept.is_cause, kept.line) == ("oom-edg", True, 7)
     assert kept.unit == f"{UNIT}/a.obj"
-    assert (kept.cause, kept.cure, kept.links) == (
+    assert (kept.cause, kept.hint, kept.links) == (
         signature.cause,
-        signature.cure,
+        signature.hint,
         signature.evidence,
     )
     assert kept.summary.startswith("line 7: cudafe++")

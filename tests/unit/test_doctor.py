@@ -255,7 +255,7 @@ def render(verdicts: list[Verdict], width: int, purpose: Purpose | None = PURPOS
 def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
     verdicts = diagnose(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
-    assert not [v for v in verdicts if v.cure or v.command]
+    assert not [v for v in verdicts if v.hint or v.command]
     assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 40
     assert diagnose(GOOD, PURPOSE) == verdicts
 
@@ -296,7 +296,7 @@ def quota(name: str, found: int | str) -> dict[str, Any]:
     return row(isinstance(found, int) and (not found or found >= enough), **{name: str(found)})
 
 
-#: Verdict, facts that differ, level, what is found, and what cure or command say.
+#: Verdict, facts that differ, level, what is found, and what hint or command say.
 # fmt: off
 CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     # -- this machine
@@ -307,12 +307,12 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: Python", {"controller/python": "new"}, "error", "new", "scripts/setup"),
     ("this machine: Python", {"controller/python": 3.11}, "unknown", "not told", ""),
     *[
-        (f"this machine: disk of {what}", {f"controller/disks/{key}/free": free}, level, said, cure)
+        (f"this machine: disk of {what}", {f"controller/disks/{key}/free": free}, level, said, hint)
         for what, key, cured in (
             ("downloads", "cache", "XDG_CACHE_HOME"),
             ("runs", "out", "out in pipeline.yaml"),
         )
-        for free, level, said, cure in (
+        for free, level, said, hint in (
             (4 * GIB, "ok", "4.0 GiB free in /home/me", ""),
             (4 * GIB - 1, "warning", "4.0 GiB free", cured),
             (1 * GIB, "warning", "1.0 GiB free", cured),
@@ -351,7 +351,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "1.0 days behind the files", "timedatectl set-ntp true"),
     ("this machine: clock", {"controller/newest_file": "today"}, "unknown", "not told", ""),
     ("this machine: Wine", {"controller/wine": {"error": "Wine is not installed",
-     "advice": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),
+     "hint": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),
     ("this machine: Wine", {"controller/wine": {"error": "Wine does not run: no"}}, "error",
      "Wine does not run: no", "scripts/setup"),
     ("this machine: Wine", {"controller/wine": {}}, "unknown", "not told", ""),
@@ -511,12 +511,12 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [{}]}, "unknown", "not told", ""),
     # -- services
     *[
-        (f"services: {place}, {what}", {QUOTAS[place, name]: quota(name, found)}, level, said, cure)
+        (f"services: {place}, {what}", {QUOTAS[place, name]: quota(name, found)}, level, said, hint)
         for place, where in (
             ("shell", r"WSMan:\localhost\Shell"),
             ("plugin", r"WSMan:\localhost\Plugin\microsoft.powershell\Quotas"),
         )
-        for what, name, found, level, said, cure in (
+        for what, name, found, level, said, hint in (
             ("memory", MEMORY, 8191, "warning", "MB = 8191", rf"{where}\{MEMORY} 8192"),
             ("memory", MEMORY, 3072, "warning", "MB = 3072", "powershell -Command"),
             ("memory", MEMORY, 3071, "error", "MB = 3071", rf"{where}\{MEMORY} 8192; Restart-S"),
@@ -538,8 +538,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "PermissionError: no", ""),
     ("services: memory of this shell", {}, "ok", "not in a job object", ""),
     *[
-        ("services: memory of this shell", {"host/machine/job": job}, level, said, cure)
-        for job, level, said, cure in (
+        ("services: memory of this shell", {"host/machine/job": job}, level, said, hint)
+        for job, level, said, hint in (
             ({"memory": None, "processes": 25}, "ok", "no limit", ""),
             ({"memory": 8 * GIB}, "ok", "8.0 GiB", ""),
             ({"memory": 8 * GIB - 1}, "warning", "8.0 GiB", "invoke provision"),
@@ -567,18 +567,18 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "level", "found", "cure"),
+    ("name", "changes", "level", "found", "hint"),
     CASES,
     ids=[f"{name}={level}-{number}" for number, (name, _, level, _, _) in enumerate(CASES)],
 )
-def test_verdicts(name: str, changes: dict[str, Any], level: str, found: str, cure: str) -> None:
+def test_verdicts(name: str, changes: dict[str, Any], level: str, found: str, hint: str) -> None:
     verdict = judge(name, changes)
     assert verdict.level == level
     assert found in verdict.found
-    assert cure in f"{verdict.cure}\n{verdict.command}"
-    assert bool(verdict.cure) == (level in ("warning", "error"))
+    assert hint in f"{verdict.hint}\n{verdict.command}"
+    assert bool(verdict.hint) == (level in ("warning", "error"))
     if verdict.command:
-        assert "on the host as administrator" in verdict.cure
+        assert "on the host as administrator" in verdict.hint
 
 
 def test_every_verdict_has_a_case() -> None:
@@ -608,7 +608,7 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
     assert (verdict.level, found in verdict.found) == (level, True)
     if level != "ok":
         assert (
-            verdict.cure
+            verdict.hint
             == r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
         )
         assert verdict.source.startswith("https://github.com/ninja-build/ninja/")
@@ -666,7 +666,7 @@ def test_rules_name_their_source(
     assert rule in [v.name for v in broken] if rule else not broken
     for verdict in broken:
         assert verdict.source == by_id[verdict.name].source
-        assert verdict.cure == by_id[verdict.name].cure
+        assert verdict.hint == by_id[verdict.name].hint
         assert (verdict.level, verdict.found) != ("ok", "")
     if rule:
         (verdict,) = [v for v in broken if v.name == rule]
@@ -691,7 +691,7 @@ def test_a_toolset_that_does_not_fit_is_told_once() -> None:
     told = [v for v in verdicts if v.area == "tool chain" and v.level == "error"]
     assert [v.name for v in told] == ["MSVC toolset"]
     assert told[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
-    assert "vcvars_ver=14.38" in told[0].cure
+    assert "vcvars_ver=14.38" in told[0].hint
 
 
 @pytest.mark.parametrize(
@@ -727,7 +727,7 @@ def test_a_gpu_by_a_number_that_is_not_there() -> None:
 
 def test_without_a_gpu_where_none_is_wanted() -> None:
     verdict = judge("GPU: GPU", {f"{TOOLS}/gpus": None}, with_purpose(gpu=False))
-    assert (verdict.level, verdict.cure) == ("ok", "")
+    assert (verdict.level, verdict.hint) == ("ok", "")
 
 
 def test_thresholds_of_a_sandbox_are_its_own() -> None:
@@ -737,20 +737,20 @@ def test_thresholds_of_a_sandbox_are_its_own() -> None:
     assert (verdict.level, verdict.command) == ("error", "")
     tight = {"host/machine/commit": {"limit": 8 * GIB, "used": 6 * GIB}}
     verdict = judge("host: commit limit", tight, BARE)
-    assert (verdict.level, verdict.cure) == ("error", "end other programs on that machine")
+    assert (verdict.level, verdict.hint) == ("error", "end other programs on that machine")
 
 
 def test_only_what_is_wanted_is_what_provision_cures() -> None:
     """Of a quota that nothing raises, at the other place, the wanted value is the same."""
     low = {QUOTAS[place, PROCESSES]: quota(PROCESSES, 15) for place in ("shell", "plugin")}
     shell, plugin = (judge(f"services: {place}, processes", low) for place in ("shell", "plugin"))
-    assert shell.cure.startswith("invoke provision, or on the")
-    assert plugin.cure.startswith("on the")
+    assert shell.hint.startswith("invoke provision, or on the")
+    assert plugin.hint.startswith("on the")
     assert shell.wanted == plugin.wanted == "200 or more"
 
 
 def test_wanted_values_stand_in_one_file() -> None:
-    """Other ones there are other ones in cures, and in what is enough."""
+    """Other ones there are other ones in hints, and in what is enough."""
     changes: dict[str, dict[str, Any]] = {
         "long paths": {"value": 2},
         "shell memory": {"at_least": 4096},
@@ -774,7 +774,7 @@ def test_wanted_values_stand_in_one_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provisioned", "told", "level", "found", "cure"),
+    ("provisioned", "told", "level", "found", "hint"),
     [
         (False, row(git=r"C:\g\git.exe", cargo="x"), "ok", r"C:\g\git.exe; x", ""),
         (False, row(False, git="x"), "error", "not there: cargo", "install cargo on that machine"),
@@ -784,25 +784,25 @@ def test_wanted_values_stand_in_one_file() -> None:
     ],
 )
 def test_programs_that_the_build_starts(
-    provisioned: bool, told: Any, level: str, found: str, cure: str
+    provisioned: bool, told: Any, level: str, found: str, hint: str
 ) -> None:
     spec = {"kind": "commands", "names": ["git", "cargo"], "places": []}
     purpose = with_purpose(settings=(*SETTINGS, Setting("programs", spec, provisioned)))
     verdict = judge("tool chain: programs of the build", {f"{RES}/programs": told}, purpose)
     assert (verdict.level, verdict.found) == (level, found)
-    assert cure in verdict.cure
+    assert hint in verdict.hint
     assert verdict.wanted in ("", "git, cargo")
 
 
 def test_a_host_that_cannot_be_reached_leaves_this_machines_verdicts() -> None:
-    facts = {"controller": GOOD["controller"], "host": {"error": "no\x1b[31m route", "advice": ""}}
+    facts = {"controller": GOOD["controller"], "host": {"error": "no\x1b[31m route", "hint": ""}}
     *ours, last = diagnose(facts, PURPOSE)
     assert ours == diagnose(GOOD)
     assert (last.level, last.found) == ("error", "no route")
     assert last.wanted == "a session with lab1"
-    assert "pipeline.yaml" in last.cure
-    facts["host"]["advice"] = "Check the cable."
-    assert diagnose(facts, PURPOSE)[-1].cure == "Check the cable."
+    assert "pipeline.yaml" in last.hint
+    facts["host"]["hint"] = "Check the cable."
+    assert diagnose(facts, PURPOSE)[-1].hint == "Check the cable."
 
 
 # -- hostile facts ---------------------------------------------------------------------------------
@@ -850,7 +850,7 @@ def assert_harmless(facts: Any) -> None:
         assert verdict.level in LEVELS
         assert len(verdict.found) <= 410
         assert not CONTROL.search(verdict.found)
-        assert bool(verdict.cure) >= (verdict.level in ("warning", "error"))
+        assert bool(verdict.hint) >= (verdict.level in ("warning", "error"))
     text = render(verdicts, 80)
     assert not CONTROL.search(text.replace("\n", ""))
     told = report.as_json(verdicts, facts, PURPOSE)
@@ -905,7 +905,7 @@ def test_no_cure_is_made_from_a_hosts_words() -> None:
             tree = tree[step]
         tree[place[-1]] = poison(tree[place[-1]])
         for verdict in diagnose(facts, PURPOSE):
-            assert "EVIL" not in verdict.cure + verdict.command + verdict.source + verdict.wanted
+            assert "EVIL" not in verdict.hint + verdict.command + verdict.source + verdict.wanted
 
 
 def test_json_is_bounded() -> None:
@@ -969,8 +969,8 @@ def test_the_table_breaks_no_word(width: int) -> None:
     for line in lines:
         assert len(line) <= width or line.strip() in whole
     words = set(text.split())
-    texts = [f"{v.area} {v.name} {v.found} (wanted: {v.wanted}) {v.cure}:" for v in verdicts]
-    said = " ".join([*texts, *whole, *(v.cure for v in verdicts)])
+    texts = [f"{v.area} {v.name} {v.found} (wanted: {v.wanted}) {v.hint}:" for v in verdicts]
+    said = " ".join([*texts, *whole, *(v.hint for v in verdicts)])
     assert words <= {*said.split(), *"✓!✗?→", "Doctor", "lab1:", *lines[0].split()}
     for area in dict.fromkeys(v.area for v in verdicts):
         assert lines.count(area) == 1
@@ -1166,7 +1166,7 @@ def test_the_lock_of_this_machine(tmp_path: Path) -> None:
     assert verdict.level == "error"
     assert "uv" in verdict.found
     assert "not pinned" in verdict.found
-    assert "invoke lock --only uv," in verdict.cure
+    assert "invoke lock --only uv," in verdict.hint
 
 
 def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
@@ -1207,7 +1207,7 @@ def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
     (verdict,) = [
         v for v in diagnose(changed({LONG: row(False)}), purpose) if v.name == "long paths"
     ]
-    assert verdict.cure.startswith("on the host as administrator")
+    assert verdict.hint.startswith("on the host as administrator")
 
 
 def test_a_linux_is_asked_for_programs_alone(tmp_path: Path) -> None:
@@ -1263,7 +1263,7 @@ def test_an_environment_that_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found", "cure"),
+    ("changes", "found", "hint"),
     [
         ({"torch": ""}, "not there: torch",
          'python.exe -m pip install "torch==2.8.*" --index-url '
@@ -1278,7 +1278,7 @@ def test_an_environment_that_is_whole(tmp_path: Path) -> None:
     ids=str,
 )  # fmt: skip
 def test_an_environment_that_lacks_something(
-    tmp_path: Path, changes: dict[str, str], found: str, cure: str
+    tmp_path: Path, changes: dict[str, str], found: str, hint: str
 ) -> None:
     """As provisioning refuses it, whatever the host's own summary says."""
     values = {name: version for name, version in (INSTALLED | changes).items() if version}
@@ -1286,12 +1286,12 @@ def test_an_environment_that_lacks_something(
         verdict = environment(tmp_path, **values, **({"wrong": wrong} if wrong else {}))
         assert verdict.level == "error"
         assert found in verdict.found
-        assert cure in verdict.cure
+        assert hint in verdict.hint
 
 
 def test_an_environment_that_is_not_told(tmp_path: Path) -> None:
     odd = environment(tmp_path, **INSTALLED | {"Python": "3.11; rm -rf /"})
-    assert (odd.level, odd.cure) == ("unknown", "")
+    assert (odd.level, odd.hint) == ("unknown", "")
     assert environment(tmp_path, **INSTALLED, wrong="yes").level == "unknown"
 
 
@@ -1316,7 +1316,7 @@ def test_json_alone_is_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lost = HostError("cannot connect to https://lab1:5986", advice="Is it up?")
+    lost = HostError("cannot connect to https://lab1:5986", hint="Is it up?")
 
     def connect() -> Any:
         raise lost
@@ -1346,14 +1346,14 @@ def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     last = outcome.verdicts[-1]
     assert (last.name, last.level) == ("connection", "error")
     assert "LAB1_PW" in last.found
-    assert "export LAB1_PW" in last.cure
+    assert "export LAB1_PW" in last.hint
 
 
 @pytest.mark.parametrize(
-    ("failure", "found", "cure"),
+    ("failure", "found", "hint"),
     [
         (
-            SetupError("Wine is not installed", advice="Type: sudo apt-get install wine64"),
+            SetupError("Wine is not installed", hint="Type: sudo apt-get install wine64"),
             "Wine is not installed",
             "Type: sudo apt-get install wine64",
         ),
@@ -1361,7 +1361,7 @@ def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (subprocess.TimeoutExpired("wine", 60), "Wine does not run: ", "scripts/setup"),
     ],
 )
-def test_a_sandbox_without_wine(failure: Exception, found: str, cure: str, tmp_path: Path) -> None:
+def test_a_sandbox_without_wine(failure: Exception, found: str, hint: str, tmp_path: Path) -> None:
     def wine() -> str:
         raise failure
 
@@ -1374,7 +1374,7 @@ def test_a_sandbox_without_wine(failure: Exception, found: str, cure: str, tmp_p
     (verdict,) = [v for v in outcome.verdicts if v.name == "Wine"]
     assert verdict.level == "error"
     assert found in verdict.found
-    assert cure in verdict.cure
+    assert hint in verdict.hint
     last = outcome.verdicts[-1]
     assert (last.name, last.level) == ("connection", "unknown")
     assert last.found.startswith("not tried: Wine ")

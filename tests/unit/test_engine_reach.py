@@ -65,7 +65,7 @@ def test_a_socket(served: Served) -> None:
 def test_no_socket_is_no_engine(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="there is no Docker engine at unix:") as raised:
         Engine(f"unix://{tmp_path}/none.sock")
-    assert "'engine' of the host spelt right" in raised.value.advice
+    assert "'engine' of the host spelt right" in raised.value.hint
 
 
 def test_a_wrong_docker_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -74,21 +74,21 @@ def test_a_wrong_docker_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with pytest.raises(SetupError) as raised:
         Engine()
     assert raised.value.message.endswith(f"at {address} (DOCKER_HOST)")
-    assert raised.value.advice.startswith("Is DOCKER_HOST")
+    assert raised.value.hint.startswith("Is DOCKER_HOST")
 
 
 def test_without_anything_set_it_is_dockers_own_place() -> None:
     told = unreachable("", FileNotFoundError(2, "No such file"))
     assert told.message == "there is no Docker engine at unix:///var/run/docker.sock"
-    assert told.advice.startswith("Type: sudo apt-get install docker.io")
+    assert told.hint.startswith("Type: sudo apt-get install docker.io")
 
 
 def test_on_windows_nothing_is_installed_by_apt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.hosts.engine.reach.sys.platform", "win32")
     for name in ("", "npipe:////./pipe/other"):
-        advice = unreachable(name, FileNotFoundError(2, "no pipe")).advice
-        assert advice
-        assert "docker.io" not in advice
+        hint = unreachable(name, FileNotFoundError(2, "no pipe")).hint
+        assert hint
+        assert "docker.io" not in hint
 
 
 def test_a_socket_that_nobody_listens_to_is_an_engine_that_does_not_run(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_socket_that_nobody_listens_to_is_an_engine_that_does_not_run(tmp_path
         stale.bind(str(tmp_path / "stale.sock"))
     with pytest.raises(HostError, match="is not running") as raised:
         Engine(f"unix://{tmp_path}/stale.sock")
-    assert "systemctl start docker" in raised.value.advice
+    assert "systemctl start docker" in raised.value.hint
 
 
 def test_a_socket_that_is_not_ours_to_use(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_socket_that_is_not_ours_to_use(tmp_path: Path) -> None:
     inner = PermissionError(13, "Permission denied")
     told = unreachable("", ConnectionError("Connection aborted.", inner))
     assert isinstance(told, SetupError)
-    assert "usermod -aG docker" in told.advice
+    assert "usermod -aG docker" in told.hint
 
 
 def test_an_engine_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_an_engine_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(HostError, match="says nothing") as raised:
             Engine(f"unix://{tmp_path}/deaf.sock")
     assert time.monotonic() - began < 25
-    assert "restart docker" in raised.value.advice
+    assert "restart docker" in raised.value.hint
 
 
 def test_an_engine_that_hangs_later_is_given_up_too(served: Served) -> None:
@@ -205,7 +205,7 @@ def test_an_engine_that_another_authority_has_signed_is_refused(
     keys = authority.issue(tmp_path / "mine", authority=Authority("another"))
     with pytest.raises(HostError, match="not recognised") as raised:
         Engine(secured.url, tls=keys)
-    assert "engine_tls" in raised.value.advice
+    assert "engine_tls" in raised.value.hint
 
 
 def test_an_engine_whose_certificate_is_out_of_date_is_refused(
@@ -283,7 +283,7 @@ def test_a_machine_that_nobody_knows(tmp_path: Path, authority: Authority) -> No
 def test_a_pipe_of_windows() -> None:
     with pytest.raises(ConfigError, match="that is a pipe of a Windows machine") as raised:
         Engine("npipe:////./pipe/docker_engine")
-    assert "ssh://USER@SERVER" in raised.value.advice
+    assert "ssh://USER@SERVER" in raised.value.hint
 
 
 # -- contexts ------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_a_context_that_is_not_there(served: Served, nothing_set: Path) -> None:
     context(nothing_set, "win1", served.url)
     with pytest.raises(ConfigError, match="has no context 'win2'; it has default, win1") as raised:
         Engine("win2")
-    assert "docker context create win2" in raised.value.advice
+    assert "docker context create win2" in raised.value.hint
 
 
 def test_a_context_that_is_damaged(nothing_set: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_context_that_is_damaged(nothing_set: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match="context 'win1' cannot be read") as raised:
             Engine("win1")
-        assert "docker context inspect win1" in raised.value.advice
+        assert "docker context inspect win1" in raised.value.hint
 
 
 def test_the_environment_comes_before_the_context(

@@ -25,7 +25,7 @@ def test_an_example_is_found_by_its_own_row_and_told_with_its_cure(row: Refusal,
     assert known[0] is row, f"an earlier row takes it: {known[0].pattern}"
     assert type(raised.value).__name__ == row.kind
     assert raised.value.exit_code == getattr(errors, row.kind).exit_code
-    assert raised.value.advice == row.cure
+    assert raised.value.hint == row.hint
     assert raised.value.message.startswith(f"start container 'box': {known[1]}: ")
     assert "{what}" not in raised.value.message
     assert text[:200] in raised.value.message
@@ -36,8 +36,8 @@ def test_every_row_is_of_use() -> None:
     assert len({row.pattern for row in table}) == len(table)
     for row in table:
         assert issubclass(getattr(errors, row.kind), errors.PipelineError)
-        assert row.cure.endswith((".", "build", "NAME", "version")), row.cure
-        assert not re.search("TODO|XXX", row.cure)
+        assert row.hint.endswith((".", "build", "NAME", "version")), row.hint
+        assert not re.search("TODO|XXX", row.hint)
         assert row.says == row.says.strip() != ""
 
 

@@ -75,7 +75,7 @@ def test_nobody_is_asked_for_a_password(sshd: Sshd) -> None:
     (sshd.place / "authorized_keys").write_text("")
     with pytest.raises(SetupError, match="ssh may not sign in there") as raised:
         Engine(sshd.url)
-    assert "ssh-copy-id" in raised.value.advice
+    assert "ssh-copy-id" in raised.value.hint
 
 
 def test_a_machine_with_another_key_is_refused(sshd: Sshd) -> None:

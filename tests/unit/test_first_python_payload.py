@@ -187,7 +187,7 @@ def test_damaged_distribution(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(LockError, match="holds no embeddable CPython") as caught:
         made(cache)
     assert str(cache.path("cpython-3.11")) in caught.value.message
-    assert "Remove it" in caught.value.advice
+    assert "Remove it" in caught.value.hint
 
 
 def test_damaged_byte_is_found(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -
     with pytest.raises(StorageError, match="No space left on device") as caught:
         made(cache)
     assert tempfile.gettempdir() in caught.value.message
-    assert "TMPDIR" in caught.value.advice
+    assert "TMPDIR" in caught.value.hint
 
 
 def test_other_trouble_with_a_disk_keeps_its_name(

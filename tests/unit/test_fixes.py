@@ -114,7 +114,7 @@ def test_a_plan_says_that_the_recipe_answers_a_rule() -> None:
     """And goes on to warn of those that no fix is for."""
     both = findings(FLASH, "13.2", "2.14")
     assert {one.rule for one in both} == {"zc-preprocessor", "torch-cxx20"}
-    assert all("the recipe sets" in one.says and not one.cure for one in both)
+    assert all("the recipe sets" in one.says and not one.hint for one in both)
 
 
 @pytest.mark.parametrize("version", [*load_versions("flash-attn")])
@@ -128,7 +128,7 @@ def test_every_version_of_flash_attn_answers_torch_s_cxx20_or_is_not_for_it(vers
         assert within("2.12", recipe.supports.torch)
         return
     assert f"the recipe sets NVCC_APPEND_FLAGS={CXX20}" in told["torch-cxx20"].says
-    assert not told["torch-cxx20"].cure
+    assert not told["torch-cxx20"].hint
     # Where setup.py tells cl.exe, it tells C++17; where it does not, torch tells C++20.
     assert bool(recipe.patches) is (version != "2.7.4.post1")
     (older,) = judged_with(recipe, "13.0", "2.12")
@@ -142,14 +142,14 @@ def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
     supply = replace(supply_of(load_lock()), toolset=NATIVE)
     (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
     (told,) = [one for one in row.findings if one.rule == "torch-cxx20"]
-    assert told.cure
+    assert told.hint
     assert "the recipe sets" not in told.says
 
 
 def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:
     silent = FLASH.model_copy(update={"fixes": ()})
     (told,) = [one for one in findings(silent, "13.0", "2.14") if one.rule == "torch-cxx20"]
-    assert told.cure
+    assert told.hint
     assert "the recipe sets" not in told.says
 
 

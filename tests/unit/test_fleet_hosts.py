@@ -57,7 +57,7 @@ def test_one_machine_under_two_names_is_one(tmp_path: Path) -> None:
 
 
 def test_the_other_name_of_a_machine_may_be_removed(tmp_path: Path) -> None:
-    """As the advice says, whichever of the two was looked at first."""
+    """As the hint says, whichever of the two was looked at first."""
     looked(HostChecks(ROOMY, tmp_path, ["a", "b"]), "a")
     with pytest.raises(UnfitHostError, match="the same machine"):
         looked(HostChecks(ROOMY, tmp_path, ["a", "b"]), "b")
@@ -88,7 +88,7 @@ def test_a_slow_answer_is_no_wrong_clock(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_full_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnfitHostError, match=r"3\.0 GiB free .* wants 10\.0 GiB") as caught:
         looked(HostChecks(FleetSettings(), tmp_path, NAMES), "a", free=3 * GIB)
-    assert "free_gib" in caught.value.advice
+    assert "free_gib" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
         hosts.agree("c", "3.11", chain(toolset="MSVC 14.51"))
     with pytest.raises(UnfitHostError, match="than when this fleet began") as caught:
         HostChecks(ROOMY, tmp_path, NAMES).agree("a", "3.11", chain(toolset="MSVC 14.51"))
-    assert "hosts.json" in caught.value.advice
+    assert "hosts.json" in caught.value.hint
     with pytest.raises(UnfitHostError, match="is absent, there"):
         HostChecks(ROOMY, tmp_path, NAMES).agree("d", "3.11", chain(without="found"))
 

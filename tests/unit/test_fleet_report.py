@@ -103,7 +103,7 @@ def test_what_did_not_end_well_is_said_first() -> None:
     assert "38 of 40 cells done" in made
     assert made.index("quarantined") < made.index("Hosts over time")
     assert GONE.message in made
-    assert GONE.advice in made
+    assert GONE.hint in made
     assert "its clock is 61 min ahead" in made
     assert made.index('<span aria-hidden="true">✗</span> failed') < made.index(
         '<span aria-hidden="true">✓</span> done'

@@ -324,7 +324,7 @@ def test_what_a_host_says_in_an_error_is_harmless_in_the_log(
 ) -> None:
     def fail(_: Task) -> None:
         raise BuildError(
-            "ninja said \x1b[2J\x1b]0;title\x07\x08 it broke\nand why", advice="\x9b look"
+            "ninja said \x1b[2J\x1b]0;title\x07\x08 it broke\nand why", hint="\x9b look"
         )
 
     made = fleet(a=Steps(fail))

@@ -133,7 +133,7 @@ def test_a_file(tmp_path: Path) -> None:
 def test_what_is_refused_as_it_is_typed(asked: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         read_given(asked)
-    assert caught.value.advice
+    assert caught.value.hint
     assert caught.value.message.startswith("--wheel ")
 
 
@@ -240,7 +240,7 @@ def test_what_does_not_go_with_it_is_refused_before_a_run(
 ) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         run_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), **more)
-    assert "--wheel xgboost==" not in caught.value.advice, "that is not what is to be typed"
+    assert "--wheel xgboost==" not in caught.value.hint, "that is not what is to be typed"
     assert not (tmp_path / "out").exists()
 
 
@@ -261,7 +261,7 @@ def test_a_dry_run_refuses_what_a_run_does(
 
 
 @pytest.mark.parametrize(
-    ("tag", "platforms", "cure"),
+    ("tag", "platforms", "hint"),
     [
         ("cp312-cp312-win_amd64", WINDOWS, "--python 3.12, if the host has it, or name its wheel"),
         ("pp310-pypy310_pp73-win_amd64", WINDOWS, "Name its wheel for Python 3.11"),
@@ -270,18 +270,18 @@ def test_a_dry_run_refuses_what_a_run_does(
     ],
 )
 def test_a_wheel_that_does_not_fit_is_told_what_does(
-    tmp_path: Path, tag: str, platforms: tuple[str, ...], cure: str
+    tmp_path: Path, tag: str, platforms: tuple[str, ...], hint: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         refuse_misfit(read_given(str(foreign(tmp_path, tag=tag))), "3.11", platforms)
-    assert cure in caught.value.advice
+    assert hint in caught.value.hint
 
 
 def test_a_wheel_for_another_platform_is_refused_before_a_run(tmp_path: Path) -> None:
     path = foreign(tmp_path, tag="cp311-cp311-win32")
     with pytest.raises(ConfigError, match="it is 32-bit") as caught:
         run_given(line_for(plan_given(tmp_path, str(path))))
-    assert "win_amd64" in caught.value.advice
+    assert "win_amd64" in caught.value.hint
     assert not (tmp_path / "out").exists()
 
 
@@ -411,7 +411,7 @@ def test_what_cannot_be_had(
     make(tmp_path)
     with pytest.raises(ConfigError, match=said) as caught:
         closed(tmp_path, "other==1.0")
-    assert cured in caught.value.advice
+    assert cured in caught.value.hint
     assert caught.value.message.startswith("other==1.0")
 
 
@@ -457,7 +457,7 @@ def test_uv_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SetupError, match="uv is not installed here") as caught:
         find_uv()
-    assert "windows-cuda-wheels[wheels]" in caught.value.advice
+    assert "windows-cuda-wheels[wheels]" in caught.value.hint
 
 
 # -- what is inside --------------------------------------------------------------------------------
@@ -669,8 +669,8 @@ def test_a_failed_import_names_the_library_and_its_project(tmp_path: Path) -> No
     line, _ = at_desk_given(tmp_path, str(path), house, Suite(FAILED.replace('message="no"', said)))
     with pytest.raises(SmokeError) as caught:
         run_given(line)
-    assert "cublas64_12.dll is in nvidia-cublas-cu12 (nvidia/cublas/bin)" in caught.value.advice
-    assert "--with PROJECT==VERSION" in caught.value.advice
+    assert "cublas64_12.dll is in nvidia-cublas-cu12 (nvidia/cublas/bin)" in caught.value.hint
+    assert "--with PROJECT==VERSION" in caught.value.hint
     line.close()
 
 
@@ -692,9 +692,9 @@ def test_a_module_that_lacks_is_named_by_with(tmp_path: Path, job: Any) -> None:
     line, _ = at_desk_given(tmp_path, str(foreign(house)), house, job)
     with pytest.raises(SmokeError) as caught:
         run_given(line)
-    assert "Not installed there: cloud" in caught.value.advice
-    assert "--with NAME==VERSION" in caught.value.advice
-    assert "test_requires" not in caught.value.advice
+    assert "Not installed there: cloud" in caught.value.hint
+    assert "--with NAME==VERSION" in caught.value.hint
+    assert "test_requires" not in caught.value.hint
     line.close()
 
 

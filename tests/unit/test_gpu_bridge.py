@@ -135,7 +135,7 @@ def test_a_library_of_something_else_is_refused() -> None:
     assert "PyInit__ctypes" in elf.exported_functions(LIBRARY)
     with pytest.raises(HostError, match="not cuInit or nvmlInit_v2") as caught:
         building.names([LIBRARY])
-    assert "nvidia-smi" in caught.value.advice
+    assert "nvidia-smi" in caught.value.hint
 
 
 def test_what_is_no_library_is_refused(tmp_path: Path) -> None:

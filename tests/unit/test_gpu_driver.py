@@ -1,4 +1,4 @@
-"""What this machine's driver lacks for a bridge: each lack by its name, with what cures it."""
+"""What this machine's driver lacks for a bridge: each lack by its name, with how to fix it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ NONE = {"skip": "no NVIDIA driver (libcuda.so.1) on this host", "devices": [], "
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told", "kind", "said", "cure"),
+    ("nodes", "told", "kind", "said", "hint"),
     [
         ((), NONE, SetupError, "has no NVIDIA driver", "Install NVIDIA's driver"),
         (WSL, NONE, SetupError, "driver from Windows", "none in WSL"),
@@ -112,13 +112,13 @@ def test_each_lack_has_its_cure(  # noqa: PLR0917 - as the table has its columns
     told: dict[str, Any],
     kind: type[PipelineError],
     said: str,
-    cure: str,
+    hint: str,
 ) -> None:
     found = seen(tmp_path, *nodes, **told)
     with pytest.raises(kind, match=said) as caught:
         require(found)
     assert type(caught.value) is kind
-    assert cure in caught.value.advice
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_a_driver_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_machine_without_a_driver_is_asked_for_real() -> None:
-    """Whatever this machine is: the answer is whole, and a lack has a cure."""
+    """Whatever this machine is: the answer is whole, and a lack has a hint."""
     found = look()
     assert found.library is not None or "no NVIDIA driver" in found.failure
-    assert all(lack.says and lack.cure for lack in lacks(found))
+    assert all(lack.says and lack.hint for lack in lacks(found))
 
 
 @needs_cc

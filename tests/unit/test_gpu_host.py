@@ -193,7 +193,7 @@ def test_a_flag_asks_for_it(tmp_path: Path, host: str, gpu: object) -> None:
 def test_a_flag_for_what_can_have_none(tmp_path: Path, host: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         flagged(tmp_path, host)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_a_kind_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +326,7 @@ def test_a_driver_older_than_the_wheels_cuda(
         [] if error is None else [("driver-cuda", error)]
     )
     assert all(said in one.says for one in found)
-    assert all("install a driver for CUDA" in one.cure for one in found)
+    assert all("install a driver for CUDA" in one.hint for one in found)
     assert all(one.raises == ("SetupError" if error else "ConfigError") for one in found)
 
 
@@ -345,8 +345,8 @@ def test_others_that_lack_something_are_not_recommended() -> None:
     (lack,) = lacks(seen(Path("/nowhere"), **NONE))
     others = {"good": Supply(origin="x"), "bad": Supply(origin="x", lacks=(lack,))}
     found = host_rules(load_recipe("smoke-attention"), target, lacking, lambda: others)
-    assert "--host good" in found[0].cure
-    assert "bad" not in found[0].cure
+    assert "--host good" in found[0].hint
+    assert "bad" not in found[0].hint
 
 
 # -- its life --------------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ def test_the_doctor_starts_nothing_that_lacks_a_driver(
     }
     assert outcome.level == "error"
     lack = next(v for v in outcome.verdicts if v.name == "no-driver")
-    assert (lack.level, "install NVIDIA's driver" in lack.cure) == ("error", True)
+    assert (lack.level, "install NVIDIA's driver" in lack.hint) == ("error", True)
 
 
 def test_bridges_in_the_cache_are_of_today_or_not(

@@ -232,8 +232,8 @@ def test_a_bridge_that_lies(tmp_path: Path, bridged: object, expected: str) -> N
         run(tmp_path, PLAIN, bridged)
     assert "\x1b" not in caught.value.message
     assert len(caught.value.message) < 1000
-    assert "--gpu" in caught.value.advice
-    assert "please report" in caught.value.advice
+    assert "--gpu" in caught.value.hint
+    assert "please report" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_driver_that_is_wrong_by_itself(tmp_path: Path, plain: object, expecte
     same = dict(plain) | {"platform": "win32"} if isinstance(plain, dict) else BRIDGED
     with pytest.raises(HostError, match=expected) as caught:
         run(tmp_path, plain, same)
-    assert "See nvidia-smi" in caught.value.advice
+    assert "See nvidia-smi" in caught.value.hint
 
 
 def test_without_a_gpu_nothing_was_tested() -> None:

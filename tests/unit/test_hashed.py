@@ -138,7 +138,7 @@ def test_offline_a_damaged_download_is_an_error_with_the_cure(
     with pytest.raises(LockError, match=r"f\.whl is damaged") as caught:
         cache(tmp_path, offline=True).fetch("tool")
     assert str(path) in caught.value.message
-    assert "--wheelhouse" in caught.value.advice
+    assert "--wheelhouse" in caught.value.hint
     (tmp_path / "house").mkdir()
     (tmp_path / "house/f.whl").write_bytes(DATA)
     house = cache(tmp_path, offline=True, wheelhouse=tmp_path / "house")

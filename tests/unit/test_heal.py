@@ -146,7 +146,7 @@ def test_what_is_unknown_or_says_nothing_is_not_healed() -> None:
 
 
 def test_wheel_stays_the_one_that_was_asked_for() -> None:
-    """No cure that drops architectures or swaps a release is ever done by itself."""
+    """No hint that drops architectures or swaps a release is ever done by itself."""
     for name in ("arch-unsupported", "lnk1248", "align-c2719", "no-kernel", "constexpr-c2975"):
         assert not CATALOGUE.by_id[name].heals
 

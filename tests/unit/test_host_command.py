@@ -73,15 +73,15 @@ def test_builds_are_named_and_go_on(name: str) -> None:
     ) as caught:
         getattr(host, name).run(given)
     assert caught.value.exit_code == 2
-    assert "invoke jobs --follow 79a4b4bca157" in caught.value.advice
-    assert f"invoke host {name} --host s --force" in caught.value.advice
+    assert "invoke jobs --follow 79a4b4bca157" in caught.value.hint
+    assert f"invoke host {name} --host s --force" in caught.value.hint
     assert "79ff" not in caught.value.message
     assert given.plan.host.did == []
     assert given.session.closed == 1, "else the connection is lost with the sandbox"
     given.plan.host.gpu_way = GpuWay(bridged=True)  # which has a Windows of its own
     with pytest.raises(ConfigError) as caught:
         getattr(host, name).run(given)
-    assert f"invoke host {name} --host s --gpu --force" in caught.value.advice
+    assert f"invoke host {name} --host s --gpu --force" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["stop", "remove"])
@@ -102,5 +102,5 @@ def test_a_sandbox_that_cannot_be_asked(told: Any) -> None:
     given = line(told)
     with pytest.raises(HostError, match="cannot be told") as caught:
         host.stop.run(given)
-    assert "--force" in caught.value.advice
+    assert "--force" in caught.value.hint
     assert given.plan.host.did == []

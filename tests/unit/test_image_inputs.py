@@ -106,7 +106,7 @@ def test_no_image_has_the_gpu_bridge() -> None:
 def test_another_image_is_no_image_of_ours() -> None:
     with pytest.raises(ConfigError, match="did you mean 'sandbox'") as caught:
         wanted.image_named("sandbx")
-    assert "sandbox, windows" in caught.value.advice
+    assert "sandbox, windows" in caught.value.hint
 
 
 def test_images_are_made_in_a_checkout(monkeypatch: pytest.MonkeyPatch, cache: Cache) -> None:
@@ -511,7 +511,7 @@ def test_the_base_is_the_locks_unless_it_is_said(cache: Cache) -> None:
 def test_a_base_without_a_digest_is_refused(cache: Cache, text: str) -> None:
     with pytest.raises(ConfigError, match="without a digest") as caught:
         ground(cache, base=text)
-    assert "@sha256:" in caught.value.advice
+    assert "@sha256:" in caught.value.hint
 
 
 def test_an_unpinned_base_says_what_to_type(cache: Cache) -> None:
@@ -523,10 +523,10 @@ def test_an_unpinned_base_says_what_to_type(cache: Cache) -> None:
     said = bases.refused("sandbox", image, "")
     assert name in said.message
     for word in ("invoke lock", "--base NAME@sha256:...", "--tree FILE.tar"):
-        assert word in said.advice
+        assert word in said.hint
     windows = bases.refused("windows", wanted.image_named("windows"), "10.0.17763")
     assert "10.0.17763" in windows.message
-    assert "--tree" not in windows.advice
+    assert "--tree" not in windows.hint
 
 
 def test_a_tree_is_known_by_its_content(cache: Cache, tmp_path: Path) -> None:
@@ -709,8 +709,8 @@ def test_without_a_registry_what_is_said_to_type_is_for_that_engine(
     with pytest.raises((HostError, LockError)) as caught:
         building._brought(Nowhere(), plan(cache, python="3.13"), found, lambda *_: None)  # type: ignore[arg-type]
     typed = "invoke image build --image sandbox --python 3.13 --engine tcp://127.0.0.1:2375"
-    assert f"{typed} --tree DIR" in caught.value.advice
-    assert f"{typed} --base sha256:" in caught.value.advice
+    assert f"{typed} --tree DIR" in caught.value.hint
+    assert f"{typed} --base sha256:" in caught.value.hint
 
 
 def test_an_image_has_nothing_of_who_made_it(tmp_path: Path) -> None:

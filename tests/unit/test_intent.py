@@ -144,7 +144,7 @@ def test_entries_of_every_shape(file: Path) -> None:
 def test_wrong_intents_name_file_and_key(file: Path, tools: Any, said: str) -> None:
     with pytest.raises(LockError, match=rf"toolchain\.yaml: {said}") as caught:
         load_intent(intent(file, tools=tools))
-    assert caught.value.advice
+    assert caught.value.hint
     assert caught.value.exit_code == 3
 
 
@@ -186,7 +186,7 @@ def test_other_wrong_files(file: Path, text: str, said: str) -> None:
 def test_what_the_lock_would_not_take(file: Path, tools: Any, said: str) -> None:
     with pytest.raises(LockError, match=rf"toolchain\.yaml: .*{said}") as caught:
         generate(load_intent(intent(file, tools=tools)), EMPTY)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 # -- pins ------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_what_is_wanted_no_more_is_dropped(place: Path, capsys: pytest.CaptureFi
     place.write_text(yaml.safe_dump(rows))
     with pytest.raises(LockError, match=r"not what toolchain\.yaml gives: dropped: z") as caught:
         command.run_sync(check=True)
-    assert caught.value.advice == "Type: invoke lock"
+    assert caught.value.hint == "Type: invoke lock"
     command.run_complete()
     assert "toolchain.lock.yaml: dropped: z" in capsys.readouterr().out
     assert place.read_text() == wanted

@@ -150,7 +150,7 @@ def test_a_job_is_named_by_the_beginning_of_its_id(capsys: pytest.CaptureFixture
 def test_no_such_job(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
         jobs.cancel(line(RUNNING, ENDED), name)
-    assert "79a4b4bca157, 79ffffffffff" in caught.value.advice
+    assert "79a4b4bca157, 79ffffffffff" in caught.value.hint
 
 
 def test_following(capsys: pytest.CaptureFixture[str]) -> None:

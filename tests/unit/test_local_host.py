@@ -92,7 +92,7 @@ def test_a_link_into_a_virtual_environment_stays_one(tmp_path: Path) -> None:
 def test_without_python_only_windows_can_be_made_ready(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only a Windows") as caught:
         host(tmp_path, python=None)
-    assert "python: /path/to/" in caught.value.advice
+    assert "python: /path/to/" in caught.value.hint
 
 
 def test_it_is_not_restarted(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_of_torch_for_any_cuda(tmp_path: Path, cuda: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("torch", "cuda", "found", "advice"),
+    ("torch", "cuda", "found", "hint"),
     [
         (
             None,
@@ -302,7 +302,7 @@ def test_of_torch_for_any_cuda(tmp_path: Path, cuda: str) -> None:
     ],
 )
 def test_distributions_that_are_not(
-    tmp_path: Path, torch: str | None, cuda: str, found: str, advice: str
+    tmp_path: Path, torch: str | None, cuda: str, found: str, hint: str
 ) -> None:
     spec = environment(tmp_path, torch, cuda)
     told = distributions.check(spec)
@@ -310,8 +310,8 @@ def test_distributions_that_are_not(
     assert found in told["found"]
     with pytest.raises(RefusedError) as caught:
         distributions.apply(spec)
-    assert advice in caught.value.advice
-    assert advice in distributions.plan(spec)
+    assert hint in caught.value.hint
+    assert hint in distributions.plan(spec)
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,8 @@ def test_a_version_that_the_package_does_not_take(
     if not met:
         written = ",".join("".join(clause) for clause in clauses)
         assert told["found"].endswith(f"ninja 1.13 is not {written}")
-        advice = f'type: {spec["python"]} -m pip install "ninja{written}"'
-        assert distributions.plan(spec) == f"not ours to install: {advice}"
+        hint = f'type: {spec["python"]} -m pip install "ninja{written}"'
+        assert distributions.plan(spec) == f"not ours to install: {hint}"
 
 
 def test_all_that_is_missing_is_one_line_to_type(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_python_of_another_release_is_refused(tmp_path: Path) -> None:
     assert told["found"].endswith(f"that is Python {RELEASE}")
     with pytest.raises(RefusedError) as caught:
         distributions.apply(spec)
-    assert f"--python {RELEASE}" in caught.value.advice
+    assert f"--python {RELEASE}" in caught.value.hint
     assert distributions.check({**spec, "release": ""})["ok"]
 
 
@@ -392,7 +392,7 @@ def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
     line.plan = replace(line.plan, recipe=line.plan.recipe.model_copy(update=needs))
     with pytest.raises(ProvisionError, match="programs: wanted wcw-generator") as caught:
         run_build(line)
-    assert "install wcw-generator there" in caught.value.advice
+    assert "install wcw-generator there" in caught.value.hint
     assert not [*tmp_path.glob("b/*")], "nothing was sent"
 
     def told() -> Verdict:

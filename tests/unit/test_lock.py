@@ -167,7 +167,7 @@ def test_wrong_locks_are_refused(tmp_path: Path, changes: dict[str, Any], said: 
         load_lock(path)
     assert "uv" in caught.value.message
     assert said in caught.value.message
-    assert caught.value.advice
+    assert caught.value.hint
     assert caught.value.exit_code == 3
 
 
@@ -206,7 +206,7 @@ def test_unpinned_is_exactly_what_is_incomplete(
     with pytest.raises(LockError) as caught:
         load_lock(write(tmp_path / "lock.yaml", unpinned, half=half, full=source()))
     assert said in caught.value.message
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_an_incomplete_tool_is_only_looked_at(
@@ -223,7 +223,7 @@ def test_an_incomplete_tool_is_only_looked_at(
         for use in (lock.tool, cache.path, cache.fetch, lambda name: cache.missing([name])):
             with pytest.raises(LockError, match=f"not pinned.* {name} 1") as caught:
                 use(name)
-            assert f"`invoke lock --only {name}`" in caught.value.advice
+            assert f"`invoke lock --only {name}`" in caught.value.hint
     with pytest.raises(LockError, match="not pinned"):
         verify(write(tmp_path / "f", []), lock.tools["a"].sources[0])
     assert net.asked == []
@@ -250,7 +250,7 @@ def test_all_that_is_not_pinned_is_one_error() -> None:
     data = {"version": 1, "unpinned": [*rows], "tools": rows}
     error = ToolchainLock.model_validate(data).not_pinned(["a", "c"])
     assert "a 1 (16 B), c 1 (16 B)" in error.message
-    assert "`invoke lock --only a,c`" in error.advice
+    assert "`invoke lock --only a,c`" in error.hint
 
 
 def test_one_source_that_lacks_a_hash_makes_a_tool_incomplete() -> None:
@@ -278,7 +278,7 @@ def test_wrong_fields_of_a_tool(changes: dict[str, Any]) -> None:
 def test_unknown_tool() -> None:
     with pytest.raises(LockError, match="no tool 'tol'") as caught:
         locked(source()).tool("tol")
-    assert "tool0" in caught.value.advice
+    assert "tool0" in caught.value.hint
 
 
 def test_fetch_and_hit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ def test_wrong_bytes_never_enter(
     serve(monkeypatch, f=data)
     with pytest.raises(LockError, match=said) as caught:
         Cache(locked(source()), tmp_path).fetch("tool0")
-    assert caught.value.advice
+    assert caught.value.hint
     assert leftovers(tmp_path) == []
 
 
@@ -334,7 +334,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int)
     cache = Cache(locked(source(), source(url="https://b.invalid/g")), tmp_path)
     with pytest.raises(StorageError, match="full") as caught:
         cache.fetch("tool0")
-    assert caught.value.advice
+    assert caught.value.hint
     assert net.asked == ["f"]
     assert leftovers(tmp_path) == []
 
@@ -485,17 +485,17 @@ def test_no_entry_in_this_cell_names_the_nearest(
     assert f"no torch for CUDA {cuda}, torch {torch}, Python {python}: " in said
     assert f"there are {', '.join(rows[name][0] for name in first)}" in said
     assert "torchy" not in said
-    assert "toolchain.yaml" in caught.value.advice
+    assert "toolchain.yaml" in caught.value.hint
 
 
 def test_no_entry_of_that_name_at_all() -> None:
     lock = lock_of(made("numpy", "3.12"), made("uv"))
     with pytest.raises(LockError, match="no tool 'nunpy'") as caught:
         lock.entries_for(["nunpy"], CELL)
-    assert "numpy" in caught.value.advice
+    assert "numpy" in caught.value.hint
     with pytest.raises(LockError, match="no tool 'x'") as caught:
         lock.entries_for(["x"], CELL)
-    assert "toolchain.yaml" in caught.value.advice
+    assert "toolchain.yaml" in caught.value.hint
 
 
 def test_many_others_are_counted() -> None:
@@ -512,7 +512,7 @@ def test_unknown_requirements_are_refused_when_the_lock_is_read(tmp_path: Path) 
         load_lock(path)
     assert "tools.torch-python3.12 requires 'nunpy', which there is not" in caught.value.message
     assert "'numpy'" not in caught.value.message  # there is one, if not for every cell
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_lacking_is_what_has_no_entry_or_no_pin() -> None:
@@ -623,7 +623,7 @@ def test_wrong_bytes_in_the_wheelhouse_are_told_not_replaced(
     with pytest.raises(LockError, match="pinned") as caught:
         cache.fetch("tool0")
     assert str(folder / "f.whl") in caught.value.message
-    assert "invoke wheelhouse" in caught.value.advice
+    assert "invoke wheelhouse" in caught.value.hint
     assert net.asked == []
     assert leftovers(root) == []
     assert (folder / "f.whl").read_bytes() == data
@@ -653,7 +653,7 @@ def test_offline_nothing_is_fetched(
     assert "tool0 1" in said
     assert "f.whl" in said
     assert (str(tmp_path / "house") in said) == with_house
-    assert "--wheelhouse" in caught.value.advice
+    assert "--wheelhouse" in caught.value.hint
     with pytest.raises(LockError, match="nothing is fetched"):
         cache.fetch_all(["tool0"])
     assert net.asked == []
@@ -670,7 +670,7 @@ def test_a_wheelhouse_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StorageError, match="No space left") as caught:
         cache.fetch("tool0")
     assert str(folder / "f.whl") in caught.value.message
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_a_source_distribution_comes_from_the_wheelhouse(
@@ -694,5 +694,5 @@ def test_a_source_distribution_comes_from_the_wheelhouse(
     (folder / "a-1.tar.gz").unlink()
     with pytest.raises(LockError, match=r"flash-attn 2\.8\.3\.post2 is not here") as caught:
         SourceTree(recipe, other).pack()
-    assert "invoke wheelhouse" in caught.value.advice
+    assert "invoke wheelhouse" in caught.value.hint
     assert leftovers(tmp_path / "second") == []

@@ -110,7 +110,7 @@ def test_packages_without_torch_or_python() -> None:
 
 
 @pytest.mark.parametrize(
-    ("axes", "rule", "cure"),
+    ("axes", "rule", "hint"),
     [
         # The guide's own table names this build, and there never was one.
         ({"torch": "2.6", "cuda": "12.1", "python": "3.12"}, "torch-cuda", "12.4"),
@@ -128,13 +128,13 @@ def test_packages_without_torch_or_python() -> None:
         ({"torch": "2.4", "cuda": "12.4", "python": "3.12", "archs": "88"}, "archs", "87"),
     ],
 )
-def test_rules_reject_with_their_source(axes: dict[str, str], rule: str, cure: str) -> None:
+def test_rules_reject_with_their_source(axes: dict[str, str], rule: str, hint: str) -> None:
     row = one(**axes)
     assert not row.buildable
     found = next(finding for finding in row.findings if finding.rule == rule)
     assert found.error
     assert found.source
-    assert cure in found.cure
+    assert hint in found.hint
 
 
 def test_the_toolset_of_the_host_counts() -> None:
@@ -172,7 +172,7 @@ def test_the_host_and_the_tree_must_fit() -> None:
     (row, *_) = judged(FLASH, "80", small, torch=["2.8"])
     assert rejected(row) == ["host-too-small", "path-too-long"]
     path = next(finding for finding in row.findings if finding.rule == "path-too-long")
-    assert "a build root of at most" in path.cure
+    assert "a build root of at most" in path.hint
 
 
 def test_what_the_lock_lacks_is_said() -> None:
@@ -181,7 +181,7 @@ def test_what_the_lock_lacks_is_said() -> None:
     (row, *_) = judged(FLASH, "80", ground, torch=["2.8"])
     assert not row.buildable
     assert [finding.rule for finding in row.findings] == ["tool-not-pinned"] * 2
-    assert row.findings[0].cure == "invoke lock --only uv,ninja"
+    assert row.findings[0].hint == "invoke lock --only uv,ninja"
     assert row.longest is None  # the source is not here: nothing is claimed
 
 
@@ -197,7 +197,7 @@ def test_globs() -> None:
     assert select(rows, []) == rows
     with pytest.raises(ConfigError, match=r"'cp312-torch2\.8-cu127'") as caught:
         select(rows, ["cp312-torch2.8-cu127"])
-    assert caught.value.advice.startswith("The nearest is cp312-torch2.8-cu12")
+    assert caught.value.hint.startswith("The nearest is cp312-torch2.8-cu12")
 
 
 @pytest.mark.parametrize(
@@ -214,14 +214,14 @@ def test_odd_versions(axes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         cells(**axes)
     such = {"python": "3.12", "torch": "2.8", "cuda": "12.8"}[next(iter(axes))]
-    assert caught.value.advice.startswith(f"Such as {such};")
+    assert caught.value.hint.startswith(f"Such as {such};")
 
 
 def test_an_empty_matrix() -> None:
     recipe = FLASH.model_copy(update={"pythons": ("3.6",)})
     with pytest.raises(ConfigError, match="is empty") as caught:
         cells(recipe)
-    assert "3.6" in caught.value.advice
+    assert "3.6" in caught.value.hint
 
 
 # -- invoke plan ----------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_a_place_that_cannot_be_listed_is_told_before_anything(
 def test_what_is_not_understood(cache: Cache, flags: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         run(cache, **flags)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_durations() -> None:

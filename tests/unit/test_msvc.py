@@ -117,7 +117,7 @@ def test_half_a_tree_is_refused(tree: Path, lie: str) -> None:
     change(tree)
     with pytest.raises(ConfigError, match=says) as caught:
         find(tree)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["msvcprt.lib", "msvcrt.lib", "vcruntime.lib"])
@@ -137,7 +137,7 @@ def test_two_versions(tree: Path) -> None:
     trees.write(tree, trees.files("14.38.33130", "10.0.22621.0", "14.38.33145.0"))
     with pytest.raises(ConfigError, match=r"2 versions of the tool set: 14\.38.*14\.44") as caught:
         find(tree)
-    assert "msvc_version: 14.44.35207" in caught.value.advice
+    assert "msvc_version: 14.44.35207" in caught.value.hint
     with pytest.raises(ConfigError, match=r"2 versions of the Windows SDK"):
         find(tree, version="14.44")
     found = find(tree, version="14.38", sdk="10.0.26100")
@@ -577,7 +577,7 @@ def test_what_is_no_channel(shop: Shop, text: bytes) -> None:
     shop.tell_channel(text or b" ")
     with pytest.raises(LockError) as caught:
         manifest.ask(shop.cache, WANTED)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("licence", ["http://x.invalid/l", "see the box", "https://x/\x1b[31m"])
@@ -593,7 +593,7 @@ def test_without_msitools(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.hosts.sandbox.msvc.unpack.shutil.which", lambda _: None)
     with pytest.raises(SetupError) as caught:
         shop.tree(known)
-    assert "apt-get install msitools" in caught.value.advice
+    assert "apt-get install msitools" in caught.value.hint
 
 
 # -- pins and licence ------------------------------------------------------------------------------
@@ -603,7 +603,7 @@ def test_the_lock_of_this_release_has_no_pins() -> None:
     """No machine that wrote it has reached Microsoft: it says so, and how they are made."""
     with pytest.raises(LockError, match="no pins yet") as caught:
         pins.load_pins()
-    assert "invoke lock --only vs-channel-2022,msvc" in caught.value.advice
+    assert "invoke lock --only vs-channel-2022,msvc" in caught.value.hint
     (lack,) = host(msvc="fetch", accept_license=LICENCE).supply(load_lock()).lacks
     assert lack.raises == "LockError"
 
@@ -618,7 +618,7 @@ def test_the_licence_is_microsofts_to_name(
     asked = Slot(msvc="fetch", accept_license=licence)
     with pytest.raises(ConfigError, match=f"whose licence is {LICENCE}") as caught:
         asked.install(shop.cache, tmp_path / "prefix", Silent())
-    assert f"accept_license: {LICENCE}" in caught.value.advice
+    assert f"accept_license: {LICENCE}" in caught.value.hint
     assert shop.server.asked == [], "nothing is fetched before"
     assert asked.lacks()[0].says == caught.value.message
 
@@ -638,7 +638,7 @@ def test_fetched_with_the_licence(
     shutil.rmtree(fetch.place(shop.cache, pins.load_pins()))  # as invoke cache --prune may
     with pytest.raises(HostError, match="has lost its compiler from the cache") as caught:
         asked.check(shop.cache, tmp_path / "prefix")
-    assert "host stop" in caught.value.advice
+    assert "host stop" in caught.value.hint
 
 
 @pytest.mark.parametrize("lie", ["toolset", "sdk", "payloads", "licence"])

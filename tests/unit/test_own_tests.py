@@ -115,7 +115,7 @@ def test_folders_that_are_refused(tmp_path: Path, files: dict[str, str], said: s
 def test_suites_that_are_none(name: str) -> None:
     with pytest.raises(ConfigError, match=f"no suite '{name}'") as caught:
         suite_of(BASE.model_copy(update={"smoke": name}))
-    assert f"./{name}" in caught.value.advice
+    assert f"./{name}" in caught.value.hint
 
 
 @pytest.mark.parametrize("broken", [{"smoke": "../gone"}, {"source": {"path": "../gone"}}])

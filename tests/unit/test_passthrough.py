@@ -73,7 +73,7 @@ def by_name(found: Mapping[str, object]) -> dict[str, Verdict]:
     told = {verdict.name: verdict for verdict in verdicts}
     assert len(told) == len(verdicts), "no two of one name"
     for one in verdicts:
-        assert one.level in ("ok", "unknown") or one.cure, one
+        assert one.level in ("ok", "unknown") or one.hint, one
     return told
 
 
@@ -197,7 +197,7 @@ def test_what_is_missing_is_said(
 def test_cures_name_the_very_device(tmp_path: Path) -> None:
     told = judged(tmp_path, Tree(devices=[replace(FIRST, driver="nouveau"), SOUND]))
     verdict = told[f"{ONE} driver .0"]
-    assert "vfio-pci.ids=10de:2684" in verdict.cure
+    assert "vfio-pci.ids=10de:2684" in verdict.hint
     assert verdict.command == "driverctl set-override 0000:01:00.0 vfio-pci"
 
 
@@ -232,7 +232,7 @@ def test_a_machine_that_was_not_looked_at_is_not_known(remote: str) -> None:
 
     def reach(_: float) -> Any:
         if not remote:
-            raise SetupError("there is no Docker engine", advice="install one")
+            raise SetupError("there is no Docker engine", hint="install one")
         return Engine(remote=remote)
 
     def look() -> linux.Machine:
@@ -405,7 +405,7 @@ def test_cards_that_are_asked_for(tmp_path: Path, gpu: Gpu, slots: list[str]) ->
 def test_cards_that_are_not_there(tmp_path: Path, gpu: Gpu, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         vfio.choose(machine(tmp_path, FIRST, SECOND, SOUND, STRANGER), gpu)
-    assert "0 is 0000:01:00.0, 1 is 0000:02:00.0" in caught.value.advice
+    assert "0 is 0000:01:00.0, 1 is 0000:02:00.0" in caught.value.hint
 
 
 def test_all_of_a_machine_without_one(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def test_a_known_hash_that_does_not_match(server: Server, lock: Path, tmp_path: 
         complete(lock, ["beta"])
     assert f"beta.zip has sha256 {sha(server.files['/beta'])}, the lock says" in str(caught.value)
     assert "404" in caught.value.message  # the mirror is named as well
-    assert caught.value.advice
+    assert caught.value.hint
     assert lock.read_text() == BLOCK
     assert below(tmp_path) == [lock.name]
 
@@ -244,7 +244,7 @@ def test_one_that_cannot_be_fetched_stops_no_other(server: Server, lock: Path) -
     assert "beta 2 could not be fetched" in caught.value.message
     assert "https://b.invalid/none" in caught.value.message
     assert "alpha 1.0" not in caught.value.message
-    assert "Pinned: alpha, gamma." in caught.value.advice
+    assert "Pinned: alpha, gamma." in caught.value.hint
     assert load_lock(lock).unpinned == ("beta",)
     server.files["/beta"] = BETA
     assert [pin.tool for pin in complete(lock)] == ["beta"]
@@ -277,7 +277,7 @@ def test_a_full_disk_leaves_the_lock(
     monkeypatch.setattr("pipelines.core.files.os.fsync", full)
     with pytest.raises(StorageError, match=r"cannot write .*toolchain\.lock\.yaml.*full") as caught:
         complete(lock)
-    assert caught.value.advice
+    assert caught.value.hint
     assert lock.read_text() == BLOCK
     assert not [name for name in below(lock.parent) if name.endswith(".part")]
     assert server.asked == ["/alpha"]  # the next one would not be kept either
@@ -562,7 +562,7 @@ def test_a_list_that_is_none_adds_nothing(
     server.files["/compute/cuda/redist/redistrib_13.4.2.json"] = json.dumps(data).encode()
     with pytest.raises(LockError, match=said) as caught:
         toolkits.add_toolkit(asked, folder, before)
-    assert caught.value.advice
+    assert caught.value.hint
     assert not [*folder.glob("toolkit-*")]
 
 

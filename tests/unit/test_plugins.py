@@ -36,7 +36,7 @@ signatures:
     needles: [no elephants]
     sample: no elephants here
     cause: {says}
-    cure: bring one
+    hint: bring one
     evidence_note: made up
 """
 RESOURCE = """
@@ -143,7 +143,7 @@ def test_an_unknown_recipe_or_suite_names_the_nearest_wherever_it_is(repository:
     put(repository / ".wcw", "elephant", suite="trunk")
     with pytest.raises(ConfigError, match="unknown recipe 'elefant'") as caught:
         load_recipe("elefant")
-    assert "Did you mean 'elephant'?" in caught.value.advice
+    assert "Did you mean 'elephant'?" in caught.value.hint
     path = repository / ".wcw/recipes/elephant.yaml"
     path.write_text(path.read_text().replace("smoke: trunk", "smoke: trunks"))
     with pytest.raises(ConfigError, match=r"no suite 'trunks'; did you mean 'trunk'\?"):

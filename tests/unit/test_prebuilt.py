@@ -127,14 +127,14 @@ def test_when_nothing_fits(tmp_path: Path) -> None:
     assert "version 2.8.2" in found.why
     with pytest.raises(ConfigError, match=r"fits a cell: .*version 2\.8\.2") as caught:
         decide(with_strategy(strategy="prebuilt", prebuilt=here), CELL, name="a cell")
-    assert "strategy: build" in caught.value.advice
+    assert "strategy: build" in caught.value.hint
 
 
 @pytest.mark.parametrize("place", ["/nowhere/at/all", "http://plain.example/simple"])
 def test_places_that_cannot_be_read(place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         offers_of(place, "flash-attn")
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_a_name_that_leads_elsewhere_is_refused() -> None:

@@ -40,7 +40,7 @@ def test_refused(
     fetched(monkeypatch)
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         run_build(line_for(asked(tmp_path, recipe="flash-attn", archs="80", **axes)))
-    assert near in caught.value.advice
+    assert near in caught.value.hint
     assert not (tmp_path / "out").exists(), "no run was begun"
 
 
@@ -55,7 +55,7 @@ def test_a_tool_that_is_not_pinned_is_said_before_a_run_begins(
     plan.cache.lock = lock.model_copy(update={"tools": tools})
     with pytest.raises(LockError, match=r"not pinned.*: uv ") as caught:
         run_build(line_for(plan))
-    assert "invoke lock --only uv`" in caught.value.advice
+    assert "invoke lock --only uv`" in caught.value.hint
     assert not (tmp_path / "out").exists(), "no run was begun"
 
 
@@ -84,7 +84,7 @@ def test_more_jobs_than_this_machine_has_memory_for(
     plan = changed(plan_for(tmp_path, kind()), jobs=64)
     with pytest.raises(ConfigError, match="--jobs 64 needs 64 GiB, this machine has 14") as caught:
         run_build(line_for(plan))
-    assert caught.value.advice == "The nearest that works is --jobs 14."
+    assert caught.value.hint == "The nearest that works is --jobs 14."
     assert not (tmp_path / "out").exists(), "no run was begun"
     refuse_unbuildable(changed(plan, jobs=14))
     refuse_unbuildable(changed(plan, host=Lab(), jobs=64))  # nobody knows what it has

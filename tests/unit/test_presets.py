@@ -49,7 +49,7 @@ def test_one_for_which_nothing_is_built() -> None:
     """``which`` knows the same Python by the name that fits an x64 one."""
     with pytest.raises(ConfigError) as refused:
         presets.applied("comfyui-arm64", {})
-    assert presets.load_presets()["comfyui-arm64"].source in refused.value.advice
+    assert presets.load_presets()["comfyui-arm64"].source in refused.value.hint
     assert "comfyui-arm64" not in {name for name, *_ in PRESETS}
 
 
@@ -67,7 +67,7 @@ def test_one_that_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_one(typed: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean {near}") as refused:
         presets.applied(typed, {})
-    assert "There are: comfyui, comfyui-cu126" in refused.value.advice
+    assert "There are: comfyui, comfyui-cu126" in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_the_refusal_shows_the_list_and_the_cure(disk: Disk) -> None:
     with pytest.raises(protected_dirs.UnsafeError) as caught:
         protected_dirs.make(r"\\?\C:\tools\git")
     assert f"owner {ADMINISTRATORS}, {ADMINISTRATORS} 0x1f01ff, S-1-5-11 0x4" in caught.value.why
-    assert 'icacls "C:\\tools" /inheritance:r' in caught.value.cure
+    assert 'icacls "C:\\tools" /inheritance:r' in caught.value.hint
     assert 'ren "C:\\tools" "tools.old"' in str(caught.value)
 
 

@@ -744,7 +744,7 @@ def test_keys_that_ssh_keygen_made(desk: Desk, kind: list[str], phrase: str) -> 
     if phrase:
         with pytest.raises(ConfigError, match="with that passphrase") as caught:
             signing.load_private(key, lambda: "wrong horse")
-        assert "horse" not in caught.value.message + caught.value.advice
+        assert "horse" not in caught.value.message + caught.value.hint
 
 
 def test_what_is_no_key(desk: Desk) -> None:

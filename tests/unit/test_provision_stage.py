@@ -71,7 +71,7 @@ class Machine(Here):
         self.applied.append(spec["name"])
         if spec["name"] not in self.stubborn:
             self.good.add(spec["name"])
-        said = {"reboot": "", "error": "", "advice": "", "logs": []} | self.outcome
+        said = {"reboot": "", "error": "", "hint": "", "logs": []} | self.outcome
         return self.row(spec["name"]) | said
 
     def put(self, source: Path, target: str, **_: Any) -> str:
@@ -176,12 +176,12 @@ def test_what_refuses_is_told_with_its_logs(tmp_path: Path) -> None:
     machine = Machine(stubborn=["tool"])
     small, large, lost = r"C:\t\a.log", r"C:\t\b.log", r"C:\t\lost.log"
     machine.files = {small: {"size": 7}, large: {"size": 1 << 30}}
-    machine.outcome = {"error": "exit code 5", "advice": "Close it.", "logs": [small, large, lost]}
+    machine.outcome = {"error": "exit code 5", "hint": "Close it.", "logs": [small, large, lost]}
     line = on(tmp_path, machine, wanted("tool"))
     failed(line, r"tool: wanted tool 1, found tool is not, and it could not be changed: exit code")
     error = line.run.stages()["provision"].error
     assert error is not None
-    assert error.advice == "Close it."
+    assert error.hint == "Close it."
     folder = line.plan.out / "provision/lab/tool"
     assert f"Its logs are in {folder}" in error.message
     assert [path.name for path in folder.iterdir()] == ["a.log"]

@@ -148,14 +148,14 @@ def test_what_is_refused(
     with pytest.raises(kind) as caught:
         published_at(address, cache)
     assert said in caught.value.message
-    assert "--wheel" not in str(caught.value.message) + str(caught.value.advice)
+    assert "--wheel" not in str(caught.value.message) + str(caught.value.hint)
 
 
 def test_a_password_is_not_shown(served: Path, cache: Cache) -> None:
     assert served
     with pytest.raises(LockError) as caught:
         published_at(f"{AT}/other.json?token=hush-hush-hush", cache)
-    assert "hush" not in caught.value.message + caught.value.advice
+    assert "hush" not in caught.value.message + caught.value.hint
 
 
 def test_nothing_is_fetched_offline(served: Path, tmp_path: Path) -> None:
@@ -173,4 +173,4 @@ def test_a_name_that_no_wheel_has_is_refused(served: Path, cache: Cache, name: s
     manifest.write_text(manifest.read_text().replace(old, name))
     with pytest.raises(ConfigError, match="no wheel's name") as caught:
         published_at(f"{AT}/manifest.json", cache)
-    assert caught.value.advice
+    assert caught.value.hint

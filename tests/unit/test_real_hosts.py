@@ -146,11 +146,11 @@ def test_all_that_is_lacking_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(LockError) as caught:
         dry_run(plan, Bare())
     assert not [name for name in names if name not in caught.value.message]
-    (words,) = [word for word in caught.value.advice.split("`") if word.startswith("invoke lock")]
+    (words,) = [word for word in caught.value.hint.split("`") if word.startswith("invoke lock")]
     assert {*words.split()[-1].split(",")} == {*names}
     with pytest.raises(LockError) as early:
         refuse_unbuildable(plan, fetch=False)
-    assert {*names} - {*early.value.advice.split("`")[1].split()[-1].split(",")} == {names[0]}
+    assert {*names} - {*early.value.hint.split("`")[1].split()[-1].split(",")} == {names[0]}
 
 
 def test_sizes_that_nobody_knows_are_said(tmp_path: Path) -> None:
@@ -171,4 +171,4 @@ def test_a_host_that_claims_a_cuda_is_asked_for_it(tmp_path: Path, says: str, ok
     (row,) = remote.check_all([there])
     assert row["ok"] is ok
     told = remote.apply_one(there, str(tmp_path / "restart.json"))
-    assert (told["ok"], bool(told["error"]), bool(told["advice"])) == (ok, not ok, not ok)
+    assert (told["ok"], bool(told["error"]), bool(told["hint"])) == (ok, not ok, not ok)

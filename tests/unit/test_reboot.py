@@ -204,7 +204,7 @@ def test_somebody_has_scheduled_one() -> None:
     assert [name for name, _ in old.calls] == ASKED
     with pytest.raises(HostError, match="has not restarted") as caught:
         Restart(FakeSession("boot 1"))(before(code(1190)), pauses=LONG, timeout=-100)
-    assert "shutdown /a" in caught.value.advice
+    assert "shutdown /a" in caught.value.hint
 
 
 def test_under_way_already() -> None:
@@ -216,7 +216,7 @@ def test_connection_breaks_while_asking() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "message", "advice"),
+    ("answers", "message", "hint"),
     [
         ([code(5, "Access is denied.(5)")], r"refused to restart: exit code 5: Access", "allowed"),
         ([code(21)], "exit code 21: no message", "by hand"),
@@ -225,11 +225,11 @@ def test_connection_breaks_while_asking() -> None:
         ([AuthError("refused the sign-in")], "refused the sign-in", ""),
     ],
 )
-def test_host_that_refuses(answers: list[Answer], message: str, advice: str) -> None:
+def test_host_that_refuses(answers: list[Answer], message: str, hint: str) -> None:
     host, old = Restart(), before(*answers)
     with pytest.raises(HostError, match=message) as caught:
         host(old)
-    assert advice in caught.value.advice
+    assert hint in caught.value.hint
     assert host.attempts == 0, "there is nothing to wait for"
     assert old.closed
 
@@ -250,7 +250,7 @@ def test_host_that_does_not_go_down() -> None:
     same = FakeSession("boot 1")
     with pytest.raises(HostError, match="has not restarted within 50 s") as caught:
         Restart(same)(before(), pauses=LONG, timeout=50 - NOTICE)
-    assert "by hand" in caught.value.advice
+    assert "by hand" in caught.value.hint
     assert same.closed
 
 
@@ -262,7 +262,7 @@ def test_host_that_does_not_come_back(last: Exception) -> None:
     ) as caught:
         host(before(), pauses=LONG, timeout=50 - NOTICE)
     assert str(last) in caught.value.message
-    assert "console" in caught.value.advice
+    assert "console" in caught.value.hint
     assert host.attempts == 1, "the next attempt would begin too late"
 
 

@@ -213,7 +213,7 @@ def test_diffoscope_is_asked_where_there_is_one(
     line = we(tmp_path)
     with pytest.raises(AuditError) as raised:
         run_rebuild(line, read_published(str(manifest)))
-    assert DIFFOSCOPE in raised.value.advice
+    assert DIFFOSCOPE in raised.value.hint
     words = (line.run.path / DIFFOSCOPE).read_text().split()
     assert words[-2:] == [str(wheel_of(published)), str(wheel_of(line.run.path))]
 

@@ -47,13 +47,13 @@ def test_words_of_a_package(asked: str, text: str, inside: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said", "advice"),
+    ("asked", "said", "hint"),
     [("86", "no code for 86", "is 80"), ("80;120+PTX", "no PTX", "without"), ("75", "75", "is 80")],
 )
-def test_what_it_would_ignore_in_silence(asked: str, said: str, advice: str) -> None:
+def test_what_it_would_ignore_in_silence(asked: str, said: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         mapped("named", asked, **WORDS)
-    assert advice in caught.value.advice
+    assert hint in caught.value.hint
 
 
 def test_a_word_that_needs_a_newer_cuda() -> None:

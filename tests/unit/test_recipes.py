@@ -154,7 +154,7 @@ def test_contradictions_are_refused(tmp_path: Path, keys: dict[str, Any], said: 
         change(tmp_path, **keys)
     assert said in caught.value.message
     assert "smoke-attention.yaml" in caught.value.message
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_a_mistake_is_said_once(tmp_path: Path) -> None:

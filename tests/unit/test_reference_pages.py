@@ -74,7 +74,7 @@ def test_every_failure_has_its_place() -> None:
         part = text.partition(f"\n### {one.id}\n")[2].partition("\n### ")[0]
         assert one.sample in part
         assert "**Cause:**" in part
-        assert "**Cure:**" in part
+        assert "**Hint:**" in part
         assert all(f"]({link})" in part for link in one.evidence), one.id
         assert ("**Heals by itself:**" in part) is bool(one.heals)
     assert text.count("\n### ") == len(load_catalogue().signatures)

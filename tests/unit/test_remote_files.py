@@ -139,5 +139,5 @@ def test_controller_waits_for_who_holds_a_file(
     monkeypatch.setattr(files, "_SCAN", 0.0)
     with pytest.raises(StorageError) as caught:
         write_atomic(tmp_path / "file", b"newer")
-    assert "has it open" in caught.value.advice
+    assert "has it open" in caught.value.hint
     assert (tmp_path / "file").read_bytes() == b"new"

@@ -53,7 +53,7 @@ def cases(run: Run) -> dict[str, Case]:
 
 def test_a_failed_build_carries_its_log(run: Run) -> None:
     tail = tuple(f"line {n}" for n in range(70))
-    failed = error("left with 1", advice="go on")
+    failed = error("left with 1", hint="go on")
     stage(run, "build", "failed", result=built(tail=tail), failed=failed)
     build = cases(run)["build"]
     assert (build.outcome, build.message, build.stdout) == ("failed", "left with 1", "")
@@ -313,7 +313,7 @@ def test_a_result_that_cannot_be_read_is_a_property(run: Run) -> None:
 
 
 def test_secrets_stay_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = error("a hunter22", advice="b hunter22")
+    failed = error("a hunter22", hint="b hunter22")
     stage(run, "build", "failed", result=built(tail=("c hunter22",)), failed=failed)
     (run.path / "smoke.xml").write_bytes(SMOKE.replace(b"no GPU", b"d hunter22"))
     stage(run, "test", result=SmokeResult(outcomes={"passed": 1}))

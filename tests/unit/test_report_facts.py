@@ -85,7 +85,7 @@ BUILD = st.fixed_dictionaries(
                 "id": TEXT,
                 "is_cause": st.booleans(),
                 "cause": TEXT,
-                "cure": TEXT,
+                "hint": TEXT,
                 "line": st.integers(),
                 "links": st.lists(TEXT, max_size=3),
             }
@@ -521,7 +521,7 @@ def test_no_record_and_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / "record.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(ConfigError, match="no record that can be read") as caught:
         load_view(Run(tmp_path))
-    assert "damaged" in caught.value.advice
+    assert "damaged" in caught.value.hint
     view = load_any(Run(tmp_path))
     assert (view.verdict, view.id) == ("unfinished", tmp_path.name)
     assert "no record that can be read" in view.headline
@@ -681,15 +681,15 @@ def test_what_was_diagnosed_is_told_by_its_fields(tmp_path: Path) -> None:
     run = samples.failed_build(tmp_path)
     links = ("javascript:alert(1)", "https://example.org/1", "https://x/ onclick=a", "http://x")
     found = DiagnosisResult(
-        id="new", is_cause=False, cause="line 7: (no)", cure="", links=links, line=10**9
+        id="new", is_cause=False, cause="line 7: (no)", hint="", links=links, line=10**9
     )
-    failed = samples.error("it left", advice="See the log.")
+    failed = samples.error("it left", hint="See the log.")
     samples.stage(run, "build", "failed", result=samples.built(diagnosis=found), failed=failed)
     view = load_view(run)
     (failure,) = view.failures
     assert (failure.title, failure.signature) == ("no known cause: line 7: (no)", "new")
     assert failure.links == ("https://example.org/1",)
-    assert failure.cure == "See the log."
+    assert failure.hint == "See the log."
     assert failure.excerpt == views.Excerpt("end of build.log", 0, ("done",))
     assert view.headline == "build failed: line 1000000000: no known cause: line 7: (no) (new)"
 

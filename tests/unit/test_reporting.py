@@ -91,7 +91,7 @@ def test_a_directory_that_cannot_be_written(out: Path, monkeypatch: pytest.Monke
     run = samples.good(out)
 
     def full(*_: object, **__: object) -> None:
-        raise StorageError("no space", advice="Free some.")
+        raise StorageError("no space", hint="Free some.")
 
     monkeypatch.setattr("pipelines.reports.write.write_atomic", full)
     with pytest.raises(StorageError, match="no space"):
@@ -114,7 +114,7 @@ def test_compare_wants_one_run_each(out: Path) -> None:
     samples.good(out)
     with pytest.raises(ConfigError, match="holds 2 runs") as caught:
         run_compare(str(out), "latest")
-    assert all(run.id in caught.value.advice for run in find(str(out)))
+    assert all(run.id in caught.value.hint for run in find(str(out)))
 
 
 def test_compare_writes_nothing(out: Path) -> None:

@@ -110,7 +110,7 @@ def test_the_compile_cache_is_used_where_it_gives_the_same_bytes(tmp_path: Path)
 
 
 def test_words_are_left_out_of_what_the_build_has() -> None:
-    """Also of what a cure has added to it meanwhile."""
+    """Also of what a retry has added to it meanwhile."""
     cache = compilecache.Running(Path(), {"A": "1"}, without={"F": ["--x"], "G": ["--x"]})
     told = {"F": "--x -lineinfo --xy --x"}
     cache.join(told)

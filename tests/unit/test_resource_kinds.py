@@ -163,7 +163,7 @@ def test_quota_of_a_plugin_without_quotas(keys: dict[Any, Any], marker: str) -> 
     keys[PLUGIN] = {"configxml": ("<PlugInConfiguration/>", fake_winreg.REG_SZ)}
     told = provision.apply_one(SPECS[6], marker)
     assert not told["ok"]
-    assert "Enable-PSRemoting" in told["advice"]
+    assert "Enable-PSRemoting" in told["hint"]
 
 
 def test_quota_of_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
@@ -345,7 +345,7 @@ def test_programs_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ma
     git = program(tmp_path / "path", "git", "")
     told = provision.apply_one(spec, marker)
     assert told["error"] == "the build starts cargo, and it is not there"
-    assert told["advice"] == f"install cargo there; looked for in {tmp_path / 'tools'}, PATH"
+    assert told["hint"] == f"install cargo there; looked for in {tmp_path / 'tools'}, PATH"
     assert told["found"] == f"{git}; not there: cargo"
     cargo = program(tmp_path / "home/bin", "cargo", "")
     assert commands.check(spec)["values"] == {"git": git, "cargo": cargo}
@@ -364,7 +364,7 @@ def test_a_file_where_a_directory_is_wanted(tmp_path: Path, marker: str) -> None
     (tmp_path / "b").write_text("")
     told = provision.apply_one({"kind": "directory", "path": str(tmp_path / "b")}, marker)
     assert "is a file" in told["error"]
-    assert told["advice"]
+    assert told["hint"]
 
 
 def test_git_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
@@ -506,14 +506,14 @@ def test_an_installer_that_wants_a_restart(
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "advice"),
+    ("code", "said", "hint"),
     [
         ("sys.exit(1)", "tool left with 1: it said so", "logs say more"),
         ("sys.exit(5)", "tool left with 5, access denied", "as_task"),
     ],
 )
 def test_an_installer_that_fails(
-    tmp_path: Path, marker: str, code: str, said: str, advice: str
+    tmp_path: Path, marker: str, code: str, said: str, hint: str
 ) -> None:
     (tmp_path / "older.log").write_text("of another day")
     os.utime(tmp_path / "older.log", (1, 1))
@@ -523,7 +523,7 @@ def test_an_installer_that_fails(
     )
     assert not told["ok"]
     assert said in told["error"]
-    assert advice in told["advice"]
+    assert hint in told["hint"]
     assert told["logs"] == [str(tmp_path / "new.log")]
 
 
@@ -619,7 +619,7 @@ def test_what_somebody_else_has_signed_is_not_started(
     told = provision.apply_one(studio.spec, marker)
     assert not told["ok"]
     assert status in told["error"]
-    assert told["advice"]
+    assert told["hint"]
     assert studio.ran == []
 
 
@@ -648,7 +648,7 @@ def test_another_version_is_refused_the_next_time_as_well(
     told = provision.apply_one(studio.spec, marker)
     assert not told["ok"]
     assert told["error"]
-    assert told["advice"]
+    assert told["hint"]
     (check,) = provision.check_all([studio.spec])
     assert not check["ok"], "its cl.exe is there, and is not what was asked for"
     studio.found, studio.banner = "17.14.41+37710.0", "Version 19.44.35211"
@@ -703,7 +703,7 @@ def test_what_stops_the_first_run_stops_the_second(studio: Studio, marker: str, 
     studio.code = code
     told = provision.apply_one(studio.spec, marker)
     assert f"left with {code}, {installer._MEANING[code]}" in told["error"]
-    assert told["advice"] == installer._CURE[code]
+    assert told["hint"] == installer._HINT[code]
     assert studio.ran == [["--update"]]
 
 
@@ -729,7 +729,7 @@ def test_what_only_the_log_tells_is_told(tmp_path: Path, marker: str, line: str,
     code = f"import sys\nopen('HERE/a.log', 'w').write({line!r})\n"
     told = provision.apply_one(setup_program(tmp_path, f"{code}sys.exit(1)"), marker)
     assert word in told["error"]
-    assert told["advice"] != "Its logs say more."
+    assert told["hint"] != "Its logs say more."
 
 
 @pytest.mark.parametrize("number", [1602, 1603, 740, 3221246609])
@@ -885,7 +885,7 @@ def test_a_task_that_never_starts(
     monkeypatch.setattr(scheduler, "_SILENCE", 0.3)
     told = provision.apply_one(setup_program(tmp_path, "", as_task=True, minutes=120), marker)
     assert "nothing has been heard of it" in told["error"]
-    assert "Task Scheduler" in told["advice"]
+    assert "Task Scheduler" in told["hint"]
 
 
 def test_a_cancelled_job_ends_its_task(
@@ -915,7 +915,7 @@ def test_a_task_scheduler_that_refuses(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     told = provision.apply_one(setup_program(tmp_path, "", as_task=True), marker)
     assert "Access is denied" in told["error"]
-    assert "administrator" in told["advice"]
+    assert "administrator" in told["hint"]
 
 
 # -- restarts --------------------------------------------------------------------------------------

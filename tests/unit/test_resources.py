@@ -98,7 +98,7 @@ def test_wrong_files(tmp_path: Path, old: str, new: str, said: str) -> None:
         load_resources(path)
     assert said in caught.value.message
     assert "resources.yaml" in caught.value.message
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def directory(name: str, *after: str) -> resource_models.Directory:

@@ -79,7 +79,7 @@ def test_twice_at_most_and_the_first_error_is_told(tmp_path: Path) -> None:
     assert kept.diagnosis.id == "oom-edg"
     assert [change.line for change in kept.healed] == [1, 5]
     assert "after 2 changes" in caught.value.message
-    assert "--jobs" in caught.value.advice
+    assert "--jobs" in caught.value.hint
 
 
 def test_an_old_error_in_the_log_is_not_the_new_one(tmp_path: Path) -> None:
@@ -100,4 +100,4 @@ def test_unknown_failures_show_the_end_of_the_log(tmp_path: Path) -> None:
     builds = Builds(tmp_path, "something nobody has seen before\n")
     with pytest.raises(BuildError, match="the last line") as caught:
         run(builds)
-    assert str(builds.log) in caught.value.advice
+    assert str(builds.log) in caught.value.hint

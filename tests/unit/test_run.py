@@ -77,7 +77,7 @@ def test_a_stage_is_running_meanwhile(run: Run) -> None:
 @pytest.mark.parametrize(
     ("error", "state", "said", "kind"),
     [
-        (BuildError("no", advice="do"), "failed", "no", "BuildError"),
+        (BuildError("no", hint="do"), "failed", "no", "BuildError"),
         (KeyboardInterrupt(), "interrupted", "interrupted", "Interrupted"),
         (ValueError("odd"), "failed", "ValueError: odd", "ValueError"),
     ],
@@ -157,13 +157,13 @@ def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_unknown_run(run: Run, name: str) -> None:
     with pytest.raises(ConfigError, match="no run") as caught:
         Run.open(run.path.parent, name)
-    assert run.id in caught.value.advice
+    assert run.id in caught.value.hint
 
 
 def test_no_run_yet(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         Run.open(tmp_path / "out")
-    assert "invoke build" in caught.value.advice
+    assert "invoke build" in caught.value.hint
 
 
 def test_write_atomic(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_write_atomic_leaves_the_old(
     with pytest.raises(StorageError, match="No space") as caught:
         write_atomic(path, b"new")
     assert caught.value.exit_code == 11
-    assert caught.value.advice
+    assert caught.value.hint
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -383,10 +383,10 @@ def test_a_result_that_cannot_be_read_is_missing(run: Run) -> None:
 
 def test_the_message_of_an_error_is_bounded(run: Run) -> None:
     with pytest.raises(HostError), run.stage("build"):
-        raise HostError("m" * 1_000_000, advice="a" * 1_000_000)
+        raise HostError("m" * 1_000_000, hint="a" * 1_000_000)
     error = run.stages()["build"].error
     assert error is not None
-    assert (len(error.message), len(error.advice)) == (20_000, 20_000)
+    assert (len(error.message), len(error.hint)) == (20_000, 20_000)
 
 
 @pytest.mark.parametrize("version", ["0", "1", "3", '"2 or so"', None])
@@ -398,7 +398,7 @@ def test_a_record_of_another_version_is_not_read(run: Run, version: str | None) 
             database.execute("UPDATE facts SET value = ? WHERE key = 'schema_version'", (version,))
     with pytest.raises(ConfigError, match="it is of version") as caught:
         run.facts()
-    assert "damaged or of another version" in caught.value.advice
+    assert "damaged or of another version" in caught.value.hint
     run.close()
     assert Run.take_up(run.path.parent, FACTS) is None
 
@@ -446,7 +446,7 @@ def test_no_secret_is_written_down(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     def work() -> None:
         with run.stage("build") as log:
             log.keep(kept)
-            raise BuildError("correct-horse is wrong", advice="not correct-horse")
+            raise BuildError("correct-horse is wrong", hint="not correct-horse")
 
     with pytest.raises(BuildError):
         work()
@@ -457,5 +457,5 @@ def test_no_secret_is_written_down(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert run.stages()["build"].result is not None
     written = [path.read_bytes() for path in run.path.iterdir() if path.is_file()]
     assert not [data for data in written if b"correct-horse" in data]
-    for error in (BuildError("correct-horse", advice="correct-horse"), OSError("correct-horse")):
+    for error in (BuildError("correct-horse", hint="correct-horse"), OSError("correct-horse")):
         assert "correct-horse" not in error_of(error).model_dump_json()

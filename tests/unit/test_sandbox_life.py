@@ -39,7 +39,7 @@ from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache, load_lock
 
 TODAY = "image of today"
-DAMAGED = NotWholeError("damaged", advice="Type: invoke provision")
+DAMAGED = NotWholeError("damaged", hint="Type: invoke provision")
 
 
 class Steps(Silent):
@@ -190,7 +190,7 @@ def test_a_file_system_without_permissions(
     opening = Opening("3.11", Cache(load_lock(), tmp_path / "cache"), Silent())
     with pytest.raises(SetupError, match=r"s-py3\.11/run .*mode 0750") as caught:
         Sandbox("s", settings, opening).make()
-    assert "in WSL not below /mnt" in caught.value.advice
+    assert "in WSL not below /mnt" in caught.value.hint
     assert not (tmp_path / "cache").exists(), "before anything is fetched"
 
 
@@ -237,7 +237,7 @@ def test_connecting_leaves_damaged_files_alone(
     sandbox.refusals = [DAMAGED]
     with pytest.raises(NotWholeError) as caught:
         reach(sandbox, monkeypatch)
-    assert "invoke provision" in caught.value.advice
+    assert "invoke provision" in caught.value.hint
     assert (sandbox.made, sandbox.moved()) == (1, [])
     assert (sandbox.prefix / "made1").exists()
 
@@ -308,7 +308,7 @@ def test_one_of_another_image_that_runs_is_left_running(
         with pytest.raises(DeadHostError, match="it runs") as caught:
             use()
         assert not isinstance(caught.value, NotWholeError), "nothing is moved from under it"
-        assert "host stop provision" in caught.value.advice
+        assert "host stop provision" in caught.value.hint
     assert (sandbox.status(), sandbox.made) == ("running", 1)
     sandbox.only_look()  # as invoke jobs, and host stop, which asks what runs there
     reach(sandbox, monkeypatch)
@@ -361,7 +361,7 @@ def test_it_is_started_again_a_few_times(sandbox: Fake, monkeypatch: pytest.Monk
     sandbox.die()
     with pytest.raises(DeadHostError, match=f"has ended {RESTARTS + 1} times") as caught:
         again()
-    assert "--jobs 1" in caught.value.advice
+    assert "--jobs 1" in caught.value.hint
     assert sandbox.starts == 1 + RESTARTS
 
 

@@ -117,7 +117,7 @@ def test_a_prefix_that_does_not_come_up_after_a_crash(
     windows.prefix.fails = fails
     with pytest.raises(NotWholeError, match=f"damaged: {fails} failed") as caught:
         windows.boot()
-    assert "invoke provision" in caught.value.advice
+    assert "invoke provision" in caught.value.hint
     windows.halt()
     assert (tmp_path / "run" / IN_USE).exists(), "it is not taken for whole the next time"
 

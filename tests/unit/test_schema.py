@@ -100,7 +100,7 @@ def test_errors_lead_to_the_document(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("hosts: {}\nofline: true\n")
     with pytest.raises(ConfigError, match="ofline: unknown key; did you mean 'offline'") as caught:
         load_config(tmp_path / "p.yaml")
-    assert caught.value.advice == "docs/configuration.md has every key."
+    assert caught.value.hint == "docs/configuration.md has every key."
 
 
 @pytest.mark.parametrize(

@@ -623,7 +623,7 @@ def test_a_full_disk_while_objects_come_home(tmp_path: Path, host: Compiler) -> 
     line, session = desk(tmp_path, host)
 
     def get(*_: object, **__: object) -> str:
-        raise StorageError("cannot write to out: no space", advice="Free some space.")
+        raise StorageError("cannot write to out: no space", hint="Free some space.")
 
     session.get = get  # type: ignore[method-assign]
     with pytest.raises(StorageError):

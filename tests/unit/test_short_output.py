@@ -51,7 +51,7 @@ def machine(tmp_path: Path, **found: bool) -> Line:
 
     def apply(spec: dict[str, Any], marker: str) -> dict[str, Any]:
         there[spec["name"]] = True
-        return row(spec["name"]) | {"reboot": "", "advice": "", "logs": []}
+        return row(spec["name"]) | {"reboot": "", "hint": "", "logs": []}
 
     answers: dict[Callable[..., Any], Any] = {
         remote.check_all: lambda specs: [row(spec["name"]) for spec in specs],

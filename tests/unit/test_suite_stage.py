@@ -451,7 +451,7 @@ def test_a_bridge_that_was_asked_for_and_is_none(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, saying(PASSED, ON_GPU))
     with pytest.raises(SmokeError, match="was told of no bridge") as caught:
         run_test(bridging(line))
-    assert "invoke doctor --gpu" in caught.value.advice
+    assert "invoke doctor --gpu" in caught.value.hint
     assert load_view(line.run).evidence is Evidence.BINARIES
 
 
@@ -649,8 +649,8 @@ def test_what_is_said_of_a_suite_without_a_report(
     line, _ = at_test(tmp_path, ends)
     with pytest.raises(SmokeError, match="there is no report") as caught:
         line.do(TEST)
-    assert said in caught.value.advice
-    assert ("crash" in caught.value.advice) == ("crash" in said)
+    assert said in caught.value.hint
+    assert ("crash" in caught.value.hint) == ("crash" in said)
 
 
 def test_a_missing_module_of_a_case_has_its_cure(tmp_path: Path) -> None:
@@ -661,5 +661,5 @@ def test_a_missing_module_of_a_case_has_its_cure(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, Suite(PASSED + case, 1))
     with pytest.raises(SmokeError, match="1 of 2 smoke cases failed") as caught:
         line.do(TEST)
-    assert caught.value.advice.startswith("Not installed there: numpy.")
-    assert "test_requires" in caught.value.advice
+    assert caught.value.hint.startswith("Not installed there: numpy.")
+    assert "test_requires" in caught.value.hint

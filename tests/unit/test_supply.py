@@ -91,24 +91,24 @@ def test_what_each_kind_gives() -> None:
     assert supply_of(LOCK).python == ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
 
 
-@pytest.mark.parametrize(("axes", "said", "cure"), REFUSED)
+@pytest.mark.parametrize(("axes", "said", "hint"), REFUSED)
 def test_nothing_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, axes: dict[str, str], said: str, cure: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, axes: dict[str, str], said: str, hint: str
 ) -> None:
     forbidden(monkeypatch)
     for how in (run_build, run_provision, partial(run_provision, dry_run=True)):
         with pytest.raises(ConfigError) as caught:
             how(line_of(asked(tmp_path, **axes)))
         assert said in caught.value.message
-        assert cure in caught.value.advice
+        assert hint in caught.value.hint
         elsewhere = "kind: winrm" if axes.get("cuda") == "99.9" else "--host lab"
-        assert elsewhere in caught.value.advice
+        assert elsewhere in caught.value.hint
         assert not [*tmp_path.iterdir()], "nothing is left"
 
 
-@pytest.mark.parametrize(("axes", "said", "cure"), REFUSED)
+@pytest.mark.parametrize(("axes", "said", "hint"), REFUSED)
 def test_plan_and_doctor_say_the_same(
-    tmp_path: Path, axes: dict[str, str], said: str, cure: str
+    tmp_path: Path, axes: dict[str, str], said: str, hint: str
 ) -> None:
     code, text = planned(tmp_path, **axes)
     assert code == plan_command.NOTHING
@@ -118,7 +118,7 @@ def test_plan_and_doctor_say_the_same(
     verdict = next(v for v in diagnose({}, purpose) if v.name.startswith("host-"))
     assert verdict.level == "error"
     assert said in verdict.found
-    assert cure in verdict.cure
+    assert hint in verdict.hint
     told = json.loads(report.as_json([verdict], {}, purpose))
     assert told["verdicts"][0]["found"] == verdict.found
 
@@ -144,10 +144,10 @@ def test_plan_says_yes_to_what_the_sandbox_gives_alone(tmp_path: Path) -> None:
 def test_doctor_does_not_advise_what_is_refused(tmp_path: Path) -> None:
     """It said: invoke provision, which changed nothing."""
     told = {"host": {"tools": {"nvcc": {"version": "13.0.88"}}}}
-    for host, cure in (("sandbox", ""), ("lab", "invoke provision")):
+    for host, hint in (("sandbox", ""), ("lab", "invoke provision")):
         verdicts = diagnose(told, purpose_of(asked(tmp_path, host=host, cuda="12.8")))
         (compiler,) = [v for v in verdicts if v.name == "CUDA compiler"]
-        assert (compiler.level, compiler.cure) == ("warning", cure)
+        assert (compiler.level, compiler.hint) == ("warning", hint)
 
 
 def test_a_host_that_would_do_is_named_if_there_is_one() -> None:
@@ -156,9 +156,9 @@ def test_a_host_that_would_do_is_named_if_there_is_one() -> None:
     clang = Supply(cuda=("13.0",), python=("3.12",), toolset=STAND_IN, origin="x")
     whole, older = supply_of(LOCK), Supply(cuda=("12.4",), python=("3.12",), origin="y")
     found = host_rules(recipe, cell, clang, lambda: {"a": older, "b": whole, "c": clang})
-    assert [(one.rule, one.cure) for one in found] == [("host-toolset", "--host b")]
+    assert [(one.rule, one.hint) for one in found] == [("host-toolset", "--host b")]
     alone = host_rules(recipe, cell, clang, lambda: {"a": older})
-    assert "kind: winrm" in alone[0].cure
+    assert "kind: winrm" in alone[0].hint
     assert host_rules(recipe, cell, whole, lambda: pytest.fail("nobody asks the others")) == []
 
 
@@ -172,7 +172,7 @@ def test_a_tool_set_builds_what_it_can(api: Api) -> None:
     found = [one.rule for one in host_rules(recipe, cell, clang)]
     assert found == (["host-toolset"] if api == "torch" else [])
     with_slot = host_rules(recipe, cell, replace(clang, slot="give it MSVC"))
-    assert all(one.cure.startswith("give it MSVC, or ") for one in with_slot)
+    assert all(one.hint.startswith("give it MSVC, or ") for one in with_slot)
     assert host_rules(recipe, cell, replace(clang, toolset=MSVC)) == []
 
 
@@ -180,7 +180,7 @@ def test_what_the_host_cannot_have_is_said_with_the_tool_set() -> None:
     recipe, cell = load_recipe("candle-flash-attn"), Target(host="box", cuda="12.8")
     bare = Supply(toolset=STAND_IN, programs=False, slot="give it MSVC", origin="x")
     found = host_rules(recipe, cell, bare)
-    assert not [one for one in found if "give it MSVC" in one.cure], "that would not do"
+    assert not [one for one in found if "give it MSVC" in one.hint], "that would not do"
     assert [one.rule for one in found] == ["host-toolset", "host-programs"]
     (lasting,) = host_rules(recipe, cell, replace(bare, toolset=MSVC))
     assert lasting.says == "box has no cargo, which builds candle-flash-attn"
@@ -206,7 +206,7 @@ def test_numbers_are_compared_whole() -> None:
     nothing = Supply(cuda=(), python=None, origin="x")
     (none,) = host_rules(load_recipe("smoke-attention"), cell, nothing)
     assert none.says == "box has no CUDA"
-    assert "'cuda' of this host in pipeline.yaml" in none.cure
+    assert "'cuda' of this host in pipeline.yaml" in none.hint
 
 
 def lacking(recipe: Recipe, lock: ToolchainLock, supply: Supply, root: Path) -> list[str]:

@@ -186,7 +186,7 @@ def test_a_dockerfile_without_its_blocks_is_refused(tree: Path, old: str, new: s
     with pytest.raises(LockError) as refused:
         sync(LOCK, tree)
     assert str(path) in refused.value.message
-    assert "git" in str(refused.value.advice)
+    assert "git" in str(refused.value.hint)
     assert contents(tree) == before
 
 

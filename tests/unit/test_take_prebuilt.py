@@ -201,7 +201,7 @@ def test_a_run_is_tested_for_its_own_architectures(tmp_path: Path) -> None:
     line.plan = replace(line.plan, target=target)
     with pytest.raises(ConfigError, match="is for 90, not 80;90") as caught:
         run_test(line)
-    assert caught.value.advice == "Type: invoke test --archs '90'"
+    assert caught.value.hint == "Type: invoke test --archs '90'"
     line.close()
 
 

@@ -143,7 +143,7 @@ def test_what_a_task_leaves_with(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise kind("what happened", advice="what to do")
+        raise kind("what happened", hint="what to do")
 
     monkeypatch.setattr("pipelines.stages.line.run_build", fail)
     assert typed("build") == kind.exit_code

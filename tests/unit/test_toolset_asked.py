@@ -74,7 +74,7 @@ def test_one_that_goes_with_cuda(
 
 
 @pytest.mark.parametrize(
-    ("cuda", "there", "cure"),
+    ("cuda", "there", "hint"),
     [
         ("13.1", (V2026,), "-vcvars_ver=14.44"),
         ("12.4", (V2026, "14.51.36231"), "-vcvars_ver=14.44"),
@@ -82,12 +82,12 @@ def test_one_that_goes_with_cuda(
         ("13.0", ("14.16.27023",), "-vcvars_ver=14.44"),
     ],
 )
-def test_none_that_goes_with_cuda(cuda: str, there: tuple[str, ...], cure: str) -> None:
+def test_none_that_goes_with_cuda(cuda: str, there: tuple[str, ...], hint: str) -> None:
     """Refused before anything is sent: nvcc would say so of its first file."""
     with pytest.raises(ConfigError, match=r"host_config\.h") as refused:
         chosen(cuda, *there)
     assert there[0] in refused.value.message
-    assert cure in refused.value.advice
+    assert hint in refused.value.hint
 
 
 def test_who_is_not_asked() -> None:

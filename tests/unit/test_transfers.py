@@ -173,7 +173,7 @@ def test_a_connection_that_keeps_breaking(tmp_path: Path, direction: str) -> Non
     with way(tmp_path, direction, *lives) as going:
         with pytest.raises(HostError, match="without getting on") as caught:
             going.carry()
-        assert "continue" in caught.value.advice
+        assert "continue" in caught.value.hint
         assert len(going.streams) == 5
         assert len(going.blocks()) == 1
         assert not going.target.exists()
@@ -218,7 +218,7 @@ def test_a_flipped_byte_costs_one_block(tmp_path: Path, direction: str, times: i
         else:
             with pytest.raises(TransferError, match=r"3 times.*check sum") as caught:
                 going.carry()
-            assert "again" in caught.value.advice
+            assert "again" in caught.value.hint
             assert going.target.read_text() == "old"
         assert len(going.streams) == 1
 
@@ -347,7 +347,7 @@ def test_a_source_that_changes_meanwhile(tmp_path: Path) -> None:
 
         with pytest.raises(TransferError, match="was written to") as caught:
             going.carry(change)
-        assert "nothing writes to it" in caught.value.advice
+        assert "nothing writes to it" in caught.value.hint
         assert not list(going.target.parent.iterdir())
 
 

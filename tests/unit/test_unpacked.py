@@ -196,7 +196,7 @@ def test_an_archive_that_changed_on_the_host_is_not_unpacked(host: Host) -> None
     told = host.apply()
     assert not told["ok"]
     assert "nvcc.zip has sha256" in told["error"]
-    assert "provision again" in told["advice"]
+    assert "provision again" in told["hint"]
     assert not (host.target / PROGRAM).exists()
     assert host.check()["uploads"] == ["nvcc"], "the others are still there"
     (host.target / ".archives.json").unlink()

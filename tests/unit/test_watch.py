@@ -188,7 +188,7 @@ def cells(answer: dict[str, Any], *states: str) -> dict[str, str]:
 
 
 def notes(answer: dict[str, Any]) -> str:
-    return "\n".join(f"{note['says']} -> {note['cure']}" for note in answer["notes"])
+    return "\n".join(f"{note['says']} -> {note['hint']}" for note in answer["notes"])
 
 
 def locked(file: Path, folder: Path, fresh: set[str]) -> ToolchainLock:
@@ -484,7 +484,7 @@ def test_a_new_release_that_is_built_otherwise(world: World, capsys: Said) -> No
         world.says("flash-attn", page | {"files": [*rows, row]})
         (note,) = (one for one in answered(world, capsys)["notes"] if " 2.8.4 " in one["says"])
         assert [n for n in ("setup.py", "pyproject.toml") if n in note["says"]] == differ
-        assert row["hashes"]["sha256"] in note["cure"]
+        assert row["hashes"]["sha256"] in note["hint"]
     world.server.says["/files/flash_attn-2.8.4.tar.gz"] = (200, "application/gzip", b"no archive")
     (note,) = (one for one in answered(world, capsys)["notes"] if " 2.8.4 " in one["says"])
     assert "could not be read" in note["says"]
@@ -558,7 +558,7 @@ def test_a_cuda_among_those_of_the_lock_is_told_where_a_torch_is_built_with_it()
     none = pages.Project("nvidia-cuda-nvcc", "", ())
     (note,) = released.cudas(none, out, load_lock())
     assert note.says.startswith("CUDA 13.1: torch 2.15, torch 2.16, ")
-    assert "toolchain.yaml" in note.cure
+    assert "toolchain.yaml" in note.hint
 
 
 def test_what_an_index_holds(world: World, capsys: Said) -> None:

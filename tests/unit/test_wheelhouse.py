@@ -98,7 +98,7 @@ def test_what_pip_says_is_told(pip: Pip, tmp_path: Path) -> None:
         LockError, match=r"requirements-uv\.lock: two \| three \| no route"
     ) as caught:
         wheelhouse.gather_controller(tmp_path)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_without_pip(pip: Pip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,5 +108,5 @@ def test_without_pip(pip: Pip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("importlib.metadata.version", missing)
     with pytest.raises(SetupError, match="has no pip") as caught:
         wheelhouse.gather_controller(tmp_path)
-    assert "ensurepip" in caught.value.advice
+    assert "ensurepip" in caught.value.hint
     assert pip.lines == []

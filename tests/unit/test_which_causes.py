@@ -1,4 +1,4 @@
-"""``which`` on Windows Pythons, each broken in one way: it names that, and what cures it."""
+"""``which`` on Windows Pythons, each broken in one way: it names that, and how to fix it."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_what_is_broken_is_named(tmp_path: Path, breaks: Breaks, kind: str, says
     fitting = [one for one in found if one.kind == kind and says in one.found]
     assert fitting, found
     assert fitting[0].breaks
-    assert fitting[0].cure
+    assert fitting[0].hint
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_what_may_work_is_only_to_be_minded(
     breaks(windows)
     (own,) = (one for one in causes(seen(windows)) if one.kind == kind)
     assert not own.breaks
-    assert says in f"{own.found} {own.cure}"
+    assert says in f"{own.found} {own.hint}"
 
 
 @pytest.mark.parametrize(

@@ -428,4 +428,4 @@ def test_an_index_that_is_none(index: str, says: str) -> None:
     with pytest.raises(RefusalError) as caught:
         fetch_rows(index)
     assert says in caught.value.message
-    assert "secret" not in caught.value.message + caught.value.advice
+    assert "secret" not in caught.value.message + caught.value.hint

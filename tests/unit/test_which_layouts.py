@@ -266,9 +266,9 @@ def test_a_part_that_was_not_built_is_not_looked_for_at_pypi() -> None:
     error = "ModuleNotFoundError: No module named 'flash_attn_2_cuda'"
     (cause,) = lacking_module(package, error)
     assert cause.kind == "half-installed"
-    assert "flash_attn_2_cuda with pip" not in cause.cure
+    assert "flash_attn_2_cuda with pip" not in cause.hint
     (cause,) = lacking_module(package, "ModuleNotFoundError: No module named 'einops'")
-    assert cause.cure.startswith("install einops with pip")
+    assert cause.hint.startswith("install einops with pip")
 
 
 def alone(file: Path, *words: str, cwd: Path, before: str = "") -> tuple[int, str, str]:

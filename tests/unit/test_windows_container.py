@@ -328,7 +328,7 @@ def test_a_stranger_with_the_name_is_left_alone(lab: Lab) -> None:
     made: Made = host.engine.client.containers.create("other:1", name=stranger)
     with pytest.raises(HostError, match="which this pipeline did not make") as raised:
         host.connect()
-    assert "docker rename" in raised.value.advice
+    assert "docker rename" in raised.value.hint
     assert lab.names == [made.name]
 
 
@@ -412,7 +412,7 @@ def refused(lab: Lab, kind: type[PipelineError], says: str, **keys: Any) -> Pipe
 
 def test_another_windows_than_the_engines(lab: Lab) -> None:
     told = refused(lab, ConfigError, "of another Windows than the engine's own", build="17763")
-    assert "'isolation: hyperv'" in told.advice
+    assert "'isolation: hyperv'" in told.hint
     refused(lab, ConfigError, "newer Windows than the engine's own", build="26100")
     with lab.host(build="17763", isolation="hyperv").connect():
         asked = lab.only()["HostConfig"]
@@ -459,13 +459,13 @@ def test_a_gpu_that_the_machine_has_not(lab: Lab) -> None:
 
 
 def test_limits_that_the_machine_has_not(lab: Lab) -> None:
-    assert "'cpus'" in refused(lab, ConfigError, "fewer processors", cpus=64).advice
+    assert "'cpus'" in refused(lab, ConfigError, "fewer processors", cpus=64).hint
 
 
 def test_winrm_is_refused_before_anything_is_made(lab: Lab) -> None:
     with pytest.raises(ConfigError, match="publishes ports on all addresses") as raised:
         lab.host(via="winrm")
-    assert "via: exec" in raised.value.advice
+    assert "via: exec" in raised.value.hint
 
 
 def test_an_image_without_the_python_that_was_named(lab: Lab) -> None:
@@ -473,7 +473,7 @@ def test_an_image_without_the_python_that_was_named(lab: Lab) -> None:
         lab, PipelineError, r"C:\\Python311\\python\.exe", python=r"C:\Python311\python.exe"
     )
     assert "does not start" in told.message  # why, may have been lost: see hijack.py
-    assert "Check that this Python exists there" in told.advice
+    assert "Check that this Python exists there" in told.hint
 
 
 def test_an_engine_for_linux_containers(lab: Lab) -> None:
@@ -484,7 +484,7 @@ def test_an_engine_for_linux_containers(lab: Lab) -> None:
 
     lab.served.replace("GET /info", linux)
     told = refused(lab, ConfigError, "needs an engine for Windows containers")
-    assert "Switch to Windows containers" in told.advice
+    assert "Switch to Windows containers" in told.hint
 
 
 @pytest.mark.parametrize("machine", ["aarch64", None])

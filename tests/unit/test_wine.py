@@ -239,7 +239,7 @@ def test_a_platform_without_a_sandbox(
     monkeypatch.setattr(platform, "machine", lambda: machine_)
     with pytest.raises(SetupError, match=f"{system} on {machine_}") as caught:
         wine.find_wine()
-    assert caught.value.advice == wine.INSTEAD
+    assert caught.value.hint == wine.INSTEAD
 
 
 def test_a_wine_that_does_not_run(machine: Path) -> None:

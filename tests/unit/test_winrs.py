@@ -215,7 +215,7 @@ def test_first_sign_in_of_an_account_may_take_its_time(host: FakeHost) -> None:
     host.starting = [WinRMOperationTimeoutError(), WinRMOperationTimeoutError()]
     with pytest.raises(HostError) as caught:
         stream_to(host)
-    assert "profile" in caught.value.advice
+    assert "profile" in caught.value.hint
 
 
 def test_doubtful_receives_are_not_repeated(host: FakeHost) -> None:
@@ -277,14 +277,14 @@ def test_errors_in_words(
     with pytest.raises(kind, match=words) as caught:
         stream_to(host)
     assert type(caught.value) is kind
-    assert "hunter2" not in caught.value.message + caught.value.advice
+    assert "hunter2" not in caught.value.message + caught.value.hint
     assert caught.value.__cause__ is None
 
 
 def test_a_refused_sign_in_has_every_cause_named() -> None:
     """NTLM's answer is the same for all of them."""
-    advice = explain(InvalidCredentialsError("no"), ENDPOINT).advice
-    assert all(word in advice for word in ("expired", "must be changed", "locked", "net user"))
+    hint = explain(InvalidCredentialsError("no"), ENDPOINT).hint
+    assert all(word in hint for word in ("expired", "must be changed", "locked", "net user"))
     delegated = replace(ENDPOINT, transport="credssp")
     said = explain(InvalidCredentialsError("STATUS_PASSWORD_EXPIRED"), delegated).message
     assert said.endswith("by credssp: STATUS_PASSWORD_EXPIRED")

@@ -147,7 +147,7 @@ def test_wrong_password_and_nobody_there(server: WsmanServer) -> None:
         WinRSStream(Endpoint(server.http_url, "builder", Secret("wrong")), COMMAND)
     with pytest.raises(HostError, match="no connection to") as caught:
         WinRSStream(Endpoint("http://127.0.0.1:9/wsman", "builder", PASSWORD), COMMAND)
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 def test_no_such_program(server: WsmanServer) -> None:
@@ -260,7 +260,7 @@ def test_other_certificate_gets_nothing(server: WsmanServer, steps: Steps, trans
         WinRSStream(endpoint, COMMAND)
     assert pin in caught.value.message
     assert wrong in caught.value.message
-    assert "pipeline.yaml" in caught.value.advice
+    assert "pipeline.yaml" in caught.value.hint
     assert not steps.seen, "nothing may be said before the certificate was compared"
 
 
@@ -393,7 +393,7 @@ def test_netrc_does_not_sign_in(
     )
     with pytest.raises(AuthError, match="by certificate") as caught:
         WinRSStream(endpoint, COMMAND)
-    assert "ClientCertificate" in caught.value.advice
+    assert "ClientCertificate" in caught.value.hint
     assert impostor.told == ["http://schemas.dmtf.org/wbem/wsman/1/wsman/secprofile/https/mutual"]
     assert impostor.subjects[0], "the certificate was shown"
 

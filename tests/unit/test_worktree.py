@@ -224,9 +224,9 @@ def test_links_that_cannot_be_packed(tmp_path: Path, to: str, said: str, *, chec
     with pytest.raises(ConfigError) as caught:
         listing(tree)
     assert said in caught.value.message
-    assert 'exclude: ["odd"]' in caught.value.advice
-    assert ("copy" in caught.value.advice) == ("not there" not in said)
-    assert names(tree, exclude=["odd"]) == ["csrc/k.cu", "setup.py"], "the cure cures"
+    assert 'exclude: ["odd"]' in caught.value.hint
+    assert ("copy" in caught.value.hint) == ("not there" not in said)
+    assert names(tree, exclude=["odd"]) == ["csrc/k.cu", "setup.py"], "the fix works"
 
 
 def test_a_link_within_the_tree_is_the_file(tmp_path: Path) -> None:

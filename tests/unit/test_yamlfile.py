@@ -69,7 +69,7 @@ def test_refused_at_once(tmp_path: Path, text: str, line: int | None, said: str)
     assert caught.value.message.startswith(where)
     assert said in caught.value.message
     assert "\n" not in caught.value.message
-    assert caught.value.advice
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(

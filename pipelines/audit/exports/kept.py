@@ -145,5 +145,5 @@ def _write(root: Path, head: Head, packed: bytes) -> Kept:
 
 def _damaged(path: Path, why: str) -> LockError:
     return LockError(
-        f"{path} is damaged: {why}", advice="Delete it: it is made anew from where it came."
+        f"{path} is damaged: {why}", hint="Delete it: it is made anew from where it came."
     )

@@ -50,14 +50,14 @@ def of_torch(asked: str, cache: Cache, *, python: str = "") -> ExportTable:
         return _of_folder(path, cache.root)
     if path.suffix == ".whl" or path.is_file():
         if not path.is_file():
-            raise ConfigError(f"--torch {line(asked, 200)}: there is no such file", advice=_SUCH)
+            raise ConfigError(f"--torch {line(asked, 200)}: there is no such file", hint=_SUCH)
         return _torch(of_wheel(path, sha256_of(path), cache, is_torchs))
     try:
         version = Version(asked)
     except InvalidVersion:
         raise ConfigError(
             f"--torch {line(asked, 200)}: no release, no wheel and no directory of torch",
-            advice=_SUCH,
+            hint=_SUCH,
         ) from None
     return _torch(_of_release(version, cache, python))
 
@@ -77,7 +77,7 @@ def _torch(kept: Kept) -> ExportTable:
     head = kept.head
     *_, python, _ = head.file.removesuffix(".whl").split("-")  # as its ABI has it: cp313t
     if not is_torchs_wheel(head.file):
-        raise ConfigError(f"--torch {line(head.file, 200)}: that is not torch", advice=_SUCH)
+        raise ConfigError(f"--torch {line(head.file, 200)}: that is not torch", hint=_SUCH)
     said = f"torch {head.version} ({python})"
     return ExportTable(said, kept.path, head.sha256, stated=not head.whole)
 
@@ -98,7 +98,7 @@ def of_wheel(path: Path, sha256: str, cache: Cache, wanted: Callable[[str], bool
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise LockError(
             f"{line(path.name, 200)} cannot be read: {line(str(error), 200)}",
-            advice="Download it again.",
+            hint="Download it again.",
         ) from None
     if kept is not None and kept.head.listed:
         return made.listed(cache.root, kept.head.file, kept.head.listed)
@@ -130,7 +130,7 @@ def _of_folder(folder: Path, root: Path) -> ExportTable:
         if (lib / "c10.dll").is_file():
             break
     else:
-        raise ConfigError(f"--torch {line(folder, 200)}: no c10.dll is there", advice=_SUCH)
+        raise ConfigError(f"--torch {line(folder, 200)}: no c10.dll is there", hint=_SUCH)
     try:
         found = _VERSION.search((lib.parent / "version.py").read_text("utf-8", "replace")[:4096])
     except OSError:
@@ -158,7 +158,7 @@ def _of_release(version: Version, cache: Cache, python: str) -> Kept:
             raise ConfigError(
                 f"torch {version}: indexes have called several so: "
                 + ", ".join(sorted(one.head.sha256 for one in found)[:4]),
-                advice="Name its wheel or its directory: --torch PATH.",
+                hint="Name its wheel or its directory: --torch PATH.",
             )
         return found[0]
     offers = [one for one in _offers("torch", cache) if _fits(one.file, version, python)]
@@ -167,13 +167,13 @@ def _of_release(version: Version, cache: Cache, python: str) -> Kept:
         of = f" for Python {python}" if python else ""
         raise LockError(
             f"torch {version}: the index has no wheel of it for Windows{of}",
-            advice="Name its wheel or its directory: --torch PATH. Of CUDA builds the index is "
+            hint="Name its wheel or its directory: --torch PATH. Of CUDA builds the index is "
             "PyTorch's own: set UV_DEFAULT_INDEX.",
         )
     if len(known) > 1:
         raise ConfigError(
             f"torch {version}: the index has {', '.join(sorted(known)[:8])}",
-            advice="Name one of these.",
+            hint="Name one of these.",
         )
     return _of_offer(max(offers, key=lambda one: _cpython(one.file)), cache, is_torchs)
 
@@ -230,7 +230,7 @@ def _index_mark() -> str:
     except ValueError:  # whatever is in it may be a password
         raise ConfigError(
             "the address of the package index is none",
-            advice="Mend UV_DEFAULT_INDEX or PIP_INDEX_URL.",
+            hint="Mend UV_DEFAULT_INDEX or PIP_INDEX_URL.",
         ) from None
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
@@ -249,7 +249,7 @@ def _offers(project: str, cache: Cache) -> list[Offer]:
     if cache.offline:
         raise LockError(
             f"the exports of {project} are not kept here, and nothing is fetched",
-            advice="Leave --offline out once, or name a wheel or a directory.",
+            hint="Leave --offline out once, or name a wheel or a directory.",
         )
     return [one for one in offers_of(index_url(), project) if _own_version(one.file)]
 
@@ -259,14 +259,14 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
     if not offer.sha256 or not offer.place.startswith("https://"):
         raise LockError(
             f"{offer.file}: its index states no sha256, or no https address",
-            advice="Download it yourself, and name the file.",
+            hint="Download it yourself, and name the file.",
         )
     kept = _read(offer, offer.sha256, cache, wanted)
     # What was kept before may have come by another name, against which it was held then.
     if (found := kept.head.file) != offer.file and _release(found) != _release(offer.file):
         raise LockError(
             f"{offer.file}: its index states the sha256 of {line(found, 200)}",
-            advice="Tell the one who keeps the index, or name the file that is meant.",
+            hint="Tell the one who keeps the index, or name the file that is meant.",
         )
     return kept.listed(cache.root, offer.file, _index_mark())
 
@@ -298,7 +298,7 @@ def _read(offer: Offer, sha256: str, cache: Cache, wanted: Callable[[str], bool]
         except (zipfile.BadZipFile, OSError, ValueError) as error:
             raise LockError(
                 f"{offer.file} cannot be fetched: {line(str(error), 200)}",
-                advice="Try again, or download it yourself and name the file.",
+                hint="Try again, or download it yourself and name the file.",
             ) from None
     return of_wheel(path, sha256, cache, wanted)
 
@@ -326,7 +326,7 @@ def _newest(row: Library, libraries: set[str], cache: Cache) -> ExportTable:
     offers = [one for one in _offers(row.project, cache) if own.is_of(one.file)]
     if not offers:
         raise LockError(
-            f"{row.project}: the index has no wheel of it for Windows", advice="Ask another index."
+            f"{row.project}: the index has no wheel of it for Windows", hint="Ask another index."
         )
     newest = max(offers, key=lambda one: _own_version(one.file) or Version("0"))
     return _cuda(_of_offer(newest, cache, wanted.__contains__), row, own)

@@ -113,7 +113,7 @@ class RangedFile(io.RawIOBase):
 
     def _false(self, why: str) -> LockError:
         where = line(self._url.partition("?")[0], 200)
-        return LockError(f"{where}: {why}", advice="Download the wheel, and name the file.")
+        return LockError(f"{where}: {why}", hint="Download the wheel, and name the file.")
 
 
 def open_ranged(client: requests.Session, url: str) -> io.BufferedReader:

@@ -89,7 +89,7 @@ def read_folder(folder: Path, version: str, wanted: Wanted, root: Path) -> Kept:
                     read[name] = exports_of(data)
     except OSError as error:
         raise ConfigError(
-            f"{folder} cannot be read: {error.strerror}", advice="Name torch's directory."
+            f"{folder} cannot be read: {error.strerror}", hint="Name torch's directory."
         ) from None
     others = tuple(sorted(set(dlls) - set(read)))
     head = Head(
@@ -160,5 +160,5 @@ def _exports(
 
 def _refused(file: str, why: str) -> LockError:
     return LockError(
-        f"{line(file, 200)}: {why}", advice="Nothing is judged by it: name another wheel of torch."
+        f"{line(file, 200)}: {why}", hint="Nothing is judged by it: name another wheel of torch."
     )

@@ -47,7 +47,7 @@ class ExportTable:
             raise LockError(
                 f"{self.path} is of a wheel with sha256 {head.sha256 or '(none)'}, expected "
                 f"{self.sha256 or '(none)'}; the table has {kept.sha256}",
-                advice="Delete it: it is made anew from where it came.",
+                hint="Delete it: it is made anew from where it came.",
             )
         exports: dict[str, frozenset[str] | None] = {}
         why: dict[str, str] = {}

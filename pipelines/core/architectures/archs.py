@@ -140,7 +140,7 @@ def parse(text: str) -> ArchList:
     if not sass and not ptx:
         raise ConfigError(
             f"the architecture list is empty; expected {_EXPECTED}",
-            advice="write for example 75;80;86;89;90;120+PTX",
+            hint="write for example 75;80;86;89;90;120+PTX",
         )
     place = _ORDER.__getitem__
     return ArchList(tuple(sorted(sass, key=place)), tuple(sorted(ptx, key=place)))
@@ -175,7 +175,7 @@ def _version(cuda: str) -> Version:
     if match is None:
         raise ConfigError(
             f"CUDA version {cuda!r} is not understood; expected something like 13.0",
-            advice="write the major and the minor number with a dot between",
+            hint="write the major and the minor number with a dot between",
         )
     return int(match[1]), int(match[2])
 
@@ -189,10 +189,10 @@ def _bad(entry: str, why: str, valid: Iterable[str]) -> ConfigError:
     nearest = min(valid, key=_distance(entry), default="")
     if _RENAMED.get(entry) in valid:  # any other is of another GPU
         return ConfigError(
-            f"architecture {entry!r} {why}", advice=f"this CUDA release calls it {_RENAMED[entry]}"
+            f"architecture {entry!r} {why}", hint=f"this CUDA release calls it {_RENAMED[entry]}"
         )
     hint = f"the nearest valid one is {nearest}" if nearest else "this CUDA release has none"
-    return ConfigError(f"architecture {entry[:40]!r} {why}", advice=hint)
+    return ConfigError(f"architecture {entry[:40]!r} {why}", hint=hint)
 
 
 def _distance(entry: str) -> Callable[[str], tuple[int, bool, bool]]:
@@ -214,5 +214,5 @@ def capability(arch: str) -> str:
     """The compute capability of an architecture: ``"120"`` or ``"120a"`` is ``"12.0"``."""
     match = _ARCH.fullmatch(arch)
     if match is None:
-        raise ConfigError(f"architecture {arch[:40]!r} is not understood", advice="Write 120.")
+        raise ConfigError(f"architecture {arch[:40]!r} is not understood", hint="Write 120.")
     return f"{match[1]}.{match[2]}"

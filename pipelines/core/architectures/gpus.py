@@ -94,13 +94,13 @@ def _native(native: tuple[str, ...] | None) -> tuple[str, ...]:
     if native is None:
         raise ConfigError(
             "'native' means the host's own GPUs, and the host was not asked",
-            advice="Name the GPU or its architecture, such as 'RTX 4090' or 89; invoke plan asks "
+            hint="Name the GPU or its architecture, such as 'RTX 4090' or 89; invoke plan asks "
             "the host with --ask.",
         )
     if not native:
         raise ConfigError(
             "'native' means the host's own GPUs, and it has none",
-            advice="Name the GPU that the wheel is for, such as 'RTX 4090', or its number, 89.",
+            hint="Name the GPU that the wheel is for, such as 'RTX 4090', or its number, 89.",
         )
     return tuple(dict.fromkeys(native))
 
@@ -114,5 +114,5 @@ def _named(name: str) -> str:
     hint = f"the nearest known name is {shown[near[0]]}" if near else "write its number, such as 89"
     raise ConfigError(
         f"GPU {name[:40]!r} is not known",
-        advice=f"{hint}; nvidia-smi --query-gpu=compute_cap --format=csv tells the number",
+        hint=f"{hint}; nvidia-smi --query-gpu=compute_cap --format=csv tells the number",
     )

@@ -147,7 +147,7 @@ class WindowsFace(Face):
         if config.via == "winrm":
             raise ConfigError(
                 "via: winrm: a Windows engine publishes ports on all addresses, never on loopback",
-                advice="Use 'via: exec', which needs no port, password or certificate.",
+                hint="Use 'via: exec', which needs no port, password or certificate.",
             )
         self._config = config
         self.python = config.python or FIRST_PYTHON

@@ -139,7 +139,7 @@ class Container(BoxHost):
             session.close()
             raise HostError(
                 f"{self.name}: no GPU came into the container: {error.message}",
-                advice="Type: invoke doctor --host " + self.name,
+                hint="Type: invoke doctor --host " + self.name,
             ) from error
         _log.info("%s: %d files of CUDA's driver", self.name, len(brought["files"]))
 

@@ -7,7 +7,7 @@ from pipelines.core.hosttext import line
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.keys import in_bytes
 
-_CURE = (
+_HINT = (
     "An engine discards limits that its kernel does not have; docker info says which it has. "
     "Leave the key out, or name another engine."
 )
@@ -37,5 +37,5 @@ def require_as_asked(box: Box) -> None:
         if found != value:
             raise HostError(
                 f"container '{box.name}': {name} is {line(found, 80)}, asked for was {value}",
-                advice=_CURE,
+                hint=_HINT,
             )

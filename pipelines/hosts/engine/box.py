@@ -162,12 +162,12 @@ class Box:
         if killed:
             return kind(
                 f"{start} was killed (exit code {_KILLED}): most likely it used up its memory",
-                advice="Raise 'memory' of the host, or build with fewer --jobs.",
+                hint="Raise 'memory' of the host, or build with fewer --jobs.",
             )
         how = "was removed" if code is None else f"ended by itself with exit code {code}"
-        message, advice = _report(self.said())
+        message, hint = _report(self.said())
         said = safe(error, 600) or message or "it printed nothing"
-        return kind(f"{start} {how}: {said}", advice=advice)
+        return kind(f"{start} {how}: {said}", hint=hint)
 
 
 def _report(said: str) -> tuple[str, str]:
@@ -175,6 +175,6 @@ def _report(said: str) -> tuple[str, str]:
     last = said.splitlines()[-1] if said else ""
     try:
         told_ = json.loads(last)
-        return str(told_["error"]), str(told_["advice"])
+        return str(told_["error"]), str(told_["hint"])
     except (ValueError, KeyError, TypeError):
         return said, "Is it an image of ours? Type: invoke image list"

@@ -129,7 +129,7 @@ class Boxes:
             if label(one, "keep") != "1" and owners.alive(label(one, "owner")):
                 raise HostError(
                     f"container '{one.name}' is in use by another command of this checkout",
-                    advice="Wait for it, or end it; its container goes with it.",
+                    hint="Wait for it, or end it; its container goes with it.",
                 )
         return found
 
@@ -178,7 +178,7 @@ class Boxes:
                 raise HostError(
                     f"container '{found.name}' was made by {label(found, 'who')} and not started "
                     f"within {order.start_seconds:.0f} s",
-                    advice=f"If nobody makes it: invoke host remove --host {order.host} --force",
+                    hint=f"If nobody makes it: invoke host remove --host {order.host} --force",
                 )
             time.sleep(_POLL)
         return found
@@ -189,7 +189,7 @@ class Boxes:
             raise ConfigError(
                 f"the container '{found.name}' was made from another order than host "
                 f"'{order.host}' is now: its image or its keys in pipeline.yaml have changed",
-                advice="Put the keys back, or give it up with all that runs in it: "
+                hint="Put the keys back, or give it up with all that runs in it: "
                 f"invoke host remove --host {order.host} --force",
             )
         box = Box(found, order)
@@ -266,7 +266,7 @@ class Boxes:
                 if error.status_code == _CONFLICT and re.search("already in use", str(error)):
                     raise _NameTakenError(
                         f"there is a container '{name}' already, which this pipeline did not make",
-                        advice="Type: docker rename, or give this host another name.",
+                        hint="Type: docker rename, or give this host another name.",
                     ) from error
                 raise
 
@@ -285,7 +285,7 @@ class Boxes:
                 raise ConfigError(
                     f"volume '{volume.name}' is not of this host and checkout: its labels are "
                     "another's, or it has none",
-                    advice=f"See what is in it, then type: docker volume rm {volume.name}",
+                    hint=f"See what is in it, then type: docker volume rm {volume.name}",
                 )
 
     def await_ready(self, box: Box, ready: Ready[T]) -> T:
@@ -307,8 +307,7 @@ class Boxes:
         raise HostError(
             f"container '{box.name}' was not ready after {box.order.start_seconds:.0f} s: "
             f"{box.said() or 'it has printed nothing'}",
-            advice="Give it more: 'start_minutes' of the host. What it does: docker logs "
-            f"{box.name}",
+            hint=f"Give it more: 'start_minutes' of the host. What it does: docker logs {box.name}",
         )
 
     def _end_of(self, box: Box) -> PipelineError | None:
@@ -339,7 +338,7 @@ class Boxes:
                 time.sleep(_POLL)
         raise HostError(
             f"container '{container.name}' does not go away",
-            advice=f"Type: docker rm --force {container.name}",
+            hint=f"Type: docker rm --force {container.name}",
         )
 
     def discard(self, container: Container) -> None:
@@ -350,7 +349,7 @@ class Boxes:
         try:
             self.remove(container)
         except HostError as error:
-            _log.warning("%s: %s", error.message, error.advice)
+            _log.warning("%s: %s", error.message, error.hint)
 
 
 class _NameTakenError(HostError):

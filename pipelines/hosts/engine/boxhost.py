@@ -117,7 +117,7 @@ class BoxHost(Host):
         if not self._keys.keep:
             raise ConfigError(
                 f"host '{self.name}' comes and goes with each command line",
-                advice="Give it 'keep: true' in pipeline.yaml for one that stays.",
+                hint="Give it 'keep: true' in pipeline.yaml for one that stays.",
             )
         with self.connect():
             return self._held().name

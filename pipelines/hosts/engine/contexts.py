@@ -47,7 +47,7 @@ def context(name: str) -> Context:
     if not file.is_file():
         raise ConfigError(
             f"Docker has no context '{name}'; it has {safe(', '.join(_names()), 400)}",
-            advice=f"Type: docker context create {name} --docker host=ssh://USER@SERVER, or "
+            hint=f"Type: docker context create {name} --docker host=ssh://USER@SERVER, or "
             "give 'engine' a URL.",
         )
     endpoint = _read(file, name).get("Endpoints", {}).get("docker")
@@ -87,5 +87,5 @@ def _read(file: Path, name: str) -> dict[str, Any]:
 def _unreadable(name: str, why: str) -> ConfigError:
     return ConfigError(
         f"Docker's context '{name}' cannot be read: {safe(why, 300)}",
-        advice=f"Type: docker context inspect {name}",
+        hint=f"Type: docker context inspect {name}",
     )

@@ -64,7 +64,7 @@ class Engine:
         if system not in ("linux", "windows"):
             raise HostError(
                 f"the engine at {shown(name)} runs '{safe(system, 40)}' containers",
-                advice="Name an engine for Linux or Windows containers with 'engine'.",
+                hint="Name an engine for Linux or Windows containers with 'engine'.",
             )
         self.system: System = "windows" if system == "windows" else "linux"
 
@@ -105,16 +105,16 @@ class Engine:
         if machine not in ("x86_64", "amd64"):
             raise ConfigError(
                 f"{why} needs an engine on x86-64; {self.title} is on {machine}",
-                advice="Name another one with 'engine'.",
+                hint="Name another one with 'engine'.",
             )
         if self.system != system:
-            advice = "Name another one with 'engine'."
+            hint = "Name another one with 'engine'."
             if "Desktop" in self.title:
-                advice += " Docker Desktop has 'Switch to Windows containers' in its menu."
+                hint += " Docker Desktop has 'Switch to Windows containers' in its menu."
             raise ConfigError(
                 f"{why} needs an engine for {system.title()} containers; {self.title} runs "
                 f"{self.system.title()} ones",
-                advice=advice,
+                hint=hint,
             )
 
     # -- images ----------------------------------------------------------------------------------

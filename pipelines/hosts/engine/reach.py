@@ -44,7 +44,7 @@ def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
         if sys.platform != "win32":
             raise ConfigError(
                 f"engine {url}: that is a pipe of a Windows machine",
-                advice="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
+                hint="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
             )
         from pipelines.hosts.engine.pipe import Pipes  # it imports what is there alone
 
@@ -59,7 +59,7 @@ def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
         if not keys["tls"] and urlsplit(url).hostname not in LOOPBACK:
             raise ConfigError(
                 f"engine {url}: whoever reaches an engine over plain tcp owns its machine",
-                advice="Give 'engine_tls', a directory with ca.pem, cert.pem and key.pem, "
+                hint="Give 'engine_tls', a directory with ca.pem, cert.pem and key.pem, "
                 "or use ssh://USER@SERVER.",
             )
     return Client(**keys)
@@ -83,7 +83,7 @@ def _tls(folder: Path | None) -> TLSConfig | None:
         if not file.is_file():
             raise ConfigError(
                 f"engine_tls: there is no file {file}",
-                advice="It needs ca.pem, cert.pem and key.pem, as Docker's page on protecting "
+                hint="It needs ca.pem, cert.pem and key.pem, as Docker's page on protecting "
                 "the daemon's socket makes them.",
             )
     return TLSConfig(client_cert=(str(certificate), str(key)), ca_cert=str(ca), verify=True)
@@ -175,7 +175,7 @@ def unreachable(name: str, error: BaseException) -> PipelineError:
     said = safe(str(error), 300)
     return _understood(said, where) or HostError(
         f"the Docker engine at {where} does not answer: {said}",
-        advice="Is that its address? Compare: docker context ls",
+        hint="Is that its address? Compare: docker context ls",
     )
 
 
@@ -184,7 +184,7 @@ def _understood(said: str, where: str) -> PipelineError | None:
     if (known := understood(said)) is None:
         return None
     row, says = known
-    return named(row.kind)(f"the Docker engine at {where}: {says}: {said}", advice=row.cure)
+    return named(row.kind)(f"the Docker engine at {where}: {says}: {said}", hint=row.hint)
 
 
 def _installed(name: str) -> str:
@@ -207,17 +207,17 @@ def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
         return _over_ssh(str(cause), where)
     if isinstance(cause, FileNotFoundError) and cause.filename == "ssh":
         return SetupError(
-            "an engine over ssh needs the program ssh", advice="Install: openssh-client."
+            "an engine over ssh needs the program ssh", hint="Install: openssh-client."
         )
-    for types, (kind, says, advice) in _CAUSES:
+    for types, (kind, says, hint) in _CAUSES:
         if isinstance(cause, types):
             said = says.replace("{where}", where).replace("{cause}", safe(str(cause), 200))
-            return kind(said, advice=advice or _installed(name))
+            return kind(said, hint=hint or _installed(name))
     return None
 
 
 def _over_ssh(said: str, where: str) -> PipelineError:
     return _understood(said, where) or HostError(
         f"the Docker engine at {where}: {said}",
-        advice="Does this work? ssh USER@SERVER docker version",
+        hint="Does this work? ssh USER@SERVER docker version",
     )

@@ -34,7 +34,7 @@ class Refusal(Model):
     """A regular expression that is found in what they say."""
     kind: Literal["ConfigError", "SetupError", "HostError", "StorageError"]
     says: str
-    cure: str
+    hint: str
     source: str | None = None
     """Where it is written, if it was not seen."""
     examples: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -47,7 +47,7 @@ class _Table(Model):
 @functools.cache
 def refusals() -> tuple[Refusal, ...]:
     """The table."""
-    return read_data(_FILE, _Table, advice="").refusals
+    return read_data(_FILE, _Table, hint="").refusals
 
 
 def understood(text: str) -> tuple[Refusal, str] | None:
@@ -71,7 +71,7 @@ def told(error: BaseException, doing: str) -> errors.PipelineError:
     if isinstance(error, RequestException | HTTPError | SshError):
         return errors.HostError(
             f"{doing}: the engine does not answer any more: {safe(str(error), 300)}",
-            advice="Is it still running? Type: docker info. What was made is found again by its "
+            hint="Is it still running? Type: docker info. What was made is found again by its "
             "label: invoke hosts",
         )
     return errors.HostError(f"{doing}: {type(error).__name__}: {safe(str(error), _LONGEST)}")
@@ -85,10 +85,10 @@ def _words(error: Exception) -> str:
 def _refused(text: str, doing: str, *, gone: bool) -> errors.PipelineError:
     if known := understood(text):
         row, says = known
-        return errors.named(row.kind)(f"{doing}: {says}: {safe(text, _LONGEST)}", advice=row.cure)
+        return errors.named(row.kind)(f"{doing}: {says}: {safe(text, _LONGEST)}", hint=row.hint)
     if gone:
         return errors.HostError(
-            f"{doing}: it is gone: {safe(text, _LONGEST)}", advice="Type the command again."
+            f"{doing}: it is gone: {safe(text, _LONGEST)}", hint="Type the command again."
         )
     return errors.HostError(f"{doing}: the engine refused: {safe(text, _LONGEST)}")
 

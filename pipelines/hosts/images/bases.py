@@ -43,20 +43,20 @@ class Ground:
             if reference == self.base.digest:
                 raise ConfigError(
                     f"the engine has no image {reference}",
-                    advice="Type: docker images --digests --no-trunc",
+                    hint="Type: docker images --digests --no-trunc",
                 )
             about = pulled(engine, reference, bars, offline=offline)
         known = {str(one).rpartition("@")[2] for one in about.get("RepoDigests") or ()}
         if self.base.digest not in {*known, str(about["Id"])}:
             raise ConfigError(
                 f"{reference}: the engine has another image under that name: {about['Id']}",
-                advice="Remove that one with docker rmi, then type the command again.",
+                hint="Remove that one with docker rmi, then type the command again.",
             )
         if about.get("Os") != engine.system:
             raise ConfigError(
                 f"{reference} is an image for {about.get('Os')}, {engine.title} runs "
                 f"{engine.system.title()} ones",
-                advice="Name another one with --base.",
+                hint="Name another one with --base.",
             )
         return reference
 
@@ -66,7 +66,7 @@ def pulled(engine: Engine, reference: str, bars: Bars, *, offline: bool) -> dict
     if offline:
         raise LockError(
             f"the engine does not have {reference}, and nothing is fetched",
-            advice="Bring it by file: docker save on a machine that has it, docker load here.",
+            hint="Bring it by file: docker save on a machine that has it, docker load here.",
         )
     return engine.pull(reference, bars)
 
@@ -80,11 +80,11 @@ def ground_of(
     :class:`ConfigError` for a base without a digest, and for a tree that is not there.
     """
     if base and tree is not None:
-        raise ConfigError("--base and --tree: one of them", advice="Leave one of them out.")
+        raise ConfigError("--base and --tree: one of them", hint="Leave one of them out.")
     if tree is not None:
         if wanted.system != "linux":
             raise ConfigError(
-                "--tree: a Windows image cannot be imported from files", advice="Name a --base."
+                "--tree: a Windows image cannot be imported from files", hint="Name a --base."
             )
         return _tree(tree, cache)
     if base:
@@ -92,7 +92,7 @@ def ground_of(
         if found is None:
             raise ConfigError(
                 f"--base {base}: that is a name without a digest, so another image next month",
-                advice=f"Type: docker pull {base}, and then what it prints behind 'Digest:' as "
+                hint=f"Type: docker pull {base}, and then what it prints behind 'Digest:' as "
                 f"--base {base.partition('@')[0]}@sha256:...",
             )
         name = found["name"] or found["digest"]
@@ -110,12 +110,12 @@ def refused(name: str, wanted: Wanted, build: str) -> ConfigError:
         return ConfigError(
             f"no base of image '{name}' is for Windows {build}; there are those for "
             f"{', '.join(wanted.base)}",
-            advice=f"Name one that fits: {typed}",
+            hint=f"Name one that fits: {typed}",
         )
     tree = " or, from a Debian tree, --tree FILE.tar" if wanted.system == "linux" else ""
     return ConfigError(
         f"the base of image '{name}', {base}, is not pinned",
-        advice=f"Type: invoke lock (needs the internet), or: {typed}{tree}",
+        hint=f"Type: invoke lock (needs the internet), or: {typed}{tree}",
     )
 
 
@@ -126,7 +126,7 @@ def _tree(path: Path, cache: Cache) -> Ground:
     if not path.is_file() or not tarfile.is_tarfile(path):
         raise ConfigError(
             f"--tree {path}: there is no such directory or tar file",
-            advice="Such as debootstrap --variant=minbase bookworm DIR makes, or docker export.",
+            hint="Such as debootstrap --variant=minbase bookworm DIR makes, or docker export.",
         )
     return Ground(Base(name=path.name, digest=f"sha256:{sha256_of(path)}", given=True), path)
 
@@ -144,7 +144,7 @@ def _packed(folder: Path, kept: Path) -> Path:
         except PermissionError as error:
             raise ConfigError(
                 f"--tree {folder}: {error.filename} cannot be read",
-                advice="The files of a Debian are root's: pack it as root, tar -C DIR -cf FILE .",
+                hint="The files of a Debian are root's: pack it as root, tar -C DIR -cf FILE .",
             ) from error
         finally:
             part.unlink(missing_ok=True)

@@ -80,7 +80,7 @@ def _brought(engine: Engine, plan: Plan, ground: Ground, bars: Bars) -> str:
         # An engine does not know the digest of what docker load brings: its id is what is left.
         raise type(error)(
             error.message,
-            advice=f"Type: {typed} --tree DIR, with a Debian that debootstrap --variant=minbase "
+            hint=f"Type: {typed} --tree DIR, with a Debian that debootstrap --variant=minbase "
             f"bookworm DIR has made as root. Or: docker save that image where it is reached, "
             f"docker load here, then {typed} --base sha256:..., the id that docker load prints.",
         ) from error
@@ -119,7 +119,7 @@ def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
                 kind = StorageError  # the engine itself says no more than "a non-zero code"
             raise kind(
                 f"{error.message}\n{safe(tail, 12_000)}",
-                advice=f"{error.advice} The whole log: {log}".strip(),
+                hint=f"{error.hint} The whole log: {log}".strip(),
             ) from error
 
 
@@ -181,7 +181,7 @@ def read_file(engine: Engine, image: str, path: str) -> bytes:
         finally:
             container.remove(force=True)
     if found is None:
-        raise HostError(f"image {image} has no {path}", advice="Type: invoke image build")
+        raise HostError(f"image {image} has no {path}", hint="Type: invoke image build")
     return found
 
 

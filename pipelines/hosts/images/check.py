@@ -85,7 +85,7 @@ def check(engine: Engine, container: Container, cache: Cache) -> Checked:
     if about is None or names.HASH not in labels:
         raise ConfigError(
             f"container '{container.name}' is of image {image}, which has no record of ours",
-            advice="Only images that invoke image build has made have one.",
+            hint="Only images that invoke image build has made have one.",
         )
     record = record_of(engine, about, cache)
     data = read_file(engine, image, names.SURVEY)
@@ -98,7 +98,7 @@ def check(engine: Engine, container: Container, cache: Cache) -> Checked:
         if found != said:
             raise HostError(
                 f"image {image}: its {what} has sha256 {found}, its record says {said}",
-                advice="Somebody changed that image: remove it, then: invoke image build",
+                hint="Somebody changed that image: remove it, then: invoke image build",
             )
     then = read_survey(data, f"image {image}")
     now = _survey(engine, container, record, then, script.decode("utf-8"))
@@ -136,7 +136,7 @@ def _survey(
         last = line(b"".join(err).decode("utf-8", "replace")[-600:], 600)
         raise HostError(
             f"{where} could not be surveyed, exit code {code}: {last}",
-            advice="Does it still run? Type: docker ps",
+            hint="Does it still run? Type: docker ps",
         )
     return read_survey(b"".join(out), where)
 

@@ -84,7 +84,7 @@ class Plan:
         if plan_image(self.name, self.wanted, python, self.cache, base).inputs != self.inputs:
             raise ConfigError(
                 f"what image '{self.name}' is made from was changed while it was gathered",
-                advice="Type the command again.",
+                hint="Type the command again.",
             )
         return wheels
 
@@ -130,7 +130,7 @@ def sources(wanted: Wanted) -> Iterator[tuple[str, Path]]:
         path = PACKAGE / name
         if not path.exists():
             raise ConfigError(
-                f"images.yaml names {name}, which is not in {PACKAGE}", advice="Correct it there."
+                f"images.yaml names {name}, which is not in {PACKAGE}", hint="Correct it there."
             )
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file != path and any(file.is_relative_to(other) for other in without):

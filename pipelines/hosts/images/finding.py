@@ -156,7 +156,7 @@ def _fetched(engine: Engine, what: str, python: str, cache: Cache, events: Event
     if not _BY_DIGEST.fullmatch(what):
         raise ConfigError(
             f"image {what}: that is no image of ours and has no digest",
-            advice="Name it as NAME@sha256:...; docker images --digests shows which it is.",
+            hint="Name it as NAME@sha256:...; docker images --digests shows which it is.",
         )
     about = engine.image(what)
     if about is None:
@@ -167,7 +167,7 @@ def _fetched(engine: Engine, what: str, python: str, cache: Cache, events: Event
     if what.rpartition("@")[2] not in digests:
         raise ConfigError(
             f"image {what}: the engine has another one under that name: {about['Id']}",
-            advice="Remove that one with docker rmi, then type the command again.",
+            hint="Remove that one with docker rmi, then type the command again.",
         )
     return _described(engine, about, python, cache)
 
@@ -179,7 +179,7 @@ def _described(engine: Engine, about: dict[str, Any], python: str, cache: Cache)
         raise ConfigError(
             f"image {about['Id']} is for {line(system, 40)}, {engine.title} runs "
             f"{engine.system.title()} ones",
-            advice="Name another image, or another engine.",
+            hint="Name another image, or another engine.",
         )
     labels = (about.get("Config") or {}).get("Labels") or {}
     tag = next(iter(about.get("RepoTags") or ()), str(about["Id"]))
@@ -206,7 +206,7 @@ def record_of(engine: Engine, about: dict[str, Any], cache: Cache) -> Record:
     if there != ([*record.found.layers], record.found.start):
         raise HostError(
             f"image {image} has our labels, but is not as its record says",
-            advice="Somebody made it of one of ours, with docker commit or FROM: remove it "
+            hint="Somebody made it of one of ours, with docker commit or FROM: remove it "
             "(docker rmi), or name it by its digest.",
         )
     if fresh:

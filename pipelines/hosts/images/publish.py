@@ -32,7 +32,7 @@ def push(engine: Engine, image: Image, to: str, progress: Progress) -> str:
     if found is None:
         raise ConfigError(
             f"--to {to}: expected a name with its tag",
-            advice="Such as --to registry.example:5000/wcw/sandbox:1",
+            hint="Such as --to registry.example:5000/wcw/sandbox:1",
         )
     digest = ""
     with telling(f"push image {to}"):
@@ -44,6 +44,6 @@ def push(engine: Engine, image: Image, to: str, progress: Progress) -> str:
             digest = str(told["Digest"]) if isinstance(told, dict) and "Digest" in told else digest
     if not _DIGEST.fullmatch(digest):
         raise HostError(
-            f"push image {to}: the registry gave no digest", advice="Is it there? docker pull it."
+            f"push image {to}: the registry gave no digest", hint="Is it there? docker pull it."
         )
     return f"{found['name']}@{digest}"

@@ -180,13 +180,13 @@ def read_record(data: bytes, said: str, where: str) -> Record:
     if found != said:
         raise HostError(
             f"{where}: its record has sha256 {found}, its label says {line(said, 80)}",
-            advice="Somebody changed that image: remove it (docker rmi), then: invoke image build",
+            hint="Somebody changed that image: remove it (docker rmi), then: invoke image build",
         )
     record = _validated(Record, data, where)
     if record.key != record.inputs.key:
         raise HostError(
             f"{where}: its record says key {record.key}, its inputs give {record.inputs.key}",
-            advice="Make it anew: invoke image build",
+            hint="Make it anew: invoke image build",
         )
     return record
 
@@ -226,7 +226,7 @@ def _validated(model: type[Data], data: bytes, where: str) -> Data:
         at = ".".join(map(str, first["loc"]))
         raise HostError(
             f"{where}: what it says of itself cannot be read: {line(at)}: {line(first['msg'])}",
-            advice="Make it anew: invoke image build",
+            hint="Make it anew: invoke image build",
         ) from None
 
 

@@ -54,7 +54,7 @@ class Wanted(Model):
             if not fitting:
                 raise ConfigError(
                     f"toolchain.lock.yaml has no '{name}', of which that image is made",
-                    advice="Ask for another Python, or add it to toolchain.yaml: invoke lock",
+                    hint="Ask for another Python, or add it to toolchain.yaml: invoke lock",
                 )
             found |= {*fitting}
         return sorted(found)
@@ -67,7 +67,7 @@ class _Images(RootModel[dict[str, Wanted]]):
 @functools.cache
 def images() -> dict[str, Wanted]:
     """Every image that we make, by its name."""
-    return read_data(_FILE, _Images, advice="").root
+    return read_data(_FILE, _Images, hint="").root
 
 
 def image_named(name: str) -> Wanted:
@@ -77,7 +77,7 @@ def image_named(name: str) -> Wanted:
     known = ", ".join(images())
     raise ConfigError(
         f"we make no image '{name}'{nearest(name, images())}",
-        advice=f"There are {known}; another one is named by its digest: NAME@sha256:...",
+        hint=f"There are {known}; another one is named by its digest: NAME@sha256:...",
     )
 
 
@@ -86,7 +86,7 @@ def checkout() -> Path:
     if CHECKOUT is None:
         raise ConfigError(
             "images are made in a checkout: images/ is not in the installed package",
-            advice="Type it in a checkout and bring the image with invoke image push, or with "
+            hint="Type it in a checkout and bring the image with invoke image push, or with "
             "docker save and docker load; then name it by its digest: 'image: NAME@sha256:...'.",
         )
     return CHECKOUT

@@ -31,7 +31,7 @@ class Locked:
         if missing := wanted - found.keys():
             raise LockError(
                 f"{lock} has no {', '.join(sorted(missing))} for Python {python}",
-                advice="Restore it from git; 'requirements' in images.yaml names them.",
+                hint="Restore it from git; 'requirements' in images.yaml names them.",
             )
         self.versions = {name: found[name][0] for name in sorted(found)}
         self.hashes = {name: found[name][1] for name in sorted(found)}
@@ -71,7 +71,7 @@ class Locked:
         if len(found) != len(self.versions):
             raise LockError(
                 f"pip left {len(found)} wheels in {folder}, {len(self.versions)} are wanted",
-                advice=f"Remove {folder}, then type the command again.",
+                hint=f"Remove {folder}, then type the command again.",
             )
         return found
 
@@ -98,7 +98,7 @@ def _read(lock: Path, python: str) -> Iterable[tuple[str, tuple[str, list[str]]]
         entries = lock.read_text("utf-8").replace("\\\n", " ").splitlines()
     except OSError as error:
         raise LockError(
-            f"{lock} cannot be read: {error.strerror}", advice="Restore it from git."
+            f"{lock} cannot be read: {error.strerror}", hint="Restore it from git."
         ) from None
     for entry in entries:
         text = entry.partition("--hash")[0].strip()
@@ -107,7 +107,7 @@ def _read(lock: Path, python: str) -> Iterable[tuple[str, tuple[str, list[str]]]
         try:
             wanted = Requirement(text)
         except InvalidRequirement as error:
-            raise LockError(f"{lock}: {error}", advice="Restore it from git.") from None
+            raise LockError(f"{lock}: {error}", hint="Restore it from git.") from None
         if wanted.marker is None or wanted.marker.evaluate(where):
             version = str(wanted.specifier).removeprefix("==")
             yield canonicalize_name(wanted.name), (version, sorted(_HASH.findall(entry)))

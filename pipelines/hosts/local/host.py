@@ -50,7 +50,7 @@ class ThisMachine(Host):
             if not WINDOWS:
                 raise ConfigError(
                     f"host '{name}': python is missing: only a Windows can be made ready",
-                    advice="Name the Python of an environment to use as it is: python: /path/to/"
+                    hint="Name the Python of an environment to use as it is: python: /path/to/"
                     "python3",
                 )
             self.executable = sys.executable
@@ -78,7 +78,7 @@ class ThisMachine(Host):
         if found is None:
             raise ConfigError(
                 f"host '{self.name}': python: there is no program {text}",
-                advice="Give its whole path, such as /opt/conda/envs/torch/bin/python.",
+                hint="Give its whole path, such as /opt/conda/envs/torch/bin/python.",
             )
         # Not resolved: what a virtual environment's link points to does not know its packages.
         return os.path.abspath(found)  # noqa: PTH100
@@ -98,7 +98,7 @@ class ThisMachine(Host):
             if not (place / "bin" / nvcc).is_file():
                 raise ConfigError(
                     f"host '{self.name}': cuda: there is no {place / 'bin' / nvcc}",
-                    advice="Name the toolkit's directory, such as /usr/local/cuda.",
+                    hint="Name the toolkit's directory, such as /usr/local/cuda.",
                 )
             return place.absolute()
         places = [Path(os.environ[n]) for n in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(n)]
@@ -117,7 +117,7 @@ class ThisMachine(Host):
             except OSError as error:
                 raise HostError(
                     f"{self.name}: {self.executable} cannot be started: {error.strerror}",
-                    advice="Mend 'python' of this host in pipeline.yaml.",
+                    hint="Mend 'python' of this host in pipeline.yaml.",
                 ) from error
 
         return open_session(stream(), name=self.name, reconnect=stream)
@@ -126,7 +126,7 @@ class ThisMachine(Host):
         """Refused: it would end the controller as well."""
         raise HostError(
             f"{self.name} is this machine: it is not restarted from here",
-            advice="Restart it yourself, then run the same command again.",
+            hint="Restart it yourself, then run the same command again.",
         )
 
     def close(self) -> None:

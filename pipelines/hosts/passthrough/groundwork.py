@@ -44,7 +44,7 @@ def survey(
     """The facts that :mod:`pipelines.doctor.passthrough` judges, by parts.
 
     ``reach`` opens the engine, with the seconds that an answer of it may take. A part that was not
-    looked at is missing, and ``problems`` has the reason; ``cures`` what is done about some.
+    looked at is missing, and ``problems`` has the reason; ``hints`` what is done about some.
     """
     asked = {
         "system": wanted.system,
@@ -54,12 +54,12 @@ def survey(
         "image": wanted.image,
     }
     problems: dict[str, str] = {}
-    cures: dict[str, str] = {}
-    found: dict[str, object] = {"wanted": asked, "problems": problems, "cures": cures}
+    hints: dict[str, str] = {}
+    found: dict[str, object] = {"wanted": asked, "problems": problems, "hints": hints}
     try:
         engine = _in_time(reach)
     except PipelineError as error:
-        problems["engine"], cures["engine"] = error.message, error.advice
+        problems["engine"], hints["engine"] = error.message, error.hint
         engine = None
     try:
         if engine is not None:
@@ -79,7 +79,7 @@ def survey(
     try:
         found["chosen"] = list(vfio.choose(machine, wanted.gpu))
     except ConfigError as error:
-        problems["chosen"], cures["chosen"] = error.message, error.advice
+        problems["chosen"], hints["chosen"] = error.message, error.hint
     return found
 
 
@@ -118,7 +118,7 @@ def _in_time(reach: Callable[[float], Engine]) -> Engine:
     except queue.Empty:
         raise HostError(
             f"the engine has not answered within {PATIENCE:g} s",
-            advice="Does it answer you? Type: docker info",
+            hint="Does it answer you? Type: docker info",
         ) from None
     if isinstance(told, BaseException):
         raise told

@@ -37,9 +37,9 @@ def choose(machine: Machine, gpu: Gpu) -> tuple[str, ...]:
     if not is_wanted(gpu):
         return ()
     have = ", ".join(f"{number} is {slot}.0" for number, slot in enumerate(slots)) or "none"
-    advice = f"NVIDIA GPUs of that machine: {have}."
+    hint = f"NVIDIA GPUs of that machine: {have}."
     if gpu is True and len(slots) > 1:
-        raise ConfigError(f"gpu: true, and that machine has {len(slots)} GPUs", advice=advice)
+        raise ConfigError(f"gpu: true, and that machine has {len(slots)} GPUs", hint=hint)
     if by_address := addresses(gpu):
         wanted = tuple(dict.fromkeys(one.rpartition(".")[0] for one in by_address))
     elif numbers := indexes(gpu):
@@ -47,7 +47,7 @@ def choose(machine: Machine, gpu: Gpu) -> tuple[str, ...]:
     else:
         wanted = slots
     if not wanted or not set(wanted) <= set(slots):
-        raise ConfigError(f"{written(gpu)}: that machine has no such GPU", advice=advice)
+        raise ConfigError(f"{written(gpu)}: that machine has no such GPU", hint=hint)
     return wanted
 
 
@@ -61,7 +61,7 @@ def passed(machine: Machine, slots: tuple[str, ...]) -> Passed:
         if one.group is None:
             raise ConfigError(
                 f"{one.address} is in no IOMMU group: no guest can be given it",
-                advice="invoke doctor --host says what is missing.",
+                hint="invoke doctor --host says what is missing.",
             )
         words += ["-device", f"vfio-pci,host={one.address}"]
     if (total := sum(one.bar for one in functions)) > LARGE:

@@ -40,7 +40,7 @@ def devices(gpu: Gpu, isolation: str) -> tuple[str, ...]:
     if isolation != "process":
         raise ConfigError(
             f"{written(gpu)} and isolation: {isolation}: only process isolation has a GPU",
-            advice="Set 'isolation: process' for the host, or 'gpu: false'.",
+            hint="Set 'isolation: process' for the host, or 'gpu: false'.",
         )
     return (GPU_CLASS,)
 

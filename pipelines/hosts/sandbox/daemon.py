@@ -210,11 +210,11 @@ def main() -> int:
         serve(arguments.home, ports, ended, account)
     except PipelineError as error:
         whole = not isinstance(error, NotWholeError)
-        report = {"error": error.message, "advice": error.advice, "whole": whole}
+        report = {"error": error.message, "hint": error.hint, "whole": whole}
     except OSError as error:
         taken = error.errno is not None and "listen" in str(error)
-        advice = "Choose another port in pipeline.yaml, or 0 for a free one." if taken else ""
-        report = {"error": error.strerror or str(error), "advice": advice, "whole": True}
+        hint = "Choose another port in pipeline.yaml, or 0 for a free one." if taken else ""
+        report = {"error": error.strerror or str(error), "hint": hint, "whole": True}
     else:
         return 0
     print(json.dumps(report), file=sys.stderr)

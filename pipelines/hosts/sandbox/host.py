@@ -141,7 +141,7 @@ class Sandbox(Host):
         if self.python not in known:
             raise ConfigError(
                 f"{self.name} has Python {' and '.join(known)}, not {self.python}",
-                advice=f"Type: --python {known[0]}",
+                hint=f"Type: --python {known[0]}",
             )
 
     def make(self) -> None:
@@ -302,7 +302,7 @@ class Sandbox(Host):
             _, user, password = (self.run / "credentials").read_text().strip().split(":", 2)
         except (OSError, ValueError):
             raise HostError(
-                f"the sandbox '{self.name}' has just ended", advice="Type the same command again."
+                f"the sandbox '{self.name}' has just ended", hint="Type the same command again."
             ) from None
         return Endpoint(
             url=state[self.config.listener],
@@ -362,7 +362,7 @@ class Sandbox(Host):
         if self._restarts == RESTARTS:
             raise DeadHostError(
                 f"the sandbox '{self.name}' has ended {RESTARTS + 1} times under this command",
-                advice="Finished units are kept, and the same command goes on from them. Memory is "
+                hint="Finished units are kept, and the same command goes on from them. Memory is "
                 "the usual reason: try --jobs 1.",
             )
         self.close()
@@ -371,7 +371,7 @@ class Sandbox(Host):
                 return running
             if self.status() == "absent":
                 raise DeadHostError(
-                    f"the sandbox '{self.name}' has been removed", advice="Type: invoke provision"
+                    f"the sandbox '{self.name}' has been removed", hint="Type: invoke provision"
                 )
             self._restarts += 1
             return self._start(tied=True)

@@ -95,7 +95,7 @@ def _make(cache: Cache, python: str, key: str, scratch: Path, step: Step) -> Non
         if error.errno in DISK_ERRNOS:
             raise StorageError(
                 f"cannot make a sandbox in {scratch.parent}: {error.strerror}",
-                advice="It needs 1 GiB. Free some, or set XDG_CACHE_HOME to a larger disk.",
+                hint="It needs 1 GiB. Free some, or set XDG_CACHE_HOME to a larger disk.",
             ) from error
         raise
     finally:
@@ -219,7 +219,7 @@ def copy_image(image: Path, target: Path) -> None:
         first = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
         raise StorageError(
             f"cannot copy the sandbox to {target.parent}: {str(first)[:300]}",
-            advice="It needs 500 MiB there.",
+            hint="It needs 500 MiB there.",
         ) from error
     shutil.rmtree(target, ignore_errors=True)
     scratch.rename(target)

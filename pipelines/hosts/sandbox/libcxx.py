@@ -93,7 +93,7 @@ def install(made: Path, prefix: Prefix) -> None:
     """
     wanted = listed(made)
     if wanted is None:
-        raise HostError(f"libc++ in {made} is damaged", advice="Type the same command again.")
+        raise HostError(f"libc++ in {made} is damaged", hint="Type the same command again.")
     place = prefix.drive / toolset.LIBCXX
     if listed(place) == wanted:
         return
@@ -154,7 +154,7 @@ def _unpack(wheel: Path, home: Path, sources: Path) -> Path:
     if not configured or not sources.is_dir():
         raise SetupError(
             f"{wheel.name} has no libc++ as expected: {configured} configured headers",
-            advice="The release of zig has changed: look at its lib/libcxx.",
+            hint="The release of zig has changed: look at its lib/libcxx.",
         )
     return sources
 
@@ -165,7 +165,7 @@ def _for_cudafe(header: str, content: bytes) -> bytes:
         if content.count(b"\n" + text) != 1:
             raise SetupError(
                 f"libc++'s <{header}> has not once: {text.decode().strip()}",
-                advice="The release of zig has changed: look at its lib/libcxx.",
+                hint="The release of zig has changed: look at its lib/libcxx.",
             )
         kept = b"\n#ifndef __CUDACC__\n" + text + b"#endif\n"
         content = content.replace(b"\n" + text, kept)

@@ -35,7 +35,7 @@ def lock(file: IO[str], *, wait: bool = False) -> bool:
     except OSError as error:
         raise SetupError(
             f"{file.name} cannot be locked on that file system: {error.strerror}",
-            advice="Let XDG_CACHE_HOME and the sandbox's 'home' be on a local disk.",
+            hint="Let XDG_CACHE_HOME and the sandbox's 'home' be on a local disk.",
         ) from error
     return True
 

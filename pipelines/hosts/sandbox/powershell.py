@@ -34,7 +34,7 @@ def found(cache: Cache) -> Path | None:
     if not all((folder / name).is_file() for name in (_LIBRARY, "pwsh.exe")):
         raise ConfigError(
             f"{VARIABLE}: expected a folder with pwsh.exe and {_LIBRARY}, found none in {folder}",
-            advice="Unpack PowerShell-7.*-win-x64.zip of PowerShell's releases there.",
+            hint="Unpack PowerShell-7.*-win-x64.zip of PowerShell's releases there.",
         )
     return folder
 

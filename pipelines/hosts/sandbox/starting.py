@@ -50,9 +50,9 @@ def await_service(name: str, run: Path, process: subprocess.Popen[bytes], log: I
     failed = DeadHostError
     try:
         report = json.loads(text.splitlines()[-1])
-        message, advice = report["error"], report["advice"]
+        message, hint = report["error"], report["hint"]
         if report["whole"] is False:
             failed = NotWholeError
     except (ValueError, IndexError, KeyError, TypeError):
-        message, advice = text[-1500:] or "no message", "invoke host remove, then again"
-    raise failed(f"the sandbox '{name}' did not start: {message}", advice=advice)
+        message, hint = text[-1500:] or "no message", "invoke host remove, then again"
+    raise failed(f"the sandbox '{name}' did not start: {message}", hint=hint)

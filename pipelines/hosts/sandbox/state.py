@@ -49,7 +49,7 @@ def make_run(run: Path) -> None:
         raise SetupError(
             f"the file system of {run} does not keep its passwords from others: a directory for "
             f"its owner alone has mode {mode:04o} there",
-            advice="Clone the project into a directory of Linux' own, such as your home; in WSL "
+            hint="Clone the project into a directory of Linux' own, such as your home; in WSL "
             "not below /mnt.",
         )
 
@@ -97,7 +97,7 @@ def alone(run: Path) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise HostError(
                     "another service of this sandbox does not end",
-                    advice="Type: invoke host stop --force",
+                    hint="Type: invoke host stop --force",
                 )
             time.sleep(0.02)
         yield

@@ -87,7 +87,7 @@ def unfit() -> str:
 def version(cache: Cache) -> str:
     """Of the Wine of sandboxes, without fetching it; :class:`SetupError` where none can be."""
     if why := unfit():
-        raise SetupError(why, advice=INSTEAD)
+        raise SetupError(why, hint=INSTEAD)
     return debian.version(cache)
 
 
@@ -109,7 +109,7 @@ def find_wine() -> Wine:
         said = getattr(error, "stderr", "") or str(error)
         raise SetupError(
             f"{loader} does not run: {said.strip()}",
-            advice="Must no program run there (mount option noexec)? Set XDG_CACHE_HOME.",
+            hint="Must no program run there (mount option noexec)? Set XDG_CACHE_HOME.",
         ) from None
     return Wine(loader, server, root / debian.DLLS, root / debian.HEADERS, named, _heap_aside())
 
@@ -174,7 +174,7 @@ class Prefix:
         if first and not (self.drive / "windows/system32/kernel32.dll").exists():
             raise HostError(
                 f"{self.wine.version} made no prefix in {self.path}",
-                advice="Is the disk full, or the directory owned by somebody else?",
+                hint="Is the disk full, or the directory owned by somebody else?",
             )
 
     @property
@@ -203,7 +203,7 @@ class Prefix:
                 raise HostError(
                     f"{place}, through which the sandbox's Windows is reached, was removed, as "
                     f"{runtime} is when its user logs out",
-                    advice="Type: invoke host stop, then the same command. So that it stays: "
+                    hint="Type: invoke host stop, then the same command. So that it stays: "
                     "sudo loginctl enable-linger $USER",
                 )
             if noted and runtime.is_dir() and place.name == link.name and not link.exists():
@@ -305,12 +305,12 @@ class Prefix:
         except subprocess.TimeoutExpired:
             raise HostError(
                 f"{' '.join(map(str, command[:2]))} hung for {timeout:.0f} s in {self.path}",
-                advice="Is the machine overloaded?",
+                hint="Is the machine overloaded?",
             ) from None
         if check and done.returncode:
             raise HostError(
                 f"{' '.join(map(str, command))} left with {done.returncode} in {self.path}",
-                advice="Free disk space, then: invoke host remove provision",
+                hint="Free disk space, then: invoke host remove provision",
             )
 
 

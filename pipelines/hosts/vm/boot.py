@@ -57,7 +57,7 @@ class Boot:
         if word == b"FAILED":
             raise HostError(
                 f"machine '{box.name}': {line(rest.decode('utf-8', 'replace'))}",
-                advice=f"What it has said: docker logs {box.name}",
+                hint=f"What it has said: docker logs {box.name}",
             )
         pin = _PIN.match(rest)
         if pin is None:

@@ -201,6 +201,6 @@ def _difference(known: dict[str, int], found: dict[str, int]) -> str:
 def _damaged(volume: GoldenVolume, why: str) -> PipelineError:
     return DamagedDiskError(
         f"the golden disk {volume.name} is damaged: {why}",
-        advice=f"Type: docker volume rm {shlex.quote(volume.name)}; the next command makes it "
+        hint=f"Type: docker volume rm {shlex.quote(volume.name)}; the next command makes it "
         "anew. Machines that were made of it must be removed first: invoke hosts",
     )

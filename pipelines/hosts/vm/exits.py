@@ -20,7 +20,7 @@ class Exit(Model):
     codes: Annotated[tuple[int, ...], Field(min_length=1)]
     kind: Literal["ConfigError", "SetupError", "HostError", "StorageError"]
     says: str
-    cure: str
+    hint: str
 
 
 class _Table(Model):
@@ -30,7 +30,7 @@ class _Table(Model):
 @functools.cache
 def exits() -> tuple[Exit, ...]:
     """The table."""
-    return read_data(_FILE, _Table, advice="").exits
+    return read_data(_FILE, _Table, hint="").exits
 
 
 def explained(code: int, name: str, said: str) -> errors.PipelineError | None:
@@ -42,4 +42,4 @@ def explained(code: int, name: str, said: str) -> errors.PipelineError | None:
     if row is None:
         return None
     kind = errors.named(row.kind)
-    return kind(f"machine '{name}': {row.says} (exit code {code}): {said}", advice=row.cure)
+    return kind(f"machine '{name}': {row.says} (exit code {code}): {said}", hint=row.hint)

@@ -63,7 +63,7 @@ def oem() -> dict[str, bytes]:
     if CHECKOUT is None:
         raise ConfigError(
             "a golden disk is made in a checkout: images/oem is not in the installed package",
-            advice="Clone the project, and run the same command in it.",
+            hint="Clone the project, and run the same command in it.",
         )
     return {name: (CHECKOUT / place).read_bytes() for name, place in _OEM.items()}
 
@@ -126,7 +126,7 @@ class Making:
                 raise HostError(
                     f"the golden disk of host '{self.name}' is being made by another command "
                     f"({line(owner, 80)}), of {label(there, 'who')}",
-                    advice=f"Wait for it. If nothing makes it: docker volume rm {self.volume.name}",
+                    hint=f"Wait for it. If nothing makes it: docker volume rm {self.volume.name}",
                 )
             self.events.step("a golden disk was left unfinished: removed, it is made anew")
             for orphan in self.boxes.orphans(self.name):
@@ -145,7 +145,7 @@ class Making:
         if label(self.volume.create(), "owner") != owners.me():
             raise HostError(
                 f"the golden disk of host '{self.name}' is being made by another command",
-                advice="Wait for it.",
+                hint="Wait for it.",
             )
         began = time.monotonic()
         try:
@@ -217,7 +217,7 @@ class Making:
             raise ConfigError(
                 f"host '{self.name}': {self.config.key_env} has no product key: five groups of "
                 "five letters and digits",
-                advice=f"Type: read -rs {self.config.key_env}; export {self.config.key_env}",
+                hint=f"Type: read -rs {self.config.key_env}; export {self.config.key_env}",
             )
         return secret(found)
 
@@ -228,7 +228,7 @@ class Making:
             if not path.is_file():
                 raise ConfigError(
                     f"host '{self.name}': iso: there is no file {path.absolute()}",
-                    advice="Paths in pipeline.yaml are seen from the directory you type in.",
+                    hint="Paths in pipeline.yaml are seen from the directory you type in.",
                 )
             return path
         file = re.sub(r"[^A-Za-z0-9._+-]", "_", wanted.partition("?")[0].rpartition("/")[2])
@@ -257,7 +257,7 @@ class Making:
         if "FAILED" in words:
             raise HostError(
                 f"the installation of {self.config.title} failed: {line(words['FAILED'])}\n{said}",
-                advice="Mend that, then type the same command again.",
+                hint="Mend that, then type the same command again.",
             )
         if made := _GOLDEN.fullmatch(words.get("GOLDEN", "").strip()):
             pin, status, minutes = made.groups()
@@ -265,7 +265,7 @@ class Making:
                 raise HostError(
                     f"{self.config.title} has no licence (LicenseStatus {status}): "
                     "it would shut down every hour",
-                    advice="Give it a product key (key_env), or let it reach Microsoft's servers.",
+                    hint="Give it a product key (key_env), or let it reach Microsoft's servers.",
                 )
             return pin, int(minutes)
         if (now := time.monotonic()) - self._told > _TELL:
@@ -282,7 +282,7 @@ def _await_shutdown(box: Box) -> None:
         if time.monotonic() > deadline:
             raise HostError(
                 f"Windows was installed and has not shut down within {_LAST_WORDS:g} s",
-                advice="Type the same command again: it is installed anew.",
+                hint="Type the same command again: it is installed anew.",
             )
         time.sleep(0.2)
     if box.exit_code not in (0, None):

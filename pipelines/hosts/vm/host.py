@@ -116,7 +116,7 @@ class Vm(BoxHost):
         if about is None:
             raise ConfigError(
                 f"host '{self.name}': the engine has no image {wanted}",
-                advice="Type: docker images --no-trunc",
+                hint="Type: docker images --no-trunc",
             )
         return runner_of(about, wanted)
 
@@ -212,7 +212,7 @@ class Vm(BoxHost):
                 raise HostError(
                     f"machine '{self.name}' has {found['cpus']} processors and {memory >> 20} MiB, "
                     f"asked for were {self.config.cpus} and {self.config.memory}",
-                    advice="The engine's machine has not got them: lower 'cpus' or 'memory'.",
+                    hint="The engine's machine has not got them: lower 'cpus' or 'memory'.",
                 )
             unless.pop_all()
         return session

@@ -47,7 +47,7 @@ def runner_of(about: Mapping[str, Any], name: str) -> Runner:
     if not start:
         raise ConfigError(
             f"image {name} has no entry point: it is not one that runs a Windows",
-            advice="Leave 'image' of the host out, or name dockurr/windows by its digest.",
+            hint="Leave 'image' of the host out, or name dockurr/windows by its digest.",
         )
     return Runner(str(about["Id"]), tuple(start))
 

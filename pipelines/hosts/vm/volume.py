@@ -140,5 +140,5 @@ def send_file(
     if hashed.hexdigest() != sha256:
         raise TransferError(
             f"{source} has the sha256 {hashed.hexdigest()}, expected {sha256}",
-            advice="Is it the file that you meant, and whole? Its publisher tells its sha256.",
+            hint="Is it the file that you meant, and whole? Its publisher tells its sha256.",
         )

@@ -150,7 +150,7 @@ def _ask(
     if not _TARGET.fullmatch(target := str(told["Target"])):
         raise ConfigError(
             f"{target!r} is not an absolute path on a Windows host",
-            advice=f"Say, for example, {TARGET}.",
+            hint=f"Say, for example, {TARGET}.",
         )
     stream = WinRSStream(endpoint, command_line())
     try:
@@ -229,11 +229,11 @@ class _Listener:
                 raise HostError(
                     f"{self.stream.remoteaddress}: the connection was lost while Python was sent: "
                     f"{lost}",
-                    advice="Run the same command again; nothing was left half-done.",
+                    hint="Run the same command again; nothing was left half-done.",
                 ) from lost
             raise HostError(
                 f"{self.stream.remoteaddress}: no answer from PowerShell within {seconds:g} s",
-                advice="Is the host overloaded, or does a virus scanner hold PowerShell back?",
+                hint="Is the host overloaded, or does a virus scanner hold PowerShell back?",
             )
         if self._answer is None:
             if isinstance(self._error, PipelineError):
@@ -241,7 +241,7 @@ class _Listener:
             raise HostError(
                 f"{self.stream.remoteaddress}: PowerShell went away without an answer: "
                 f"{safe(str(self._error), 1500)}",
-                advice="Run the same command again; nothing was left half-done. A policy of the "
+                hint="Run the same command again; nothing was left half-done. A policy of the "
                 "host (AppLocker, constrained language mode) may forbid the script.",
             )
         return self._answer
@@ -271,7 +271,7 @@ def _nonsense(stream: ByteStream, said: bytes) -> HostError:
     return HostError(
         f"{stream.remoteaddress}: expected an answer of bootstrap.ps1, got "
         f"{safe(said[:200].decode('utf-8', 'replace'))!r}",
-        advice="Is 'powershell.exe' on the host's PATH really PowerShell 5.1 or newer?",
+        hint="Is 'powershell.exe' on the host's PATH really PowerShell 5.1 or newer?",
     )
 
 
@@ -285,12 +285,12 @@ def _accept(endpoint: Endpoint, answer: Answer, target: str, version: str) -> st
             f"{endpoint.url}: the host answered {answer.state!r} with Python "
             f"{safe(answer.version)!r}, {answer.bits} bits, at {safe(answer.python)!r}; expected "
             f"{wanted}",
-            advice="The host is not to be trusted with a build.",
+            hint="The host is not to be trusted with a build.",
         )
     if answer.version != version:
         raise ProvisionError(
             f"{endpoint.url}: {wanted} is Python {safe(answer.version)}, {version} is pinned",
-            advice="The version in toolchain.lock.yaml and the file it pins do not agree.",
+            hint="The version in toolchain.lock.yaml and the file it pins do not agree.",
         )
     return wanted
 
@@ -301,14 +301,14 @@ def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
     if answer.kind == "disk-full":
         return StorageError(
             f"{where}: the host's disk is full: {said}",
-            advice="Free 100 MiB there, or give the host's 'python' another drive.",
+            hint="Free 100 MiB there, or give the host's 'python' another drive.",
         )
     if answer.kind == "damaged":
         return TransferError(
             f"{where}: it arrived damaged and was removed: {said}",
-            advice="Run the same command again; should it happen twice, suspect network or memory.",
+            hint="Run the same command again; should it happen twice, suspect network or memory.",
         )
-    advice = {
+    hint = {
         "denied": "The user that signs in must be an administrator of the host.",
         "busy": "Something uses it: a running build, or another controller that does the same. "
         "Run the same command again once that has ended.",
@@ -321,4 +321,4 @@ def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
         "path.",
         "other": "Mend that on the host, then run the same command again.",
     }[answer.kind]
-    return ProvisionError(f"{where}: {said}", advice=advice)
+    return ProvisionError(f"{where}: {said}", hint=hint)

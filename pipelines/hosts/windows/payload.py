@@ -78,7 +78,7 @@ def payload(cache: Cache, python: str) -> Iterator[Payload]:
                 raise
             raise StorageError(
                 f"cannot make the Python for the host in {tempfile.gettempdir()}: {error.strerror}",
-                advice="It needs 40 MiB for a moment. Free some, or point TMPDIR elsewhere.",
+                hint="It needs 40 MiB for a moment. Free some, or point TMPDIR elsewhere.",
             ) from error
         yield Payload(file, size, sha256, unpacked)
 
@@ -95,7 +95,7 @@ def _make(source: Path, target: IO[bytes], python: str) -> int:
             raise
         raise LockError(
             f"{source} holds no embeddable CPython ({type(error).__name__}: {error})",
-            advice="Remove it, so that it is fetched anew; if that does not help, the pin "
+            hint="Remove it, so that it is fetched anew; if that does not help, the pin "
             "in toolchain.lock.yaml is of another kind of file.",
         ) from error
 

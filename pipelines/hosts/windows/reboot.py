@@ -86,7 +86,7 @@ def _ask(session: Session, reason: str, notice: int, command: list[str]) -> None
     except RemoteError as error:
         raise HostError(
             f"the host cannot be restarted: {error.message}",
-            advice="Restart it by hand, then run the same command again.",
+            hint="Restart it by hand, then run the same command again.",
         ) from error
     except AuthError:
         raise
@@ -95,11 +95,11 @@ def _ask(session: Session, reason: str, notice: int, command: list[str]) -> None
     # Somebody's own restart is not called off for ours: it does as well, unless it is for tomorrow.
     if done["code"] in (0, _UNDER_WAY, _SCHEDULED):
         return
-    advice = "Restart it by hand, then run the same command again."
+    hint = "Restart it by hand, then run the same command again."
     if done["code"] == _DENIED:
-        advice = "The user that signs in must be allowed to shut down the system, also remotely."
+        hint = "The user that signs in must be allowed to shut down the system, also remotely."
     said = safe(str(done["said"]), 300) or "no message"
-    raise HostError(f"the host refused to restart: exit code {done['code']}: {said}", advice=advice)
+    raise HostError(f"the host refused to restart: exit code {done['code']}: {said}", hint=hint)
 
 
 class _Wait:
@@ -136,7 +136,7 @@ class _Wait:
         except _SameBootError as error:
             raise HostError(
                 f"the host answers, but has not restarted within {timeout:g} s",
-                advice="Something holds it back: somebody called it off or has scheduled a later "
+                hint="Something holds it back: somebody called it off or has scheduled a later "
                 "one (shutdown /a there calls that off), or updates are being installed. Restart "
                 "it by hand, then run the same command again.",
             ) from error
@@ -144,7 +144,7 @@ class _Wait:
             raise HostError(
                 f"the host was restarted and did not come back within {timeout:g} s; the last "
                 f"attempt: {error.message}",
-                advice="Look at its console. Once it is up, run the same command again.",
+                hint="Look at its console. Once it is up, run the same command again.",
             ) from error
 
     def _again(self, error: BaseException) -> bool:

@@ -72,7 +72,7 @@ class FromEnvironment(_Remembered):
         raise ConfigError(
             f"host '{self.host}': the environment variable {self.variable} "
             "with its password is not set",
-            advice=f"Type: read -rs {self.variable}; export {self.variable}",
+            hint=f"Type: read -rs {self.variable}; export {self.variable}",
         )
 
 
@@ -94,7 +94,7 @@ class FromKeyring(_Remembered):
         except ImportError:
             raise SetupError(
                 f"host '{self.host}': password_keyring needs the package keyring",
-                advice=f"Type: {EXTRA.format('keyring')}",
+                hint=f"Type: {EXTRA.format('keyring')}",
             ) from None
         try:
             value = keyring.get_password(self.service, self.username)
@@ -102,7 +102,7 @@ class FromKeyring(_Remembered):
             raise SetupError(
                 f"host '{self.host}': the keyring cannot be read: {type(error).__name__}: "
                 f"{str(error)[:300]}",
-                advice="Unlock it, or use password_env; .venv/bin/python -m keyring diagnose "
+                hint="Unlock it, or use password_env; .venv/bin/python -m keyring diagnose "
                 "tells which one is used.",
             ) from None
         if value:
@@ -110,7 +110,7 @@ class FromKeyring(_Remembered):
         raise ConfigError(
             f"host '{self.host}': the keyring has no password of {self.username!r} under "
             f"{self.service!r}",
-            advice=f"Type: .venv/bin/python -m keyring set '{self.service}' '{self.username}'",
+            hint=f"Type: .venv/bin/python -m keyring set '{self.service}' '{self.username}'",
         )
 
 
@@ -155,7 +155,7 @@ class FromPrompt(_Remembered):
     def _nobody(self, why: str) -> ConfigError:
         return ConfigError(
             f"host '{self.host}': its password is to be typed, but {why}",
-            advice="In pipeline.yaml write 'password_env: NAME' instead of 'password_prompt', and "
+            hint="In pipeline.yaml write 'password_env: NAME' instead of 'password_prompt', and "
             "set that environment variable (in CI from a secret).",
         )
 

@@ -93,7 +93,7 @@ class WindowsHost(Host):
         if not path.is_file():
             raise ConfigError(
                 f"host '{self.name}': {key}: there is no file {path.absolute()}",
-                advice="Paths in pipeline.yaml are seen from the directory you type in.",
+                hint="Paths in pipeline.yaml are seen from the directory you type in.",
             )
         return path
 
@@ -138,5 +138,5 @@ def _require(transport: str) -> None:
         first = "sudo apt-get install gcc python3-dev libkrb5-dev krb5-user; "
         raise SetupError(
             f"transport {transport} needs a package that is not installed: {' or '.join(modules)}",
-            advice=f"Type: {first if transport == 'kerberos' else ''}{EXTRA.format(transport)}",
+            hint=f"Type: {first if transport == 'kerberos' else ''}{EXTRA.format(transport)}",
         )

@@ -221,7 +221,7 @@ class Catalogue(Model):
         except ConfigError as error:
             raise ConfigError(
                 "the index would be one that cannot be read: " + error.message.partition(": ")[2],
-                advice="Nothing was changed. An index has its bounds: publish to another one.",
+                hint="Nothing was changed. An index has its bounds: publish to another one.",
             ) from None
 
     @property
@@ -255,7 +255,7 @@ class Catalogue(Model):
                 raise ConfigError(
                     f"{line(verdict.run, 100)} has built a wheel with sha256 {sha256} again, and "
                     "the index has no such wheel",
-                    advice="Publish that wheel first, or name the index that has it.",
+                    hint="Publish that wheel first, or name the index that has it.",
                 )
             wheels = tuple(one.again(verdict) if one.sha256 == sha256 else one for one in wheels)
         return self.model_copy(update={"wheels": wheels})
@@ -269,7 +269,7 @@ class Catalogue(Model):
         if not found:
             raise ConfigError(
                 f"{line(file, 200)}: the index has no wheel of that name",
-                advice="Type its file name as the index's page has it.",
+                hint="Type its file name as the index's page has it.",
             )
         gone = {found[0].sha256}
         changed = tuple(
@@ -287,7 +287,7 @@ def require_same(there: Wheel | None, file: str, sha256: str) -> None:
     raise AuditError(
         f"{safe(file, 200)} is published already{spelled}, with sha256 {there.sha256} from run "
         f"{safe(there.run, 100)}; this one has {sha256}",
-        advice="A name that somebody has installed never gets other bytes: give the build another "
+        hint="A name that somebody has installed never gets other bytes: give the build another "
         "version or local version. A bad wheel is taken back with --yank.",
     )
 
@@ -308,5 +308,5 @@ def read_catalogue(data: bytes, where: str) -> Catalogue:
         return made
     raise ConfigError(
         f"{where}/{CATALOGUE} cannot be read: {line(why, 300)}",
-        advice="Nothing was changed. Put back the last whole one; the pages still hold good.",
+        hint="Nothing was changed. Put back the last whole one; the pages still hold good.",
     )

@@ -30,12 +30,12 @@ def locked(store: Store, unlock: bool) -> Iterator[bytes]:
         if not unlock and not _dead(there):
             raise StorageError(
                 f"somebody else is publishing to {store.name}: {_said(there)}",
-                advice="Wait for it. If it has died, type the same with --unlock.",
+                hint="Wait for it. If it has died, type the same with --unlock.",
             )
         store.remove(LOCK)
         if not store.create(LOCK, mine):
             raise StorageError(
-                f"somebody else has just begun to publish to {store.name}", advice="Wait for it."
+                f"somebody else has just begun to publish to {store.name}", hint="Wait for it."
             )
     try:
         yield mine
@@ -72,5 +72,5 @@ def require_mine(store: Store, mine: bytes, before: Catalogue) -> None:
     if store.read(LOCK, _LOCK_BYTES) != mine or not same:
         raise StorageError(
             f"somebody else has published to {store.name} meanwhile",
-            advice="Nothing that anybody sees was changed. Type the same again.",
+            hint="Nothing that anybody sees was changed. Type the same again.",
         )

@@ -45,11 +45,11 @@ class Look(NamedTuple):
         """Raise :class:`AuditError` for other bytes, :class:`StorageError` for what is missing."""
         text = few(map(str, self.problems), "\n")
         if any(one.kind == "bytes" for one in self.problems):
-            raise AuditError(text, advice="Publish again, or find who has changed it.")
+            raise AuditError(text, hint="Publish again, or find who has changed it.")
         if self.problems or self.listed != self.fetched:
             came = f"{self.fetched.total()} of {self.listed.total()} pages and files came"
-            advice = "docs/publish.md says what a server has to show."
-            raise StorageError(f"{came}:\n{text}", advice=advice)
+            hint = "docs/publish.md says what a server has to show."
+            raise StorageError(f"{came}:\n{text}", hint=hint)
 
 
 def look(address: str) -> Look:
@@ -65,7 +65,7 @@ def look(address: str) -> Look:
     if not catalogue.wheels:
         raise (HostError if kind == "silent" else ConfigError)(
             f"{shown_url(base)}: {kind or 'empty'}: {found if kind else 'it has no wheels'}",
-            advice="Name the https address of an index in which something was published.",
+            hint="Name the https address of an index in which something was published.",
         )
     for agent, path, wanted, size in _listed(catalogue):
         seen.listed[agent] += 1

@@ -150,7 +150,7 @@ def _read(store: Store) -> Catalogue:
         raise ConfigError(
             f"{store.name} has pages, and no {CATALOGUE}: it is no index of ours, or it has lost "
             "it",
-            advice=f"Nothing was changed. Put {CATALOGUE} back, or name an empty place.",
+            hint=f"Nothing was changed. Put {CATALOGUE} back, or name an empty place.",
         )
     return Catalogue()
 
@@ -199,7 +199,7 @@ def _require_whole(store: Store, release: Release | None, catalogue: Catalogue) 
         raise ConfigError(
             f"{store.name} is broken: of {len(lacking)} wheels a file that belongs to them is "
             f"not there, or has another size: {few(safe(one, 120) for one in lacking)}",
-            advice="Nothing was changed. Put the files back where the catalogue has them.",
+            hint="Nothing was changed. Put the files back where the catalogue has them.",
         )
 
 
@@ -272,7 +272,7 @@ def _wheel(offer: Offer, path: Path, info: str, now: str) -> Wheel:
     except ValueError as error:
         raise AuditError(
             f"{safe(path.name, 200)} cannot be published: {line(error, 400)}",
-            advice="Build it with a name and a cell that an index can hold.",
+            hint="Build it with a name and a cell that an index can hold.",
         ) from None
 
 
@@ -302,7 +302,7 @@ def _metadata(path: Path, wheel: Wheel) -> bytes:
                 data = archive.read(name)
                 if sha256(data).hexdigest() == wheel.metadata_sha256:
                     return data
-    raise AuditError(f"{wheel.file} has changed under the publish", advice="Build it again.")
+    raise AuditError(f"{wheel.file} has changed under the publish", hint="Build it again.")
 
 
 def _written(room: Path, data: bytes) -> Path:
@@ -329,6 +329,6 @@ def facts_of(path: Path) -> WheelFacts:
     if wrong := failures(check_wheel(facts)):
         raise AuditError(
             f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",
-            advice="It is not what its name says: build it again.",
+            hint="It is not what its name says: build it again.",
         )
     return facts

@@ -74,13 +74,13 @@ class Release:
         if found is None:
             raise ConfigError(
                 f"--to {line(address, 200)}: no release of GitHub's",
-                advice="Write github:OWNER/REPO@TAG.",
+                hint="Write github:OWNER/REPO@TAG.",
             )
         token = next(filter(None, map(os.environ.get, _TOKENS)), "")
         if not token:
             raise AuthError(
                 f"{address}: there is no token for GitHub",
-                advice="Set GITHUB_TOKEN to one that may write to the repository's contents.",
+                hint="Set GITHUB_TOKEN to one that may write to the repository's contents.",
             )
         self.name = address
         self._api = (api or os.environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip(
@@ -127,7 +127,7 @@ class Release:
         if why:
             raise ConfigError(
                 f"{self.name} {why}",
-                advice="Nothing was uploaded. Type gh release create NEW-TAG --draft, and publish "
+                hint="Nothing was uploaded. Type gh release create NEW-TAG --draft, and publish "
                 "to that: it is published when all its files are there.",
             )
 
@@ -165,7 +165,7 @@ class Release:
         if size >= _LARGEST:
             raise StorageError(
                 f"{name} has {size} bytes, and GitHub takes no asset of 2 GiB",
-                advice="Publish to an object store.",
+                hint="Publish to an object store.",
             )
         address = f"{self._release.upload_url.partition('{')[0]}?name={quote(name, safe='')}"
         with source.open("rb") as stream:
@@ -186,7 +186,7 @@ class Release:
         if wrong:
             raise StorageError(
                 f"{self.name}: {name}: {wrong}",
-                advice="An asset is never replaced: publish to another tag, or remove it there if "
+                hint="An asset is never replaced: publish to another tag, or remove it there if "
                 "nobody has installed it.",
             )
 
@@ -202,7 +202,7 @@ class Release:
                 for piece in answer.iter_content(1 << 20):
                     hashed.update(piece)
         except requests.RequestException as error:
-            raise StorageError(f"{self.name}: {line(error, 300)}", advice=AGAIN) from error
+            raise StorageError(f"{self.name}: {line(error, 300)}", hint=AGAIN) from error
         return hashed.hexdigest()
 
     @retry(
@@ -222,7 +222,7 @@ class Release:
             with answer:
                 data = answer.raw.read(_MOST + 1, decode_content=True)
         except (requests.RequestException, OSError) as error:
-            raise _BusyError(f"{self.name}: {line(error, 300)}", advice=AGAIN) from error
+            raise _BusyError(f"{self.name}: {line(error, 300)}", hint=AGAIN) from error
         if answer.status_code >= _OK or len(data) > _MOST:
             self._refuse(method, answer, data)
         return _json(data, self.name)
@@ -231,18 +231,18 @@ class Release:
         code, said = answer.status_code, line(data[:500].decode("utf-8", "replace"), 300)
         what = f"{self.name}: {method}: GitHub says {code}: {said}"
         if code in (401, 403):
-            raise AuthError(what, advice="The token may not write there, or too much was asked.")
+            raise AuthError(what, hint="The token may not write there, or too much was asked.")
         if code == 404:  # noqa: PLR2004
-            raise ConfigError(what, advice="Make the release first: gh release create TAG --draft.")
+            raise ConfigError(what, hint="Make the release first: gh release create TAG --draft.")
         kind = _BusyError if code >= _SERVER else StorageError
-        raise kind(what, advice=AGAIN)
+        raise kind(what, hint=AGAIN)
 
 
 def _json(data: bytes, name: str) -> Any:
     try:
         return json.loads(data) if data else None
     except (ValueError, RecursionError) as error:
-        raise StorageError(f"{name}: no answer of GitHub's: {line(error)}", advice=AGAIN) from None
+        raise StorageError(f"{name}: no answer of GitHub's: {line(error)}", hint=AGAIN) from None
 
 
 def _read(kind: type[Kind], told: Any, name: str) -> Kind:
@@ -250,5 +250,5 @@ def _read(kind: type[Kind], told: Any, name: str) -> Kind:
         return kind.model_validate(told)
     except ValidationError as error:
         raise StorageError(
-            f"{name}: GitHub's answer is not of its shape: {first_problem(error)}", advice=AGAIN
+            f"{name}: GitHub's answer is not of its shape: {first_problem(error)}", hint=AGAIN
         ) from None

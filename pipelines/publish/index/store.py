@@ -54,18 +54,18 @@ class Store:
         except ImportError:
             raise SetupError(
                 f"{kind}:// needs {_EXTRAS.get(kind, 'a library of its own')}",
-                advice=f"Type: pip install 'windows-cuda-wheels[{kind}]'"
+                hint=f"Type: pip install 'windows-cuda-wheels[{kind}]'"
                 if kind in _EXTRAS
                 else "fsspec's documentation names it.",
             ) from None
         except ValueError as error:
             raise ConfigError(
                 f"--to {line(address, 200)}: {line(error, 200)}",
-                advice="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
+                hint="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
             ) from None
         if isinstance(filesystem, LocalFileSystem) and Path(str(root)).is_file():
             raise ConfigError(
-                f"--to {line(address, 200)}: that is a file", advice="Name a directory."
+                f"--to {line(address, 200)}: that is a file", hint="Name a directory."
             )
         self._fs = cast("Any", filesystem)
         self._root = str(root).rstrip("/")
@@ -134,7 +134,7 @@ class Store:
         if (found := there or self._hash(path)) != sha256:
             raise StorageError(
                 f"{path} in {self.name} has sha256 {found}, and should have {sha256}",
-                advice="The index is damaged there, or somebody else has written to it: no page "
+                hint="The index is damaged there, or somebody else has written to it: no page "
                 "was changed. Remove that file and type the same again.",
             )
         return there is None
@@ -175,7 +175,7 @@ class Store:
             refused = isinstance(error, PermissionError) or error.errno == errno.EACCES
             raise StorageError(
                 f"{self.name}: {path}: {line(error.strerror or error, 300)}",
-                advice=AGAIN
+                hint=AGAIN
                 + (" Free some space there first." if full and not refused else "")
                 + (" Check who may write there." if refused else ""),
             ) from error
@@ -184,7 +184,7 @@ class Store:
                 raise
             raise StorageError(
                 f"{self.name}: {path}: {line(error, 300)}",
-                advice=f"{AGAIN} Check the credentials and the address of the store.",
+                hint=f"{AGAIN} Check the credentials and the address of the store.",
             ) from error
 
 

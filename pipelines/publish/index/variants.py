@@ -138,7 +138,7 @@ def _pack(
     if any(f"{info}/{one}" in archive.namelist() for one in _SIGNATURES):
         raise AuditError(
             f"{facts.filename}: its RECORD is signed, and a variant has another one",
-            advice="Publish it with --no-variants.",
+            hint="Publish it with --no-variants.",
         )
     old = info.removesuffix(".dist-info")
     new = f"{old.rpartition('-')[0]}-{version}"
@@ -197,5 +197,5 @@ def _require_whole(made: Path, as_plain: Path, facts: WheelFacts, version: str) 
     if not same or found.version != version or found.tags != facts.tags or not meant.label:
         raise AuditError(
             f"{made.name}: the variant that was made of {facts.filename} is not whole",
-            advice="Publish it with --no-variants, and tell us.",
+            hint="Publish it with --no-variants, and tell us.",
         )

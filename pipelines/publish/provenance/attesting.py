@@ -29,27 +29,27 @@ def attest(wheel: Path, signer: CryptoSigner) -> Path:
     if manifest is None:
         raise ConfigError(
             f"{line(wheel, 300)}: there is no {MANIFEST} with it",
-            advice="Only who has the run that built a wheel can say what it was made of.",
+            hint="Only who has the run that built a wheel can say what it was made of.",
         )
     try:
         said = statement(read_bytes(manifest), wheel)
     except ValueError as error:
         raise ConfigError(
             f"{manifest}: {line(error, 500)}",
-            advice="Build with this release: its manifests have all that a statement says.",
+            hint="Build with this release: its manifests have all that a statement says.",
         ) from None
     (subject,) = said["subject"]
     if (found := sha256_of(wheel)) != subject["digest"]["sha256"]:
         raise AuditError(
             f"{wheel} has sha256 {found}, and {manifest} says {subject['digest']['sha256']}",
-            advice="It is not the wheel that was built there: nothing is signed.",
+            hint="It is not the wheel that was built there: nothing is signed.",
         )
     payload = encoded(said)
     unsigned = manifest.with_name(wheel.name + UNSIGNED)
     if unsigned.is_file() and unsigned.read_bytes() != payload:
         raise AuditError(
             f"{unsigned} does not say what {manifest} says",
-            advice="One of the two was changed since the run: nothing is signed.",
+            hint="One of the two was changed since the run: nothing is signed.",
         )
     target = manifest.with_name(wheel.name + SIGNED)
     write_atomic(target, sign(payload, signer, _earlier(target)))
@@ -69,7 +69,7 @@ def _earlier(target: Path) -> Sealed | None:
     except ValueError:
         raise ConfigError(
             f"{target} is there, and is no envelope that a signature can be added to",
-            advice="Move it away: it would be lost.",
+            hint="Move it away: it would be lost.",
         ) from None
     return found
 
@@ -86,7 +86,7 @@ def passphrase(key: Path, variable: str | None) -> Callable[[], str]:
                 return secret(value)
             raise ConfigError(
                 f"{key}: the environment variable {variable} with its passphrase is not set",
-                advice="Set it (in CI from a secret), or take provenance.passphrase_env out of "
+                hint="Set it (in CI from a secret), or take provenance.passphrase_env out of "
                 "pipeline.yaml to be asked.",
             )
         try:
@@ -98,7 +98,7 @@ def passphrase(key: Path, variable: str | None) -> Callable[[], str]:
         except (EOFError, getpass.GetPassWarning):
             raise ConfigError(
                 f"{key} has a passphrase, and there is no terminal to ask for it",
-                advice="Write provenance.passphrase_env: NAME into pipeline.yaml, and set that "
+                hint="Write provenance.passphrase_env: NAME into pipeline.yaml, and set that "
                 "environment variable (in CI from a secret).",
             ) from None
 

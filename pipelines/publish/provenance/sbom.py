@@ -108,7 +108,7 @@ def made(licence: str, parts: Iterable[Part], told: Mapping[str, str], epoch: in
     if problem := problem_of(completed(text, _METADATA), "1.6", strict=True):
         raise ConfigError(
             f"its bill of materials would be no CycloneDX: {problem}",
-            advice="Look at names, versions and licences in the recipe.",
+            hint="Look at names, versions and licences in the recipe.",
         )
     return text
 

@@ -115,13 +115,13 @@ def load_private(path: Path, passphrase: Callable[[], str]) -> CryptoSigner:
             typed = passphrase()
             key = load(data, typed.encode())
     except UnsupportedAlgorithm as error:
-        raise ConfigError(f"{path}: {line(error)}", advice=_MAKE) from None
+        raise ConfigError(f"{path}: {line(error)}", hint=_MAKE) from None
     except (ValueError, TypeError):
         raise ConfigError(
             f"{path} cannot be opened with that passphrase"
             if typed is not None
             else f"{path} is no private key that can be read",
-            advice="Type the passphrase that it was made with." if typed is not None else _MAKE,
+            hint="Type the passphrase that it was made with." if typed is not None else _MAKE,
         ) from None
     try:
         signer = CryptoSigner(key)
@@ -136,7 +136,7 @@ def load_public(path: Path) -> SSlibKey:
     """A public key, PEM or of ssh-keygen; :class:`ConfigError` for anything else."""
     data = _key_bytes(path)
     if b"PRIVATE KEY" in data:
-        raise ConfigError(f"{path} is a private key", advice=_PUBLIC)
+        raise ConfigError(f"{path} is a private key", hint=_PUBLIC)
     load = (
         serialization.load_pem_public_key
         if data.lstrip().startswith(b"-----BEGIN")
@@ -145,7 +145,7 @@ def load_public(path: Path) -> SSlibKey:
     try:
         key = SSlibKey.from_crypto(load(data.strip()))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path} is no public key: {line(error)}", advice=_PUBLIC) from None
+        raise ConfigError(f"{path} is no public key: {line(error)}", hint=_PUBLIC) from None
     if key.keytype not in _KINDS:
         raise _other_kind(path, key.keytype)
     return key
@@ -155,9 +155,9 @@ def _key_bytes(path: Path) -> bytes:
     try:
         data = read_bytes(path)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}", advice="Name a file with a key.") from None
+        raise ConfigError(f"{path}: {error}", hint="Name a file with a key.") from None
     if len(data) > _KEY_BYTES:
-        raise ConfigError(f"{path} is no key: it has {len(data)} bytes", advice=_MAKE)
+        raise ConfigError(f"{path} is no key: it has {len(data)} bytes", hint=_MAKE)
     return data
 
 
@@ -165,7 +165,7 @@ def _other_kind(path: Path, found: str) -> ConfigError:
     return ConfigError(
         f"{path} is a key of another kind ({line(found, 100)}); expected ed25519 or ECDSA of "
         "P-256, P-384 or P-521",
-        advice=_MAKE,
+        hint=_MAKE,
     )
 
 

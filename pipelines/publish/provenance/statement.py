@@ -175,20 +175,20 @@ def sboms(wheel: Path) -> Iterator[dict[str, Any]]:
             if len(found) > _SBOMS or len(names) != len(found):
                 raise AuditError(
                     f"{wheel.name} has {len(found)} SBOMs, some of one name or more than {_SBOMS}",
-                    advice="Take the wheel anew from whoever published it.",
+                    hint="Take the wheel anew from whoever published it.",
                 )
             for member in sorted(found, key=lambda one: one.filename):
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise AuditError(
                         f"{wheel.name}: {line(member.filename)} is packed by method "
                         f"{member.compress_type}; wheels have 0 and 8",
-                        advice="Take the wheel anew from whoever published it.",
+                        hint="Take the wheel anew from whoever published it.",
                     )
                 if member.file_size > _SBOM_BYTES:
                     raise AuditError(
                         f"{wheel.name}: {line(member.filename)} unpacks to {member.file_size} "
                         f"bytes, more than {_SBOM_BYTES}",
-                        advice="Take the wheel anew from whoever published it.",
+                        hint="Take the wheel anew from whoever published it.",
                     )
                 digest = hashlib.sha256()
                 for chunk in chunks(archive, member):
@@ -196,7 +196,7 @@ def sboms(wheel: Path) -> Iterator[dict[str, Any]]:
                 yield _described(member.filename, digest.hexdigest())
     except UNREADABLE as error:
         raise AuditError(
-            f"{wheel.name} cannot be read: {line(error)}", advice="Take the wheel anew."
+            f"{wheel.name} cannot be read: {line(error)}", hint="Take the wheel anew."
         ) from None
 
 

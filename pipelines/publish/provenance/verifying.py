@@ -109,14 +109,14 @@ def find(wheel: Path) -> Path:
     """
     if not wheel.is_file():
         raise ConfigError(
-            f"{line(wheel, 200)}: there is no such file", advice="Name a wheel that is here."
+            f"{line(wheel, 200)}: there is no such file", hint="Name a wheel that is here."
         )
     for name in (wheel.name + SIGNED, wheel.name + UNSIGNED):
         if found := beside(wheel, name):
             return found
     raise ConfigError(
         f"{line(wheel, 300)}: there is no {line(wheel.name, 200)}{SIGNED} with it",
-        advice="Put what was published with it beside it, or name that with --provenance.",
+        hint="Put what was published with it beside it, or name that with --provenance.",
     )
 
 
@@ -130,7 +130,7 @@ def verify(wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLo
         sha256 = sha256_of(wheel)
         checks = [*_checks(wheel, sha256, provenance, keys, lock)]
     except OSError as error:
-        raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", advice="Name a wheel.") from None
+        raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", hint="Name a wheel.") from None
     return Verified(
         wheel=wheel.name, sha256=sha256, provenance=str(provenance), checks=tuple(checks)
     )

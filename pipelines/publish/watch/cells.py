@@ -124,7 +124,7 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
             raise ConfigError(
                 f"--{axis} {line(lacking[0], 40)}: no build of torch {', '.join(torches)} is for "
                 "it",
-                advice=f"There are: {', '.join(sorted(there[axis], key=python_order))}.",
+                hint=f"There are: {', '.join(sorted(there[axis], key=python_order))}.",
             )
 
 

@@ -41,7 +41,7 @@ def catalogue_of(index: str) -> Catalogue:
     if index.startswith("http://"):
         raise ConfigError(
             f"--index {shown_url(index)}: anybody on the way could change it",
-            advice="Name its https address.",
+            hint="Name its https address.",
         )
     if index.startswith("https://"):
         url = f"{index.rstrip('/')}/{CATALOGUE}"
@@ -53,7 +53,7 @@ def catalogue_of(index: str) -> Catalogue:
     if not Path(index).is_dir() or any(one.name not in _BESIDE for one in Path(index).iterdir()):
         raise ConfigError(
             f"{line(index, 200)}: there is no {CATALOGUE}, so it is no index of ours",
-            advice="Name one that publish has made; for a new one, an empty directory.",
+            hint="Name one that publish has made; for a new one, an empty directory.",
         )
     return Catalogue()
 

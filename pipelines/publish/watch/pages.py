@@ -83,13 +83,13 @@ class Project:
                 raise LockError(
                     f"{self.place} does not list {name}, which is pinned here: it is an old copy, "
                     "a part, or has lost it",
-                    advice=_AGAIN,
+                    hint=_AGAIN,
                 )
             stated = {one.sha256 for one in here[name]} - {"", sha256}
             if stated and sha256:
                 raise LockError(
                     f"{self.place} states sha256 {min(stated)} of {name}, pinned is {sha256}",
-                    advice="One file never gets other bytes: tell the one who keeps that index, "
+                    hint="One file never gets other bytes: tell the one who keeps that index, "
                     "and take nothing new from it.",
                 )
 
@@ -115,7 +115,7 @@ def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
         if not url.startswith("https://"):
             raise LockError(
                 f"{shown_url(url)}: only indexes behind TLS are asked",
-                advice="Name one with https in UV_DEFAULT_INDEX or PIP_INDEX_URL.",
+                hint="Name one with https in UV_DEFAULT_INDEX or PIP_INDEX_URL.",
             )
     pages = read_pages([*places.values()])
     read = zip(places.items(), pages, strict=True)
@@ -125,12 +125,12 @@ def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
 def _project(name: str, url: str, page: Page | ConfigError) -> Project:
     place = shown_url(url)
     if isinstance(page, ConfigError):
-        raise LockError(page.message, advice=_AGAIN)
+        raise LockError(page.message, hint=_AGAIN)
     if not page.ended:
-        raise LockError(f"{place}: the page ends before its end", advice=_AGAIN)
+        raise LockError(f"{place}: the page ends before its end", hint=_AGAIN)
     files = tuple(filter(None, (_file(canonicalize_name(name), one, place) for one in page.files)))
     if not files:
-        raise LockError(f"{place}: there is no file of {name} on it", advice=_AGAIN)
+        raise LockError(f"{place}: there is no file of {name} on it", hint=_AGAIN)
     return Project(name, place, files)
 
 
@@ -152,7 +152,7 @@ def _file(project: str, listed: Listed, place: str) -> File | None:
     if name != project:
         return None
     if listed.problem:
-        raise LockError(f"{place}: {line(offer.file, 120)}: {listed.problem}", advice=_AGAIN)
+        raise LockError(f"{place}: {line(offer.file, 120)}: {listed.problem}", hint=_AGAIN)
     return File(offer.file, version, tags, offer.place, offer.sha256 or "", listed.yanked)
 
 
@@ -185,7 +185,7 @@ def _tags(repository: str) -> Tags:
             refs[name] = commit
         place += length or 4
     if place != len(data) or ends != 2 or "HEAD" not in refs:  # noqa: PLR2004 - of head and of list
-        raise LockError(f"{shown_url(url)}: that is no whole list of git's", advice=_AGAIN)
+        raise LockError(f"{shown_url(url)}: that is no whole list of git's", hint=_AGAIN)
     found: dict[Version, str] = {}
     tags = [name for name in refs if name.startswith("refs/tags/")]
     for name, commit in sorted(refs.items()):  # what a tag points at follows it, with ^{}
@@ -198,7 +198,7 @@ def _tags(repository: str) -> Tags:
         raise LockError(
             f"{shown_url(url)}: none of its {len(tags)} tags names a release, such as "
             f"{line(min(tags).removeprefix('refs/tags/'), 60)}",
-            advice="Its releases have other names than pipelines/publish/watch/pages.py knows.",
+            hint="Its releases have other names than pipelines/publish/watch/pages.py knows.",
         )
     return Tags(shown_url(repository), refs["HEAD"], found)
 
@@ -243,7 +243,7 @@ def fetched(url: str, most: int) -> bytes:
         why = f"it cannot be fetched: {type(error).__name__}"
     except LockError as error:
         why = error.message
-    raise LockError(f"{shown_url(url)}: {line(why, 200)}", advice=_AGAIN)
+    raise LockError(f"{shown_url(url)}: {line(why, 200)}", hint=_AGAIN)
 
 
 def _apart(work: Callable[[Item], Result], items: Sequence[Item]) -> dict[Item, Result]:
@@ -258,5 +258,5 @@ def _apart(work: Callable[[Item], Result], items: Sequence[Item]) -> dict[Item, 
         else:
             made[items[number]] = one
     if wrong:
-        raise LockError(few(wrong, "\n"), advice=_AGAIN)
+        raise LockError(few(wrong, "\n"), hint=_AGAIN)
     return {item: made[item] for item in items}

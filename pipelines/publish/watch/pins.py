@@ -121,12 +121,12 @@ def _required(data: bytes, file: File, python: str) -> list[Requirement]:
     except Exception as error:  # made to break a reader, of which each part breaks in its own way
         raise LockError(
             f"METADATA of {file.name} cannot be read: {type(error).__name__}",
-            advice="Nothing was pinned. Try again later.",
+            hint="Nothing was pinned. Try again later.",
         ) from None
     if canonicalize_name(str(name)) != "torch" or version != file.version:
         raise LockError(
             f"METADATA of {file.name} is that of {line(name, 40)} {line(version, 40)}",
-            advice="Nothing was pinned: tell the one who keeps that index.",
+            hint="Nothing was pinned: tell the one who keeps that index.",
         )
     release = python_release(python)
     here = _WINDOWS | {"python_version": release, "python_full_version": f"{release}.0"}

@@ -61,7 +61,7 @@ class Note(NamedTuple):
     about: str
     """A recipe, or what is out."""
     says: str
-    cure: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def choose(
     if lacking := [one for one in named if one not in out]:
         raise ConfigError(
             f"--torch {line(lacking[0], 40)}: there is no such release with CUDA for Windows",
-            advice=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
+            hint=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
         )
     notes: list[Note] = []
     fitting = [one for one in newest_first if within(one, recipe.supports.torch)]

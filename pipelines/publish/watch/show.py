@@ -28,8 +28,8 @@ def show(orders: Sequence[Order], notes: Sequence[Note]) -> None:
         _print(order)
     for note in notes:
         say(f"{line(note.says, 400)}")
-        if note.cure:
-            say(f"    -> {line(note.cure, 300)}", "dim")
+        if note.hint:
+            say(f"    -> {line(note.hint, 300)}", "dim")
     if hosts := {one.target.host for order in orders for one in order.cells}:
         say(f"What can be built is judged by the tools of host {units.few(hosts)}.", "dim")
     now = sum(len(order.of("build")) for order in orders)
@@ -75,7 +75,7 @@ def _grouped(order: Order) -> Mapping[str, str]:
     for one in order.of("no"):
         for error in one.errors[:1]:
             says = f"{error.rule}: {line(error.says, 300)}"
-            says += f"\n    -> {line(error.cure, 300)}" if error.cure else ""
+            says += f"\n    -> {line(error.hint, 300)}" if error.hint else ""
             found.setdefault(says, []).append(one.wanted.name)
     return {says: units.few(cells, most=3) for says, cells in found.items()}
 
@@ -111,7 +111,7 @@ def _recipe(order: Order) -> dict[str, Any]:
                 "state": one.state,
                 "why": one.wanted.why,
                 "lacks": list(one.lacks),
-                "errors": [{"rule": e.rule, "says": e.says, "cure": e.cure} for e in one.errors],
+                "errors": [{"rule": e.rule, "says": e.says, "hint": e.hint} for e in one.errors],
                 "seconds": one.seconds,
             }
             for one in order.cells

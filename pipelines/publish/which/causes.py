@@ -27,7 +27,7 @@ class Cause:
     """One word or two for programs, such as ``missing-dll``."""
     found: str
     """With both sides, as far as there are two."""
-    cure: str
+    hint: str
     breaks: bool = True
     """Whether nothing works with it; else it is only to be minded."""
 

@@ -244,16 +244,16 @@ def _fetch(url: str) -> bytes:
             if length is not None and length.isdigit() and int(length) != len(data):
                 raise RefusalError(f"{shown(url)}: {len(data)} of {length} bytes came: try again")
     except urllib.error.HTTPError as error:
-        advice = "Name the address of the index's front page; if it is right, try later."
+        hint = "Name the address of the index's front page; if it is right, try later."
         if error.code == _FORBIDDEN:
-            advice = f"What stands before it may refuse programs. {saved}"
-        raise RefusalError(f"{shown(url)} answers with {error.code}", advice) from None
+            hint = f"What stands before it may refuse programs. {saved}"
+        raise RefusalError(f"{shown(url)} answers with {error.code}", hint) from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         # Windows fetches authorities when it first needs them; Python has those that are there.
         distrusted = isinstance(reason, ssl.SSLCertVerificationError)
-        advice = saved if distrusted else "Is there a way to it?"
-        raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", advice) from None
+        hint = saved if distrusted else "Is there a way to it?"
+        raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", hint) from None
     return bytes(data)
 
 

@@ -91,16 +91,16 @@ def _absent(
     there = shelf.brought.get(library) or shelf.elsewhere(library)
     if there and adds:
         return None, there
-    kind, said, cure = _known(shelf, library) or _of_cudas(shelf, library, there)
+    kind, said, hint = _known(shelf, library) or _of_cudas(shelf, library, there)
     when = " when it is first called" if late else ""
-    return Cause(kind, f"{name} wants {shown(library, 100)}{when}, {said}", cure, not late), ""
+    return Cause(kind, f"{name} wants {shown(library, 100)}{when}, {said}", hint, not late), ""
 
 
 def _known(shelf: Shelf, library: str) -> tuple[str, str, str] | None:
-    """Kind, words and cure of one that a package of Windows', NVIDIA's or torch's brings."""
+    """Kind, words and hint of one that a package of Windows', NVIDIA's or torch's brings."""
     if _RUNTIME.fullmatch(library):
-        cure = "install Microsoft's Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
-        return "no-msvc-runtime", "of Microsoft's C++ run-time, which is not installed", cure
+        hint = "install Microsoft's Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
+        return "no-msvc-runtime", "of Microsoft's C++ run-time, which is not installed", hint
     if library in ("nvcuda.dll", "nvml.dll"):
         said = "which NVIDIA's driver brings, and there is none"
         return "no-driver", said, "install NVIDIA's driver for the GPU"
@@ -149,10 +149,10 @@ def _lacking(
     said = f"{name} wants {shown(missing[0], 160)}{more} of {library}, and that{of} has none"
     if of and built.torch:
         said += f"; it was built for torch {built.torch}"
-    cure = FIT
+    hint = FIT
     if runtime:
-        cure = "install a newer Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
-    return Cause("missing-export", said, cure, breaks=not late)
+        hint = "install a newer Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
+    return Cause("missing-export", said, hint, breaks=not late)
 
 
 def _usable(shelf: Shelf, path: str, found: str, *, late: bool) -> Loaded | Cause:

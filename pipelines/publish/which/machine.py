@@ -58,23 +58,23 @@ def read_line(text: str) -> Machine:
     Raises :class:`RefusalError` that names the key that is not of its form.
     """
     text = text.strip()
-    advice = "Copy the whole line that which.py --share prints."
+    hint = "Copy the whole line that which.py --share prints."
     if not text.startswith(PREFIX) or len(text) > _LONGEST_LINE:
-        raise RefusalError(f"{shown(text, 80)}: no line that begins with {PREFIX}", advice)
+        raise RefusalError(f"{shown(text, 80)}: no line that begins with {PREFIX}", hint)
     told: dict[str, str] = {}
     try:
         pairs = parse_qsl(text[len(PREFIX) :], keep_blank_values=True, max_num_fields=50)
     except ValueError as error:
-        raise RefusalError(f"the line cannot be read: {shown(error, 100)}", advice) from None
+        raise RefusalError(f"the line cannot be read: {shown(error, 100)}", hint) from None
     for key, value in pairs:
         if key in told:
-            raise RefusalError(f"{shown(key, 40)} stands twice in the line", advice)
+            raise RefusalError(f"{shown(key, 40)} stands twice in the line", hint)
         if key in _FORMS and not re.fullmatch(_FORMS[key][0], value, re.ASCII):
-            raise RefusalError(f"{key}={shown(value, 80)}: expected {_FORMS[key][1]}", advice)
+            raise RefusalError(f"{key}={shown(value, 80)}: expected {_FORMS[key][1]}", hint)
         told[key] = value
     for key in _NEEDED:
         if key not in told:
-            raise RefusalError(f"{key} is missing: expected {_FORMS[key][1]}", advice)
+            raise RefusalError(f"{key} is missing: expected {_FORMS[key][1]}", hint)
     return Machine(
         platform=told["platform"],
         python=told["python"],

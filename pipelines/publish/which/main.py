@@ -70,8 +70,8 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
         return INTERRUPTED
     except RefusalError as error:
         print(f"which: {error.message}", file=sys.stderr)
-        if error.advice:
-            print(f"  {error.advice}", file=sys.stderr)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
         return REFUSED
     if options.mark:
         print(options.mark)

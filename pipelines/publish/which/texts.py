@@ -29,9 +29,9 @@ VersionKey = tuple[
 class RefusalError(Exception):
     """What is said instead of an answer: found and expected, and what to do next."""
 
-    def __init__(self, message: str, advice: str = "") -> None:
+    def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.message, self.advice = message, advice
+        self.message, self.hint = message, hint
 
 
 def shown(text: object, limit: int = 300) -> str:

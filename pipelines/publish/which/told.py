@@ -164,8 +164,8 @@ def _wrapped(text: str, first: str, further: str) -> list[str]:
 def _cause_lines(causes: Sequence[Cause], indent: str) -> Iterator[str]:
     for at, one in enumerate(causes):
         yield from _wrapped(one.found, f"{indent}{'!' if one.breaks else '-'} ", f"{indent}  ")
-        if one.cure and not any(one.cure == later.cure for later in causes[at + 1 :]):
-            yield from _wrapped(f"=> {one.cure}", f"{indent}  ", f"{indent}     ")
+        if one.hint and not any(one.hint == later.hint for later in causes[at + 1 :]):
+            yield from _wrapped(f"=> {one.hint}", f"{indent}  ", f"{indent}     ")
 
 
 def _package_lines(one: Package) -> Iterator[str]:
@@ -255,7 +255,7 @@ def _preset_object(found: Report) -> dict[str, Any] | None:
 
 
 def _cause_object(one: Cause) -> dict[str, Any]:
-    return {"kind": one.kind, "found": one.found, "cure": one.cure, "breaks": one.breaks}
+    return {"kind": one.kind, "found": one.found, "hint": one.hint, "breaks": one.breaks}
 
 
 def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Pin(TypedDict):
 class RefusedError(RuntimeError):
     """Why a resource could not be brought about, what to do, and the logs that tell more."""
 
-    def __init__(self, message: str, *, advice: str = "", logs: Iterable[str] = ()) -> None:
+    def __init__(self, message: str, *, hint: str = "", logs: Iterable[str] = ()) -> None:
         super().__init__(message)
-        self.advice = advice
+        self.hint = hint
         self.logs = list(logs)

@@ -198,7 +198,7 @@ def _right(archive: Packed) -> pathlib.Path:
     if found != archive["sha256"]:
         raise RefusedError(
             f"{archive['file']} has sha256 {found}, pinned is {archive['sha256']}",
-            advice="Something on the host changed it after it came: provision again.",
+            hint="Something on the host changed it after it came: provision again.",
         )
     return pathlib.Path(archive["file"])
 

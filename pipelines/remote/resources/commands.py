@@ -43,15 +43,15 @@ def check(spec: Spec) -> Check:
 
 def plan(spec: Spec) -> str:
     """What a person has to do, unless it comes with what is provisioned before."""
-    return f"stop if it is not there by then: {_advice(spec)}"
+    return f"stop if it is not there by then: {_hint(spec)}"
 
 
 def apply(spec: Spec) -> None:
     """Refuse, with what would help."""
     missing = ", ".join(_paths(spec)[1])
-    raise RefusedError(f"the build starts {missing}, and it is not there", advice=_advice(spec))
+    raise RefusedError(f"the build starts {missing}, and it is not there", hint=_hint(spec))
 
 
-def _advice(spec: Spec) -> str:
+def _hint(spec: Spec) -> str:
     looked = ", ".join([*spec["places"], "PATH"])
     return f"install {', '.join(_paths(spec)[1])} there; looked for in {looked}"

@@ -37,5 +37,5 @@ def apply(spec: Spec) -> None:
         protected_dirs.make(path)
     except FileExistsError:
         raise RefusedError(
-            f"{path} is a file, a directory is wanted", advice="Move it away on the host."
+            f"{path} is a file, a directory is wanted", hint="Move it away on the host."
         ) from None

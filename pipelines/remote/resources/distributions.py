@@ -73,15 +73,15 @@ def check(spec: Spec) -> Check:
 
 def plan(spec: Spec) -> str:
     """What a person has to do."""
-    return f"not ours to install: {_advice(spec)}"
+    return f"not ours to install: {_hint(spec)}"
 
 
 def apply(spec: Spec) -> None:
     """Refuse, with the command that would help."""
-    raise RefusedError("this environment is used as it is", advice=_advice(spec))
+    raise RefusedError("this environment is used as it is", hint=_hint(spec))
 
 
-def _advice(spec: Spec) -> str:
+def _hint(spec: Spec) -> str:
     return judge(spec, installed(spec["python"], spec["names"]))[1]
 
 
@@ -105,12 +105,12 @@ def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
         torch, cuda = _release(have["torch"]), _release(have.get("torch's CUDA", ""))
         if torch != spec["torch"] or spec["cuda"] not in ("", cuda):
             both = f"--torch {torch} --cuda {cuda}" if spec["cuda"] else f"--torch {torch}"
-            advice = f"ask for what is there: {both}; or "
+            hint = f"ask for what is there: {both}; or "
             if spec["cuda"] and not cuda:
-                advice = "this torch has no CUDA: "
+                hint = "this torch has no CUDA: "
             return (
                 f"that is torch {torch} for CUDA {cuda or 'none'}",
-                f"{advice}type: {_install(spec, ['torch'])}",
+                f"{hint}type: {_install(spec, ['torch'])}",
             )
     return "", ""
 

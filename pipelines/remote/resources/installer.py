@@ -41,7 +41,7 @@ _MEANING = {
     5008: "the Visual Studio Installer of the host is older than the bootstrapper needs",
     3221246609: "connectivity failure while downloading",
 }
-_CURE = {
+_HINT = {
     5: "Set as_task, or use an account of the Administrators group.",
     740: "Use an account of the Administrators group.",
     1602: "Look for a dialogue on the host's screen, and for policies.",
@@ -154,7 +154,7 @@ def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
         if (found := sha256(str(copy))) != pin["sha256"]:
             raise RefusedError(
                 f"{pin['file']} has sha256 {found}, pinned is {pin['sha256']}",
-                advice="Something on the host changed it after it was uploaded: find out what.",
+                hint="Something on the host changed it after it was uploaded: find out what.",
             )
         copies[pin["file"]] = str(copy)
     return [copies.get(word, word) for word in (spec["files"][0]["file"], *spec["arguments"])]
@@ -175,7 +175,7 @@ def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
         except TimeoutError:
             raise RefusedError(
                 f"{spec['name']} did not end within {spec['minutes']:g} minutes; it was stopped",
-                advice="It may show a dialogue that nobody sees: run it by hand once.",
+                hint="It may show a dialogue that nobody sees: run it by hand once.",
                 logs=_logs(spec, began),
             ) from None
         except OSError as error:
@@ -187,14 +187,14 @@ def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
         more = f", {_MEANING[code]}" if code in _MEANING else ""
         return {"reboot": f"{spec['name']} wants it ({code}{more})"}
     if code not in spec["success"]:
-        logs, why, cure = _logs(spec, began), _MEANING.get(code, ""), _CURE.get(code, "")
+        logs, why, hint = _logs(spec, began), _MEANING.get(code, ""), _HINT.get(code, "")
         for text in (output, *map(_read, logs)):
             for words, told in _IN_LOGS.items():
                 if words in text:
-                    why, cure = told
+                    why, hint = told
         raise RefusedError(
             f"{spec['name']} left with {code}{why and ', '}{why}: {output.strip()[-_TAIL:]}",
-            advice=cure or "Its logs say more.",
+            hint=hint or "Its logs say more.",
             logs=logs,
         )
     return {}

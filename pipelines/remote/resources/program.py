@@ -42,4 +42,4 @@ def plan(spec: Spec) -> str:
 
 def apply(spec: Spec) -> None:
     """Refuse."""
-    raise RefusedError("it is used as it is there", advice=spec["otherwise"])
+    raise RefusedError("it is used as it is there", hint=spec["otherwise"])

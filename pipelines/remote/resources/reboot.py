@@ -58,4 +58,4 @@ def plan(spec: Spec) -> str:
 
 def apply(spec: Spec) -> None:
     """Not from here: whoever restarts a host must not be a part of it."""
-    raise RefusedError(f"restart needed: {check(spec)['found']}", advice="Restart Windows.")
+    raise RefusedError(f"restart needed: {check(spec)['found']}", hint="Restart Windows.")

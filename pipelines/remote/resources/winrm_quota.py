@@ -39,7 +39,7 @@ def _shell(name: str, value: int | None = None) -> str:
     if code or (value is None and not said):  # Wine's says nothing, and ends with 0
         raise RefusedError(
             f"PowerShell left with {code} after {change}: {said or 'it said nothing'}",
-            advice="Is the account an administrator's, and a local policy not above the setting?",
+            hint="Is the account an administrator's, and a local policy not above the setting?",
         )
     return output
 
@@ -89,7 +89,7 @@ def apply(spec: Spec) -> Applied:
     if not old:
         raise RefusedError(
             "the configuration of PowerShell's WinRM plugin has no quotas",
-            advice="On the host: Enable-PSRemoting -Force",
+            hint="On the host: Enable-PSRemoting -Force",
         )
     new, replaced = re.subn(rf'\b{name}="\d*"', f'{name}="{value}"', old)
     if not replaced:

@@ -59,7 +59,7 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
         fetch.part.unlink()
         raise TransferError(
             f"{connection.name}: {source} was written to while it was fetched",
-            advice="Run the same command again once nothing writes to it any more.",
+            hint="Run the same command again once nothing writes to it any more.",
         )
     return _land(fetch, size, told[0])
 
@@ -75,7 +75,7 @@ def _land(fetch: _Fetch, size: int, sent: str) -> str:
             raise TransferError(
                 f"{fetch.connection.name}: {fetch.source} arrived damaged and was removed: "
                 f"{size} bytes, sha256 {sent} there, {came} here",
-                advice="Does anything write to it? Run the same command again; should it happen "
+                hint="Does anything write to it? Run the same command again; should it happen "
                 "twice, suspect network or memory.",
             )
         files.replace(fetch.part, fetch.target)

@@ -117,7 +117,7 @@ class Blocks:
             raise TransferError(
                 f"{self.what} arrives damaged: {ATTEMPTS} times the {self.length(number)} bytes "
                 f"from {number * self.block} on had another check sum than was sent",
-                advice="What arrived whole is kept: run the same command again; should it happen "
+                hint="What arrived whole is kept: run the same command again; should it happen "
                 "twice, suspect network or memory.",
             )
 
@@ -167,7 +167,7 @@ def _lost(connection: Connection, what: str, error: BaseException) -> HostError:
     return HostError(
         f"{connection.name}: connection lost during the transfer of {what}, {ATTEMPTS} times "
         f"without getting on: {error}",
-        advice="What has arrived is kept: run the same command again to continue.",
+        hint="What has arrived is kept: run the same command again to continue.",
     )
 
 
@@ -229,5 +229,5 @@ def local(verb: str, path: Path) -> Iterator[None]:
         what = "the disk of this machine is full" if full else "this machine's file system refused"
         raise StorageError(
             f"cannot {verb} {path}: {what}: {error.strerror or error}",
-            advice="Free space here, or choose another directory." if full else "",
+            hint="Free space here, or choose another directory." if full else "",
         ) from error

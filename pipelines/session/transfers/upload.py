@@ -72,7 +72,7 @@ class _Upload:
         raise TransferError(
             f"{self.connection.name}: {self.target} arrived damaged: sent {size} bytes, sha256 "
             f"{self.sha256}, there is {found or 'nothing'}",
-            advice=f"Does anything write to {self.source}? Run the same command again; should it "
+            hint=f"Does anything write to {self.source}? Run the same command again; should it "
             "happen twice, suspect network or memory.",
         )
 

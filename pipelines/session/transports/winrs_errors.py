@@ -57,34 +57,34 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
 
     url = endpoint.url
     text = endpoint.blank(" ".join(str(error).split()))[:400]
-    advice = ""
+    hint = ""
     if isinstance(error, RefusedBeforeError):
         return AuthError(
             f"{url} has refused the sign-in of {endpoint.username!r} {LIMIT} times in a row or "
             "more; it is not tried again now, for that locks accounts",
-            advice="Correct the password where it comes from, then run the same command again.",
+            hint="Correct the password where it comes from, then run the same command again.",
         )
     if isinstance(error, AuthenticationError):
         why = f": {text}" if endpoint.transport == "credssp" else ""  # the one that is told why
         return AuthError(
             f"{url} refused the sign-in of {endpoint.username!r} by {endpoint.transport}{why}",
-            advice=_sign_in_advice(endpoint),
+            hint=_sign_in_hint(endpoint),
         )
     if isinstance(error, requests.exceptions.SSLError):
         return _untrusted(str(error), text, endpoint)
     message = f"{url}: {type(error).__name__}: {text}"
     if isinstance(error, requests.exceptions.TooManyRedirects):
         message = f"{url} sends its clients to another address, which is not followed"
-        advice = "Give the address of the WinRM service itself; a proxy may be in between."
+        hint = "Give the address of the WinRM service itself; a proxy may be in between."
     elif isinstance(error, requests.exceptions.Timeout):
         message = f"{url} does not answer: {text}"
-        advice = "Check that the host is up and that no firewall drops ports 5985 and 5986."
+        hint = "Check that the host is up and that no firewall drops ports 5985 and 5986."
     elif isinstance(error, requests.exceptions.ConnectionError):
         message = f"no connection to {url}: {text}"
-        advice = "Check that the host is up and that WinRM listens there: winrm enumerate listener."
+        hint = "Check that the host is up and that WinRM listens there: winrm enumerate listener."
     elif isinstance(error, WinRMOperationTimeoutError):
         message = f"{url} took the sign-in, but has not started a command within its time"
-        advice = (
+        hint = (
             "Run the same command again: the first sign-in of an account makes its profile. Should "
             "it happen again, restart the WinRM service there, or look for what keeps it busy."
         )
@@ -93,29 +93,29 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
         return _fault(url, error.wsman_fault_code, reason)
     elif isinstance(error, WinRMTransportError):
         message = f"{url} answered with HTTP status {error.code}"
-        advice = "Is this a WinRM listener (…/wsman), and does it allow this way to sign in?"
+        hint = "Is this a WinRM listener (…/wsman), and does it allow this way to sign in?"
     elif endpoint.transport == "kerberos":
-        advice = f"Is there a ticket? Type: kinit {endpoint.username}; klist"
-    return HostError(message, advice=advice)
+        hint = f"Is there a ticket? Type: kinit {endpoint.username}; klist"
+    return HostError(message, hint=hint)
 
 
 def _fault(url: str, code: int | None, reason: str) -> HostError:
     if code == _SHELL_NOT_FOUND:
         return HostError(f"{url}: the remote shell went away; the host restarted, or ended it")
-    advice = ""
+    hint = ""
     if code == _IN_USE:
         return HostError(
             f"{url}: what runs there does not read its input",
-            advice="Is the host overloaded, or does a virus scanner hold its programs back?",
+            hint="Is the host overloaded, or does a virus scanner hold its programs back?",
         )
     if code in _QUOTA:
-        advice = f"There are {_QUOTA[code]}: raise the quota under WSMan:\\localhost\\Shell."
+        hint = f"There are {_QUOTA[code]}: raise the quota under WSMan:\\localhost\\Shell."
     elif code == _ENVELOPE_TOO_LARGE:
-        advice = "Set MaxEnvelopeSizekb to 500, the default, or more on the host."
-    return HostError(f"{url} refused: {reason} (code {code})", advice=advice)
+        hint = "Set MaxEnvelopeSizekb to 500, the default, or more on the host."
+    return HostError(f"{url} refused: {reason} (code {code})", hint=hint)
 
 
-def _sign_in_advice(endpoint: Endpoint) -> str:
+def _sign_in_hint(endpoint: Endpoint) -> str:
     if endpoint.transport == "certificate":
         return (
             "The host must map this certificate to a local account (WSMan:\\localhost\\"
@@ -137,7 +137,7 @@ def _untrusted(whole: str, text: str, endpoint: Endpoint) -> HostError:
         return HostError(
             f"the identity of {url} changed: its certificate is sha256 {found[1]}, "
             f"pinned is {endpoint.pin}; nothing was sent to it",
-            advice="Find out on the host itself whether it has a new certificate "
+            hint="Find out on the host itself whether it has a new certificate "
             "(scripts/enable-winrm-https.ps1 makes one when the old one expires). Only if it has, "
             "put the new fingerprint as 'pin' into pipeline.yaml; else somebody is in between.",
         )
@@ -145,18 +145,18 @@ def _untrusted(whole: str, text: str, endpoint: Endpoint) -> HostError:
     if not re.search("verify failed|doesn't match|mismatch|Fingerprints", whole):
         return HostError(
             f"no TLS with {url}: {text}",
-            advice="Is that port a WinRM listener for HTTPS (5986)? With transport certificate "
+            hint="Is that port a WinRM listener for HTTPS (5986)? With transport certificate "
             "the host may have refused the user's certificate.",
         )
     if "expired" in text or "not yet valid" in text:
         return HostError(
             f"the certificate of {url} is not valid now: {text}",
-            advice="Compare the clock of this machine with the host's; if both are right, make a "
+            hint="Compare the clock of this machine with the host's; if both are right, make a "
             "new certificate: scripts/enable-winrm-https.ps1 replaces an expired one.",
         )
     return HostError(
         f"the certificate of {url} is not trusted: {text}",
-        advice="Give the host's certificate, or that of its issuer, as 'ca', or its sha256 "
+        hint="Give the host's certificate, or that of its issuer, as 'ca', or its sha256 "
         "fingerprint as 'pin'; with 'ca' the host name in the address must be one that the "
         "certificate names.",
     )

@@ -96,14 +96,14 @@ def secrets(cache: CompileCache, environ: Mapping[str, str] | None = None) -> di
     if missing := [name for name in needed if not have.get(name)]:
         raise ConfigError(
             f"compile_cache: kind: {cache.kind}: {' and '.join(missing)} not set",
-            advice="GitHub gives them to actions alone: hand them on in a step of "
+            hint="GitHub gives them to actions alone: hand them on in a step of "
             "actions/github-script (core.exportVariable), or use kind: disk with actions/cache.",
         )
     passed = {name: have[name] for name in (*needed, *welcome) if have.get(name)}
     if "AWS_ACCESS_KEY_ID" in passed and "AWS_SECRET_ACCESS_KEY" not in passed:
         raise ConfigError(
             "compile_cache: kind: s3: AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not",
-            advice="Set both; or neither, and the host's own AWS profile or role is used.",
+            hint="Set both; or neither, and the host's own AWS profile or role is used.",
         )
     for value in passed.values():
         secret(value)

@@ -63,7 +63,7 @@ class Attached:
         return self.home / "prefix"
 
     def require(self) -> Driver:
-        """Look at this machine's driver; raises what it lacks, with what cures that."""
+        """Look at this machine's driver; raises what it lacks, with how to fix that."""
         found = driver.look()
         require(found, self.numbers)
         return found

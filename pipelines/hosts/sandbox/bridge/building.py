@@ -55,7 +55,7 @@ def names(libraries: Sequence[Path]) -> dict[str, list[str]]:
             raise HostError(
                 f"{path} has {len(functions)} functions, but not {expected}: it is no library of "
                 "NVIDIA's driver",
-                advice="Install NVIDIA's driver for Linux: nvidia-smi should list the GPU.",
+                hint="Install NVIDIA's driver for Linux: nvidia-smi should list the GPU.",
             )
         begin = _DLLS[dll][1]
         found[dll] |= {
@@ -107,6 +107,6 @@ def _storage_errors(target: Path) -> Iterator[None]:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
                 f"cannot make the GPU bridge in {target.parent}: {error.strerror}",
-                advice="It needs 20 MiB. Free some, or set XDG_CACHE_HOME to a larger disk.",
+                hint="It needs 20 MiB. Free some, or set XDG_CACHE_HOME to a larger disk.",
             ) from error
         raise

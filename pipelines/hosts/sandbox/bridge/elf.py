@@ -46,5 +46,5 @@ def _functions(elf: ELFFile) -> Iterator[str]:
 def _no_library(path: Path, found: str) -> HostError:
     return HostError(
         f"{path}: {found}; expected a shared library of NVIDIA's driver",
-        advice="Install NVIDIA's driver for Linux, or repair it: nvidia-smi should list the GPU.",
+        hint="Install NVIDIA's driver for Linux, or repair it: nvidia-smi should list the GPU.",
     )

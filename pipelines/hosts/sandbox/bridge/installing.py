@@ -34,7 +34,7 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
     files = listed(built)
     if files is None:
         raise HostError(
-            f"the GPU bridge in {built} is damaged", advice="Type the same command again."
+            f"the GPU bridge in {built} is damaged", hint="Type the same command again."
         )
     home = prefix.path / "bridge"
     _clear(home, {home / name for name in files})
@@ -85,7 +85,7 @@ def environment(prefix: Path) -> dict[str, str]:
     except (OSError, ValueError, TypeError, KeyError):
         raise HostError(
             f"the GPU bridge in {prefix} is damaged: {_INSTALLED} cannot be read",
-            advice="Type: invoke host remove provision",
+            hint="Type: invoke host remove provision",
         ) from None
     found = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / _LOG)}
     return found | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})

@@ -1,4 +1,4 @@
-"""What a bridge to this machine's GPU driver lacks: each with its name, its words and its cure."""
+"""What a bridge to this machine's GPU driver lacks: each with its name, its words and its hint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Code(Model):
     code: int
     rule: str
     says: str
-    cure: str
+    hint: str
     raises: Literal["SetupError", "HostError"] = "SetupError"
     sure: bool = False
     """Whether the driver itself knows why; otherwise a missing device may be the reason."""
@@ -43,7 +43,7 @@ _OTHER = Code(
     code=-1,
     rule="driver-broken",
     says="NVIDIA's driver does not work",
-    cure="see nvidia-smi; reboot",
+    hint="see nvidia-smi; reboot",
     raises="HostError",
 )
 
@@ -52,7 +52,7 @@ _OTHER = Code(
 _WINDOWS = Lack(
     rule="driver-windows",
     says="CUDA does not start in this WSL, which takes NVIDIA's driver from Windows",
-    cure=f"install or update the driver in Windows ({_DRIVERS}), and none in WSL; then type there: "
+    hint=f"install or update the driver in Windows ({_DRIVERS}), and none in WSL; then type there: "
     "wsl --update; wsl --shutdown",
 )
 
@@ -82,18 +82,18 @@ def _unreached(driver: Driver) -> Lack | None:
         return Lack(
             rule="driver-devices",
             says="libcuda.so.1 is here, but not /dev/nvidiactl and /dev/nvidia0",
-            cure=f"{_CONTAINER}; on the machine itself: sudo modprobe nvidia && "
+            hint=f"{_CONTAINER}; on the machine itself: sudo modprobe nvidia && "
             "sudo nvidia-modprobe",
         )
     if not driver.uvm and not told.sure:
         return Lack(
             rule="driver-uvm",
             says="/dev/nvidia-uvm is missing, without which CUDA does not start",
-            cure="in a container: add --device /dev/nvidia-uvm, or use nvidia-container-toolkit; "
+            hint="in a container: add --device /dev/nvidia-uvm, or use nvidia-container-toolkit; "
             "on the machine itself: sudo nvidia-modprobe -u",
         )
     says = f"{told.says} ({driver.failure})"
-    return Lack(rule=told.rule, says=says, cure=told.cure, raises=told.raises)
+    return Lack(rule=told.rule, says=says, hint=told.hint, raises=told.raises)
 
 
 def _absent(driver: Driver) -> Lack:
@@ -103,7 +103,7 @@ def _absent(driver: Driver) -> Lack:
         return Lack(
             rule="no-driver",
             says="the kernel has NVIDIA's driver, but there is no libcuda.so.1",
-            cure="in a container: docker run --gpus all, with the capability compute "
+            hint="in a container: docker run --gpus all, with the capability compute "
             "(NVIDIA_DRIVER_CAPABILITIES=compute,utility); on the machine itself: install the "
             "driver's CUDA library, on Debian libcuda1",
         )
@@ -111,13 +111,13 @@ def _absent(driver: Driver) -> Lack:
         return Lack(
             rule="driver-broken",
             says=f"whether there is an NVIDIA driver cannot be told: {driver.failure}",
-            cure=f"see nvidia-smi, or {_PLAIN}",
+            hint=f"see nvidia-smi, or {_PLAIN}",
             raises="HostError",
         )
     return Lack(
         rule="no-driver",
         says="this machine has no NVIDIA driver: there is no libcuda.so.1",
-        cure=f"install NVIDIA's driver ({_DRIVERS}); {_CONTAINER}; or {_PLAIN}",
+        hint=f"install NVIDIA's driver ({_DRIVERS}); {_CONTAINER}; or {_PLAIN}",
     )
 
 
@@ -127,7 +127,7 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Lack]:
         yield Lack(
             rule="driver-compiler",
             says=f"the driver cannot compile PTX: {driver.compiler}",
-            cure="install the driver's libnvidia-ptxjitcompiler.so.1, on Debian "
+            hint="install the driver's libnvidia-ptxjitcompiler.so.1, on Debian "
             "libnvidia-ptxjitcompiler1; in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )
     known = {gpu.number for gpu in driver.gpus}
@@ -135,7 +135,7 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Lack]:
         yield Lack(
             rule="gpu-numbers",
             says=f"which number a GPU has is not told: {driver.unnumbered or 'without a reason'}",
-            cure="in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility; or say gpu: bridge "
+            hint="in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility; or say gpu: bridge "
             "without numbers",
         )
         return
@@ -144,7 +144,7 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Lack]:
         yield Lack(
             rule="gpu-numbers",
             says=f"there is no GPU {', '.join(map(str, missing))} here, there is {there}",
-            cure="name those that nvidia-smi lists, or say gpu: bridge for all of them",
+            hint="name those that nvidia-smi lists, or say gpu: bridge for all of them",
             raises="ConfigError",
         )
     for gpu in driver.chosen(numbers):
@@ -152,7 +152,7 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Lack]:
             yield Lack(
                 rule="gpu-compute-mode",
                 says=f"{gpu} is {mode}, and a smoke suite needs several processes on it",
-                cure="type: sudo nvidia-smi -c 0",
+                hint="type: sudo nvidia-smi -c 0",
                 raises="HostError",
             )
 
@@ -160,4 +160,4 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Lack]:
 def require(driver: Driver, numbers: tuple[int, ...] = ()) -> None:
     """Raise what :func:`lacks` finds first, as the class of errors that it names."""
     for lack in lacks(driver, numbers):
-        raise named(lack.raises)(lack.says, advice=f"{lack.cure[:1].upper()}{lack.cure[1:]}.")
+        raise named(lack.raises)(lack.says, hint=f"{lack.hint[:1].upper()}{lack.hint[1:]}.")

@@ -134,13 +134,13 @@ def run(
 
 def _failed(found: Difference) -> HostError:
     """What failed, with who can do something about it: the driver was asked by itself before."""
-    cure = "See nvidia-smi."
+    hint = "See nvidia-smi."
     if found.side is Side.BRIDGE:
-        cure = (
+        hint = (
             "Without the bridge the driver does it right: please report this line, the GPU, its "
             "driver and Wine's version."
         )
-    return HostError(found.what, advice=f"{cure} {_WITHOUT}")
+    return HostError(found.what, hint=f"{hint} {_WITHOUT}")
 
 
 def _on_linux(places: list[str]) -> str:

@@ -81,7 +81,7 @@ def _cabinets(store: Cache, installer: Payload, sdk: dict[str, Payload]) -> list
     if unknown := [name for name in names if name not in sdk]:
         raise LockError(
             f"{installer.file} needs {', '.join(unknown[:5])}, of which there are no pins",
-            advice="Type: invoke lock --only vs-channel-2022,msvc",
+            hint="Type: invoke lock --only vs-channel-2022,msvc",
         )
     return [sdk[name] for name in names]
 

@@ -109,7 +109,7 @@ def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -
     if kits is None or (headers := child(kits, "Include")) is None:
         raise ConfigError(
             f"{root} has MSVC {folder.name}, but no Windows SDK: no 'Windows Kits/10/Include'",
-            advice="Visual Studio keeps it elsewhere: copy 'C:\\Program Files (x86)\\Windows Kits' "
+            hint="Visual Studio keeps it elsewhere: copy 'C:\\Program Files (x86)\\Windows Kits' "
             f"into {root}, beside VC.",
         )
     sdk_folder = _one(headers, _SDK, sdk, "windows_sdk", "Windows SDK")
@@ -119,7 +119,7 @@ def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -
     if compiler and not _same(compiler, folder.name):
         raise ConfigError(
             f"{folder} has a cl.exe of version {compiler}: the directory says {folder.name}",
-            advice="The tree is mixed from two: copy it anew.",
+            hint="The tree is mixed from two: copy it anew.",
         )
     include = ("include", "ucrt", "um", "shared", "winrt", "cppwinrt")  # as Microsoft's vcvars
     return Tree(
@@ -171,21 +171,21 @@ def _company(image: pefile.PE) -> str:
 def _no_program(program: Path, why: str) -> ConfigError:
     return ConfigError(
         f"{program} is no program for 64-bit Windows: {why}",
-        advice="msvc-wine's own wrappers are scripts in bin/: name the directory above vc/.",
+        hint="msvc-wine's own wrappers are scripts in bin/: name the directory above vc/.",
     )
 
 
 def _no_tree(root: Path) -> ConfigError:
     if not root.is_dir():
-        return ConfigError(f"{root} is no directory", advice="msvc names one, or says fetch.")
+        return ConfigError(f"{root} is no directory", hint="msvc names one, or says fetch.")
     if below(root, "crt", "include") and below(root, "sdk", "include"):
         return ConfigError(
             f"{root} is a tree of xwin: headers and libraries only, without cl.exe",
-            advice="Take one of Visual Studio or msvc-wine, or msvc: fetch.",
+            hint="Take one of Visual Studio or msvc-wine, or msvc: fetch.",
         )
     return ConfigError(
         f"{root} has no VC/Tools/MSVC: it is no tree of Visual Studio or msvc-wine",
-        advice="Name the directory that has VC and 'Windows Kits' (msvc-wine: vc and kits) in it.",
+        hint="Name the directory that has VC and 'Windows Kits' (msvc-wine: vc and kits) in it.",
     )
 
 
@@ -195,20 +195,20 @@ def _one(folder: Path, pattern: re.Pattern[str], asked: str, key: str, what: str
         found = sorted(p for p in folder.iterdir() if p.is_dir() and pattern.fullmatch(p.name))
     except OSError as error:
         raise ConfigError(
-            f"{folder} cannot be read: {error.strerror}", advice="Copy the tree anew."
+            f"{folder} cannot be read: {error.strerror}", hint="Copy the tree anew."
         ) from None
     names = ", ".join(path.name for path in found) or "none"
     fitting = [p for p in found if not asked or f"{p.name}.".startswith(f"{asked}.")]
     if not fitting:
         raise ConfigError(
             f"{folder} has {what} {names}" + (f", not {asked}" if asked else ""),
-            advice=f"Change {key} in pipeline.yaml." if asked else "The tree is half of one.",
+            hint=f"Change {key} in pipeline.yaml." if asked else "The tree is half of one.",
         )
     if len(fitting) > 1:
         raise ConfigError(
             f"{folder} has {len(fitting)} versions of the {what}: "
             + ", ".join(path.name for path in fitting),
-            advice=f"Name one in pipeline.yaml: {key}: {fitting[-1].name}",
+            hint=f"Name one in pipeline.yaml: {key}: {fitting[-1].name}",
         )
     return fitting[0]
 
@@ -241,17 +241,17 @@ def _refuse_half(root: Path, version: str, places: Mapping[str, Path | None], pa
     if "cl.exe" in names:
         raise ConfigError(
             f"{root} has headers and libraries of MSVC {version}, but no cl.exe for x64 on x64",
-            advice="xwin takes no compiler: take a tree of Visual Studio or msvc-wine, or "
+            hint="xwin takes no compiler: take a tree of Visual Studio or msvc-wine, or "
             "msvc: fetch.",
         )
     if names <= _STORE:
         raise ConfigError(
             f"{root} has no {', '.join(sorted(names))}: the import libraries for /MD are in "
             "Microsoft's package CRT.x64.Store, not in CRT.x64.Desktop",
-            advice="Add that package; Visual Studio's installer brings it with VC.Tools.x86.x64.",
+            hint="Add that package; Visual Studio's installer brings it with VC.Tools.x86.x64.",
         )
     shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if missing[8:] else "")
-    raise ConfigError(f"{root} is half a tree: it has no {shown}", advice="Copy it anew.")
+    raise ConfigError(f"{root} is half a tree: it has no {shown}", hint="Copy it anew.")
 
 
 def _is_file(folder: Path | None, name: str) -> bool:

@@ -26,7 +26,7 @@ from pipelines.toolchain.sources import Source, download
 _LIMIT = 256 << 20  # bytes; the manifest has about 20 MB
 _TEXT = 200
 _LANGUAGES = ("neutral", "en-us")
-_ADVICE = "Microsoft's manifests have changed: packages.yaml says what is looked for."
+_HINT = "Microsoft's manifests have changed: packages.yaml says what is looked for."
 
 
 def ask(cache: Cache, wanted: Packages) -> Pins:
@@ -41,7 +41,7 @@ def ask(cache: Cache, wanted: Packages) -> Pins:
         raise LockError(
             f"the channel is of Visual Studio {line(str(info.get('productLineVersion')), _TEXT)}, "
             f"not {wanted.line}: CUDA 13.0 knows no newer MSVC",
-            advice="See vs-channel-2022 in toolchain.yaml.",
+            hint="See vs-channel-2022 in toolchain.yaml.",
         )
     items = list(_rows(channel, "channelItems", "the channel"))
     with tempfile.TemporaryDirectory(prefix="msvc-") as scratch:
@@ -64,7 +64,7 @@ def ask(cache: Cache, wanted: Packages) -> Pins:
             payloads=tuple(sorted(found, key=lambda one: (one.package, one.file))),
         )
     except ValidationError as error:
-        raise LockError(explain(Path("the channel"), error, Pins), advice=_ADVICE) from None
+        raise LockError(explain(Path("the channel"), error, Pins), hint=_HINT) from None
 
 
 def _download(url: str, target: Path) -> None:
@@ -73,33 +73,33 @@ def _download(url: str, target: Path) -> None:
     except (OSError, ValidationError) as error:
         raise LockError(
             f"{line(url, _TEXT)} could not be fetched: {line(str(error), _TEXT)}",
-            advice="On a machine that reaches Microsoft: invoke lock --only vs-channel-2022,msvc",
+            hint="On a machine that reaches Microsoft: invoke lock --only vs-channel-2022,msvc",
         ) from error
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     if path.stat().st_size > _LIMIT:
-        raise LockError(f"{path.name} has more than {_LIMIT >> 20} MiB", advice=_ADVICE)
+        raise LockError(f"{path.name} has more than {_LIMIT >> 20} MiB", hint=_HINT)
     try:
         told = json.loads(path.read_text("utf-8-sig"))
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise LockError(f"{path.name} is no manifest: it is not JSON's object", advice=_ADVICE)
+        raise LockError(f"{path.name} is no manifest: it is not JSON's object", hint=_HINT)
     return told
 
 
 def _table(told: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     found = told.get(key)
     if not isinstance(found, dict):
-        raise LockError(f"{where} has no {key}", advice=_ADVICE)
+        raise LockError(f"{where} has no {key}", hint=_HINT)
     return found
 
 
 def _rows(told: Mapping[str, Any], key: str, where: str) -> Iterator[Mapping[str, Any]]:
     found = told.get(key)
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise LockError(f"{where} has no {key}", advice=_ADVICE)
+        raise LockError(f"{where} has no {key}", hint=_HINT)
     yield from found
 
 
@@ -108,7 +108,7 @@ def _manifest_url(items: list[Mapping[str, Any]]) -> str:
         if item.get("type") == "Manifest":
             for payload in _rows(item, "payloads", "the channel's manifest"):
                 return str(payload.get("url", ""))
-    raise LockError("the channel names no manifest", advice=_ADVICE)
+    raise LockError("the channel names no manifest", hint=_HINT)
 
 
 def _licence(items: list[Mapping[str, Any]], product: str) -> str:
@@ -117,7 +117,7 @@ def _licence(items: list[Mapping[str, Any]], product: str) -> str:
             for text in _rows(item, "localizedResources", product):
                 if str(text.get("language", "")).lower() == "en-us" and text.get("license"):
                     return str(text["license"])
-    raise LockError(f"the channel names no licence of {product}", advice=_ADVICE)
+    raise LockError(f"the channel names no licence of {product}", hint=_HINT)
 
 
 def _payloads(packages: list[Mapping[str, Any]], name: str) -> list[Payload]:
@@ -128,7 +128,7 @@ def _payloads(packages: list[Mapping[str, Any]], name: str) -> list[Payload]:
             continue
         if found := [_payload(name, row) for row in _rows(package, "payloads", name)]:
             return found
-    raise LockError(f"Microsoft's manifest has no file of {name}", advice=_ADVICE)
+    raise LockError(f"Microsoft's manifest has no file of {name}", hint=_HINT)
 
 
 def _payload(package: str, row: Mapping[str, Any]) -> Payload:
@@ -138,7 +138,7 @@ def _payload(package: str, row: Mapping[str, Any]) -> Payload:
         made = {"package": package, "file": file, "size": row.get("size"), **said}
         return Payload.model_validate(made)
     except ValidationError as error:
-        raise LockError(explain(Path(package), error, Payload), advice=_ADVICE) from None
+        raise LockError(explain(Path(package), error, Payload), hint=_HINT) from None
 
 
 def _of_sdk(packages: list[Mapping[str, Any]], wanted: Packages) -> list[Payload]:
@@ -148,6 +148,6 @@ def _of_sdk(packages: list[Mapping[str, Any]], wanted: Packages) -> list[Payload
     if missing := [name for name in wanted.sdk.files if name not in here]:
         raise LockError(
             f"{wanted.sdk.package} has no {', '.join(missing)}",
-            advice=_ADVICE,
+            hint=_HINT,
         )
     return [p for p in found if p.file in wanted.sdk.files or p.file.lower().endswith(".cab")]

@@ -45,7 +45,7 @@ class Slot:
         try:
             place = home() / Path(self.msvc).expanduser()
         except RuntimeError as error:  # of a user that there is not
-            raise ConfigError(f"msvc: {self.msvc}: {error}", advice="Write it without ~.") from None
+            raise ConfigError(f"msvc: {self.msvc}: {error}", hint="Write it without ~.") from None
         return genuine(find(place, version=self.version, sdk=self.sdk))
 
     def lacks(self) -> tuple[Lack, ...]:
@@ -54,7 +54,7 @@ class Slot:
             self.require()
         except PipelineError as error:
             kind = type(error).__name__
-            return (Lack(rule="msvc", says=error.message, cure=error.advice, raises=kind),)
+            return (Lack(rule="msvc", says=error.message, hint=error.hint, raises=kind),)
         return ()
 
     def notes(self) -> Iterator[str]:
@@ -86,12 +86,12 @@ class Slot:
             except ConfigError as error:  # what the cache had was linked to, not copied
                 raise HostError(
                     f"the sandbox that runs has lost its compiler from the cache: {error.message}",
-                    advice="Type: invoke host stop, then the same command again: it is fetched.",
+                    hint="Type: invoke host stop, then the same command again: it is fetched.",
                 ) from None
         if not installing.is_installed(tree, prefix):
             raise HostError(
                 f"the sandbox that runs has another compiler than pipeline.yaml names: {tree}",
-                advice="Type: invoke host stop, then the same command again.",
+                hint="Type: invoke host stop, then the same command again.",
             )
 
     def install(self, cache: Cache, prefix: Path, events: Events) -> Tree:
@@ -115,6 +115,6 @@ def genuine(tree: Tree) -> Tree:
         raise ConfigError(
             f"{tree.bin / 'cl.exe'} says that {line(tree.maker, 80) or 'nobody'} has made it, not "
             f"{_MICROSOFT}",
-            advice="The sandbox's own stand-in needs no msvc: leave the key out.",
+            hint="The sandbox's own stand-in needs no msvc: leave the key out.",
         )
     return tree

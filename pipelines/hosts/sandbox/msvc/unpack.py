@@ -74,7 +74,7 @@ def _lower(parts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refused(package: str, why: str) -> LockError:
-    return LockError(f"{package} is not unpacked: it has {why}", advice="Do not use it.")
+    return LockError(f"{package} is not unpacked: it has {why}", hint="Do not use it.")
 
 
 def unpack_vsix(archive: Path, target: Target) -> None:
@@ -99,7 +99,7 @@ def require_msitools() -> None:
     if not all(shutil.which(tool) for tool in ("msiextract", "msiinfo")):
         raise SetupError(
             "msiextract and msiinfo are not installed: they read Microsoft's .msi files",
-            advice="Type: sudo apt-get install msitools (dnf, pacman, zypper: the same name)",
+            hint="Type: sudo apt-get install msitools (dnf, pacman, zypper: the same name)",
         )
 
 
@@ -160,6 +160,6 @@ def _run(command: Sequence[str]) -> str:
     if done.returncode or "CRITICAL" in done.stderr or "error" in done.stderr.lower():
         raise LockError(
             f"{command[0]} could not read {Path(command[-1]).name}: {line(done.stderr, 300)}",
-            advice="Is msitools older than 0.101? Otherwise the file is no installer.",
+            hint="Is msitools older than 0.101? Otherwise the file is no installer.",
         )
     return done.stdout

@@ -44,7 +44,7 @@ def write_credentials(path: Path, user: str, password: str) -> Path:
     if any(character in user + password for character in ":\r\n\0") or not user or not password:
         raise SetupError(
             "a user name and password of the sandbox must not be empty or hold ':' or line breaks",
-            advice="choose others",
+            hint="choose others",
         )
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
@@ -59,12 +59,12 @@ def check_credentials(path: Path) -> Path:
     except OSError as error:
         raise SetupError(
             f"the file of accepted users cannot be read: {error}",
-            advice="create it with a line ':user:password' and mode 0600",
+            hint="create it with a line ':user:password' and mode 0600",
         ) from error
     if mode & 0o077:
         raise SetupError(
             f"others can read the passwords in {path} (mode {mode & 0o777:04o})",
-            advice=f"type: chmod 600 {path}",
+            hint=f"type: chmod 600 {path}",
         )
     return path.resolve()
 

@@ -34,7 +34,7 @@ def cure_of_cases(plan: BuildPlan, run: Run, told: str) -> str:
 
 
 def _absent(plan: BuildPlan, text: str) -> str:
-    """The cure for a module that the suite imports and its environment does not have."""
+    """The hint for a module that the suite imports and its environment does not have."""
     names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
     if not names:
         return ""
