@@ -62,6 +62,29 @@ def head_dims() -> list[str]:
     return [dim for dim in HEAD_DIMS if dim in asked]
 
 
+def gencodes(asked: str) -> list[str]:
+    """Return nvcc's flags for a TORCH_CUDA_ARCH_LIST such as ``8.0+PTX;9.0;12.0``.
+
+    The kernels have no code for one architecture alone. So nvcc's front end runs once, for the
+    oldest architecture, and ptxas assembles that PTX for each of them: most of the time is saved.
+    """
+    archs: dict[str, bool] = {}  # with PTX or not
+    for entry in re.findall(r"[^\s;]+", asked):
+        if not (arch := re.fullmatch(r"(\d+)\.(\d[af]?)(\+PTX)?", entry)):
+            raise SystemExit(
+                f"TORCH_CUDA_ARCH_LIST: {entry!r} is not understood; expected something like "
+                "8.0+PTX;9.0;12.0"
+            )
+        archs[arch[1] + arch[2]] = bool(arch[3])
+    plain = sorted(int(arch) for arch in archs if arch.isdigit())
+    flags = []
+    for arch, ptx in archs.items():
+        front = plain[0] if arch.isdigit() else arch  # 90a has its own
+        flags.append(f"-gencode=arch=compute_{front},code=sm_{arch}")
+        flags += [f"-gencode=arch=compute_{arch},code=compute_{arch}"] * ptx
+    return flags
+
+
 def cuda_toolkit() -> Path:
     """Return the directory that holds CUDA's bin, include and lib."""
     nvcc = shutil.which("nvcc")
@@ -145,6 +168,7 @@ def extension() -> Extension:
         *("--expt-extended-lambda", "-U__CUDA_NO_HALF_OPERATORS__"),
         *("-U__CUDA_NO_HALF_CONVERSIONS__", "-U__CUDA_NO_HALF2_OPERATORS__"),
         "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+        *gencodes(os.environ["TORCH_CUDA_ARCH_LIST"]),  # torch adds none of its own then
         f"-DFLASH_HEAD_DIMS(X)={' '.join(f'X({dim})' for dim in dims)}",
         # M_LOG2E, which MSVC's math.h has with that definition alone.
         *(["-D_USE_MATH_DEFINES"] if WINDOWS else []),
@@ -178,7 +202,7 @@ def extension() -> Extension:
 
 TOOLKIT = cuda_toolkit()
 cpp_extension.CUDA_HOME = str(TOOLKIT)
-os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0;12.0+PTX")
+os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0+PTX;9.0;12.0")
 copy_licences()
 
 setup(
