@@ -50,6 +50,9 @@ _log = logging.getLogger(__name__)
 _FREE = 32 << 20
 #: Seconds that tasks are given to leave what they do.
 _LEAVE = 20.0
+#: Seconds without a sign of an attempt after which its host counts as gone: longer than any one
+#: step, of which an installation of Visual Studio is the longest.
+_SILENCE = 4 * 3600.0
 #: What is the host's fault, or that of the way to it: another host may do better.
 _HOSTS = (HostError, TransferError, RemoteError, ProvisionError, SetupError, FullHostError)
 
@@ -92,6 +95,7 @@ class _Attempt:
         self.task, self.number = task, number
         self.progress = Progress(key=task.key, kind=task.kind, began=time.time())
         self.console = Console(quiet=True)
+        self.last_sign = time.monotonic()
         self.leave = threading.Event()
         self.cancelled = False
         self.host_gone = ""
@@ -106,6 +110,7 @@ class _Attempt:
 
     def stage(self, name: str) -> None:
         """A stage begins: nothing is known of its units."""
+        self.last_sign = time.monotonic()
         update = {"stage": name, "done": None, "total": None}
         self.progress = self.progress.model_copy(update=update)
 
@@ -115,6 +120,7 @@ class _Attempt:
 
     def heed(self) -> None:
         """Leave when asked to."""
+        self.last_sign = time.monotonic()
         if self.leave.is_set():
             raise LeaveError
 
@@ -307,6 +313,13 @@ class HostWorker:
         if going or host_gone:  # then also a look or a withdrawal may wait for it
             threading.Thread(target=self.executor.unblock, daemon=True).start()
 
+    def silent(self) -> bool:
+        """Whether an attempt hangs: it was not asked to leave and gives no sign."""
+        last = time.monotonic() - _SILENCE
+        with self._lock:
+            going = [*self._going.values()]
+        return any(one.last_sign < last and not one.leave.is_set() for one in going)
+
     def give_up(self) -> list[Ended]:
         """Have what was to leave a host that is gone be lost there, though its threads go on."""
         with self._lock:
@@ -386,6 +399,9 @@ class HostWorkers:
 
     def wait(self, timeout: float) -> Iterable[Event]:
         """What has happened since the last call; at most ``timeout`` seconds until the first."""
+        for name, worker in self._workers.items():
+            if worker.silent():
+                self.disconnect(name, f"a task there gave no sign for {_SILENCE / 3600:g} hours")
         found: list[Event] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._events.get(timeout=timeout))

@@ -411,6 +411,27 @@ def test_what_does_not_leave_a_host_that_is_gone_is_given_up(
     assert made.ends(1)["w"].outcome == "done"
 
 
+def test_an_attempt_that_hangs_is_lost(
+    fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error comes of it, so that it would be waited for without end; one that works stays."""
+    monkeypatch.setattr(workers_module, "_LEAVE", 0.2)
+    monkeypatch.setattr(workers_module, "_SILENCE", 0.5)
+    over = threading.Event()
+
+    def report(_: Task) -> None:
+        while not over.wait(0.01):
+            heed()
+
+    made = fleet(a=Steps(lambda _: _wait(over)), b=Steps(report))
+    made.pool.start(task("hangs"), "a", 1)
+    made.pool.start(task("works"), "b", 1)
+    ended = made.ends(1)["hangs"]
+    assert (ended.outcome, ended.gone, ended.host) == ("lost", True, "a")
+    over.set()
+    assert made.ends(1)["works"].outcome == "done"
+
+
 def test_a_withdrawal_that_waits_for_a_host_that_is_gone_ends(fleet: Callable[..., Fleet]) -> None:
     steps, begun = Steps(), threading.Event()
 
