@@ -76,7 +76,7 @@ def test_a_copy_is_built_and_links_the_repository(copy: Path) -> None:
     page = (copy / "build/site/reproducible.html").read_text("utf-8")
     assert "<span>reproducible.yaml</span>" in page
     page = (copy / "build/site/use.html").read_text("utf-8")
-    assert '<a href="shards.html">One wheel, compiled in shares</a>' in page  # shards.md on GitHub
+    assert '<a href="shards.html">Splitting a build into shards</a>' in page  # shards.md on GitHub
     code, said = build(copy, DOCS_REPOSITORY="https://git.example.org/a/b/blob/0123abc")
     assert code == 0, said
     page = (copy / "build/site/reproducible.html").read_text("utf-8")
