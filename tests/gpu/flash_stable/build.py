@@ -3,7 +3,8 @@
 ``python build.py tree ARCHIVE SOURCE`` lays out upstream's archive as the recipe does.
 ``python build.py empty SOURCE`` puts a kernel that does nothing in place of each unit's, and keeps
 its parameters for ``flash_last_parameters``: that compiles in a minute, and what the layers hand on
-can be compared, and timed.
+can be compared, and timed. ``python build.py small SOURCE`` has each GPU say that a block can have
+99 KiB of shared memory.
 ``python build.py build SOURCE PLACE`` leaves ``PLACE/ours``, the wheel's content, and
 ``PLACE/theirs``, the same files with upstream's ``flash_api.cpp`` as the extension: what differs
 between the two is the layer alone. Environment: CUDA_HOME, TORCH_CUDA_ARCH_LIST, MAX_JOBS,
@@ -84,6 +85,14 @@ def empty(source: Path) -> None:
         unit.write_text(_EMPTY.format(**one, causal=str(bool(causal)).lower()))
 
 
+def small(source: Path) -> None:
+    """As RTX 30 and 40 say."""
+    unit, asked = source / "csrc/stable/dispatch.cu", "cudaDevAttrMaxSharedMemoryPerBlockOptin, i"
+    text = unit.read_text()
+    assert f"attribute({asked})" in text
+    unit.write_text(text.replace(f"attribute({asked})", "99 << 10"))
+
+
 def build(source: Path, place: Path) -> None:
     """Both, into ``place``."""
     import torch
@@ -119,4 +128,5 @@ def build(source: Path, place: Path) -> None:
 
 if __name__ == "__main__":
     what, *paths = sys.argv[1:]
-    {"tree": tree, "empty": empty, "build": build}[what](*(Path(path).resolve() for path in paths))
+    steps = {"tree": tree, "empty": empty, "small": small, "build": build}
+    steps[what](*(Path(path).resolve() for path in paths))
