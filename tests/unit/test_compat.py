@@ -47,8 +47,8 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     ),
     "torch-cxx20": ({"torch": "2.13.0.dev20260801+cu130"}, {"torch": "2.12.1+cu130"}),
     "torch-std-ambiguous": (
-        {"torch": "2.9.0", "msvc": "14.42.34433"},
-        {"torch": "2.9.0", "msvc": "14.44.35207"},
+        {"torch": "2.7.0", "msvc": "14.42.34433"},
+        {"torch": "2.7.0", "msvc": "14.44.35207"},
     ),
     "freethreaded-lib": (
         {"freethreaded": "3.14", "torch": "2.12.1+cu130"},

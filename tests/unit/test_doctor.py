@@ -674,6 +674,15 @@ def test_rules_name_their_source(
         assert not [v for v in verdicts if v.name == "what goes with what"]
 
 
+@pytest.mark.parametrize(("driver", "level"), [("580.88", "warning"), ("595.10", "ok")])
+def test_a_driver_is_held_against_a_minor_release_of_cuda_13(driver: str, level: str) -> None:
+    """580 runs machine code of 13.2, and does not compile its PTX."""
+    facts = changed({f"{TOOLS}/gpus": [GPU | {"driver": driver}]})
+    (told,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.name == "GPU 0 driver"]
+    assert told.level == level
+    assert ("595" in told.hint) == (level == "warning")
+
+
 def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """On Server 2019 with CUDA 12.8; the row of torch's own release was confirmed before."""
     (rule,) = (rule for rule in load_rules() if rule.id == "server-2019")

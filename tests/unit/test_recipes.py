@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -452,6 +455,24 @@ def test_a_commit_has_its_own_line_ends(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 # -- a cargo build's library ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", ["None", "OSError('no such procedure')"])
+def test_xformers_has_one_library_from_0_0_35_on(tmp_path: Path, error: str) -> None:
+    """``xformers._C`` is no module there, and what does not load is no error of the import."""
+    recipe = load_recipe("xformers", version="0.0.35")
+    assert {part.name for part in recipe.vendored} == {"CUTLASS"}
+    for name, text in {
+        "torch.py": "",
+        "xformers/__init__.py": "",
+        "xformers/_cpp_lib.py": f"_cpp_library_load_exception = {error}",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    own = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", recipe.verify]
+    done = subprocess.run(command, env=own, capture_output=True, check=False)
+    assert (done.returncode == 0) == (error == "None")
 
 
 def test_the_library_is_made_before_cargo_runs() -> None:

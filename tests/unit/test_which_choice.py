@@ -186,6 +186,19 @@ def test_the_rank(better: Any, other: Any) -> None:
         assert found.fits.row.file == better["file"]
 
 
+@pytest.mark.parametrize("gpu", ["9.0", "12.0"])
+def test_a_newer_release_of_ptx_alone_is_taken_where_there_is_no_other(gpu: str) -> None:
+    """Its driver compiles whole units of it at their first use."""
+    own = machine(torch="2.11.0+cu130", cuda="13.0", driver="13.0", gpus=(gpu,))
+    both: Any = {"cuda": "13.0", "stable": True, "torch": "2.10"}
+    newer = wheel("cu130", version="2.8.4", sass=["80"], ptx=["80"], **both)
+    older = wheel("cu130", sass=["80", "90", "120"], ptx=["80"], **both)
+    for rows, file, by in (((newer, older), older, "machine code"), ((newer,), newer, "PTX")):
+        found = chosen(*rows, machine=own).fits
+        assert found is not None
+        assert (found.row.file, found.by) == (file["file"], by)
+
+
 #: How each rule's words begin, by the name that the page gives it.
 WORDS = {
     "platform": "it is for",
