@@ -14,9 +14,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import settings
 
 from pipelines.core import model
+from pipelines.record import seal
 
 settings.register_profile("fast", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=300, deadline=None)
@@ -46,6 +49,19 @@ def _newest() -> date:
 def _a_day_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """On which no row of the data files is old: their age is for people to look at."""
     monkeypatch.setattr(model, "today", _newest)
+
+
+@pytest.fixture(autouse=True)
+def _seal_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are sealed with a key of the tests: none is made in the user's home."""
+    monkeypatch.setenv(seal.VARIABLE, _pem())
+
+
+@cache
+def _pem() -> str:
+    key = Ed25519PrivateKey.generate()
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, *form).decode()
 
 
 @pytest.fixture(autouse=True)

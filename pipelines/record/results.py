@@ -24,7 +24,7 @@ from pipelines.record.taken import Company, PrebuiltFile, Sha256
 from pipelines.record.target import Archs, Target
 
 #: Of the record; one with another number is not read.
-SCHEMA = 2
+SCHEMA = 3
 
 Size = Annotated[int, Field(ge=0, le=1 << 50)]
 #: A path or name of a host's; none of Windows' is longer.

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -42,6 +43,7 @@ from pipelines.record.results import (
     StageResult,
     State,
 )
+from pipelines.record.seal import Entry, Seal, sealer, verify
 from pipelines.record.target import Target
 from pipelines.remote.locks import claim
 
@@ -52,7 +54,15 @@ CREATE TABLE IF NOT EXISTS stages (
     name TEXT PRIMARY KEY, state TEXT NOT NULL, started REAL NOT NULL, seconds REAL,
     error TEXT, result TEXT
 );
+CREATE TABLE IF NOT EXISTS seals (
+    number INTEGER PRIMARY KEY, rows TEXT NOT NULL, sealer TEXT NOT NULL, signature TEXT NOT NULL
+);
 """
+#: What reading a damaged one may raise. ValueError: sqlite3 makes its text of the record's, which
+#: need not be UTF-8.
+_DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
+#: What is sealed: the first column of each names a row.
+_TABLES = ("facts", "jobs", "stages")
 _LOOK_BACK = 50  # runs
 #: In a run's directory: locked by the process that works at it.
 HELD = ".held"
@@ -236,8 +246,39 @@ class Run:
 
     def _write_facts(self, facts: RunFacts) -> None:
         rows = [(k, _stored(v)) for k, v in facts.model_dump(mode="json").items()]
-        with self._database() as database:
-            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+        self._write("facts", rows)
+
+    def _write(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Put rows in place of those of their names, and seal them; what was there was intact."""
+        marks = ", ".join("?" * len(rows[0]))
+        with self._damage(), self._database() as database:
+            database.execute("BEGIN IMMEDIATE")
+            entries = _entries(database)
+            before = _require_sealed(database, entries)
+            statement = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 - ours
+            database.executemany(statement, rows)
+            changed = {k: v for k, v in _hashes(database).items() if before.rows.get(k) != v}
+            if not changed:
+                return
+            # What a job is at is written every few seconds: such an entry replaces the last one.
+            if len(entries) > 1 and set(entries[-1].rows) == set(changed) == {f"jobs/{rows[0][0]}"}:
+                del entries[-1]
+            entry = sealer().entry(changed, verify(entries).head)
+            database.execute(
+                "INSERT OR REPLACE INTO seals VALUES (?, ?, ?, ?)",
+                (len(entries), json.dumps(entry.rows), entry.sealer, entry.signature),
+            )
+
+    @property
+    def sealers(self) -> tuple[str, ...]:
+        """Who wrote its facts and stages: the identities of their keys, this controller's first.
+
+        :class:`ConfigError` for a record that was changed after it was written.
+        """
+        with self._damage(StorageError), self._database() as database:
+            seal = _require_sealed(database, _entries(database))
+        found = {who for row, who in seal.sealers.items() if not row.startswith("jobs/")}
+        return tuple(sorted(found, key=lambda who: (who != sealer().identity, who)))
 
     def facts(self) -> RunFacts:
         """Everything noted; :class:`ConfigError` for a record that this version cannot read."""
@@ -252,9 +293,7 @@ class Run:
 
     def put_job(self, name: str, job: JobRecord) -> None:
         """Remember a job on a host: where it is, which attempt is followed, from where on."""
-        with self._database() as database:
-            row = (name, _stored(job.model_dump(mode="json")))
-            database.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", row)
+        self._write("jobs", [(name, _stored(job.model_dump(mode="json")))])
 
     def job(self, name: str) -> JobRecord | None:
         """The job of that name, if one was started for this run."""
@@ -270,8 +309,7 @@ class Run:
         result = None if record.result is None else _stored(record.result.model_dump(mode="json"))
         error = None if record.error is None else _stored(record.error.model_dump(mode="json"))
         row = (record.name, record.state, record.started, record.seconds, error, result)
-        with self._database() as database:
-            database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", row)
+        self._write("stages", [row])
 
     def stages(self) -> dict[str, StageRecord]:
         """The stages so far, in the order in which they began.
@@ -298,11 +336,18 @@ class Run:
             raise self._unreadable(error) from error
 
     def _rows(self, query: str, *values: str) -> list[Any]:
+        with self._damage(StorageError), self._database() as database:
+            database.execute("BEGIN")
+            _require_sealed(database, _entries(database))
+            return database.execute(query, values).fetchall()
+
+    @contextmanager
+    def _damage(self, *more: type[Exception]) -> Iterator[None]:
+        """Say of a record that is not as it was written that it cannot be read."""
+        kinds: tuple[type[Exception], ...] = (*_DAMAGE, *more)
         try:
-            with self._database() as database:
-                return database.execute(query, values).fetchall()
-        # ValueError: sqlite3 makes its text of a damaged one's, which need not be UTF-8.
-        except (sqlite3.Error, StorageError, ValueError, OverflowError) as error:
+            yield
+        except kinds as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> ConfigError:
@@ -365,6 +410,29 @@ def cut_off(stage: StageRecord) -> bool:
     """Whether the stage has no outcome: its controller was killed or left, or lost the host."""
     lost = stage.error is not None and stage.error.kind in _OPEN_ENDED
     return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
+
+
+def _entries(database: sqlite3.Connection) -> list[Entry]:
+    rows = database.execute("SELECT rows, sealer, signature FROM seals ORDER BY number").fetchall()
+    return [Entry(dict(json.loads(names)), str(who), str(sign)) for names, who, sign in rows]
+
+
+def _hashes(database: sqlite3.Connection) -> dict[str, str]:
+    """The sha256 of every row, as it is read."""
+    return {
+        f"{table}/{row[0]}": sha256(json.dumps(row, default=bytes.hex).encode()).hexdigest()
+        for table in _TABLES
+        for row in database.execute(f"SELECT * FROM {table}")  # noqa: S608 - ours
+    }
+
+
+def _require_sealed(database: sqlite3.Connection, entries: Sequence[Entry]) -> Seal:
+    """What is sealed; ``ValueError`` for a row that is another, missing, or one too many."""
+    seal, found = verify(entries), _hashes(database)
+    if found != seal.rows:
+        names = {*found.items()} ^ {*seal.rows.items()}
+        raise ValueError(f"{min(names)[0]} was changed after it was written")
+    return seal
 
 
 def _stage(row: Any) -> StageRecord:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
+
+from records import rewrite
 
 from pipelines.core.architectures.archs import parse
 from pipelines.core.evidence import Evidence
@@ -136,9 +137,8 @@ def row(  # noqa: PLR0917 - as the table has its columns
     result: Any = None,
 ) -> None:
     """A row as another program, or another version, may have left it."""
-    with sqlite3.connect(run.path / "record.sqlite") as database:
-        told = (name, state, started, seconds, error, result)
-        database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", told)
+    columns = (name, state, started, seconds, error, result)
+    rewrite(run, "INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", columns)
 
 
 def built(**changes: Any) -> BuildResult:

@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import os
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import report_samples as samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from records import rewrite
 from rich.console import Console
 
 from pipelines.core import hosttext
@@ -529,8 +529,7 @@ def test_no_record_and_a_damaged_one(tmp_path: Path) -> None:
 
 def fact(run: Run, key: str, value: str) -> None:
     """A fact as another program, or another version, may have written it."""
-    with sqlite3.connect(run.path / "record.sqlite") as database:
-        database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, value))
+    rewrite(run, "INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, value))
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ import errno
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from records import rewrite
 
 from pipelines.core import hosttext
 from pipelines.core.errors import (
@@ -24,6 +27,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import disk_errors, write_atomic
+from pipelines.record import seal
 from pipelines.record.followed import JobRecord
 from pipelines.record.results import (
     RESULTS,
@@ -36,6 +40,7 @@ from pipelines.record.results import (
     State,
 )
 from pipelines.record.run import Run, error_of
+from pipelines.record.seal import sealer
 from pipelines.record.target import Target
 
 FACTS = RunFacts(target=Target(host="h", recipe="demo"))
@@ -371,8 +376,7 @@ def test_a_stage_that_is_put_replaces_the_one_before(run: Run) -> None:
 def test_a_result_that_cannot_be_read_is_missing(run: Run) -> None:
     run.put_stage(StageRecord(name="build", state="passed", started=1.0, result=BUILT))
     for text, said in (('{"job": 1}', "job: "), ("{", "Expecting property name")):
-        with sqlite3.connect(run.path / "record.sqlite") as database:
-            database.execute("UPDATE stages SET result = ?", (text,))
+        rewrite(run, "UPDATE stages SET result = ?", (text,))
         stage = run.stages()["build"]
         assert (stage.state, stage.result) == ("passed", None)
         assert stage.unread.startswith("what build left cannot be read: ")
@@ -389,13 +393,12 @@ def test_the_message_of_an_error_is_bounded(run: Run) -> None:
     assert (len(error.message), len(error.hint)) == (20_000, 20_000)
 
 
-@pytest.mark.parametrize("version", ["0", "1", "3", '"2 or so"', None])
+@pytest.mark.parametrize("version", ["0", "2", "4", '"3 or so"', None])
 def test_a_record_of_another_version_is_not_read(run: Run, version: str | None) -> None:
-    with sqlite3.connect(run.path / "record.sqlite") as database:
-        if version is None:
-            database.execute("DELETE FROM facts WHERE key = 'schema_version'")
-        else:
-            database.execute("UPDATE facts SET value = ? WHERE key = 'schema_version'", (version,))
+    if version is None:
+        rewrite(run, "DELETE FROM facts WHERE key = 'schema_version'")
+    else:
+        rewrite(run, "UPDATE facts SET value = ? WHERE key = 'schema_version'", (version,))
     with pytest.raises(ConfigError, match="it is of version") as caught:
         run.facts()
     assert "damaged or of another version" in caught.value.hint
@@ -433,8 +436,7 @@ def test_a_record_that_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_a_job_that_cannot_be_read(run: Run) -> None:
     run.put_job("build", JobRecord(host="h", directory="d", attempt=1, base=0, offset=0))
-    with sqlite3.connect(run.path / "record.sqlite") as database:
-        database.execute("UPDATE jobs SET value = '{'")
+    rewrite(run, "UPDATE jobs SET value = '{'")
     with pytest.raises(ConfigError, match="holds no record that can be read"):
         run.job("build")
 
@@ -459,3 +461,74 @@ def test_no_secret_is_written_down(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert not [data for data in written if b"correct-horse" in data]
     for error in (BuildError("correct-horse", hint="correct-horse"), OSError("correct-horse")):
         assert "correct-horse" not in error_of(error).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE stages SET state = 'passed'",
+        "UPDATE stages SET started = started + 1",
+        "UPDATE stages SET name = 'audit'",
+        "DELETE FROM stages",
+        "INSERT INTO stages SELECT 'test', 'passed', started, seconds, error, result FROM stages",
+        "UPDATE facts SET value = 'true' WHERE key = 'publishable'",
+        "INSERT INTO facts VALUES ('more', '1')",
+        "DELETE FROM jobs",
+        "UPDATE seals SET rows = '{}' WHERE number = 1",
+        "UPDATE seals SET sealer = (SELECT substr(sealer, 3) || 'ab' FROM seals)",
+        "UPDATE seals SET signature = (SELECT signature FROM seals LIMIT 1)",
+        "UPDATE seals SET number = -1 WHERE number = (SELECT max(number) FROM seals)",
+        "DELETE FROM seals WHERE number = (SELECT max(number) FROM seals)",
+        "DELETE FROM seals WHERE number = 0",
+        "DELETE FROM seals",
+        "DROP TABLE seals",
+    ],
+)
+def test_a_record_that_was_changed_is_not_read_or_written(run: Run, change: str) -> None:
+    """And is not sealed again by what is written to it later."""
+    run.put_job("build", JobRecord(host="h", directory="d", attempt=1, base=0, offset=0))
+    run.put_stage(StageRecord(name="build", state="failed", started=1.0, result=BUILT))
+    with closing(sqlite3.connect(run.path / "record.sqlite")) as database, database:
+        database.execute(change)
+    uses: list[Callable[[], object]] = [run.facts, run.stages, lambda: run.result(BuildResult)]
+    uses += [lambda: run.job("build"), lambda: run.note(publishable=True), lambda: run.sealers]
+    for use in uses:
+        with pytest.raises((ConfigError, StorageError), match="record"):
+            use()
+
+
+def test_a_record_names_who_wrote_it(run: Run) -> None:
+    """One that somebody else has changed and sealed anew names their key."""
+    mine = sealer().identity
+    run.put_stage(StageRecord(name="build", state="failed", started=1.0))
+    assert list(run.sealers) == [mine]
+    other = rewrite(run, "UPDATE stages SET state = 'passed'")
+    assert run.stages()["build"].state == "passed"
+    assert list(run.sealers) == [other.identity]
+    run.put_stage(StageRecord(name="test", state="passed", started=2.0))
+    assert list(run.sealers) == [mine, other.identity]
+
+
+def test_what_a_job_is_at_does_not_make_the_seal_long(run: Run) -> None:
+    for offset in range(50):
+        job = JobRecord(host="h", directory="d", attempt=1, base=0, offset=offset)
+        run.put_job("build", job)
+    assert run.job("build") == job
+    with closing(sqlite3.connect(run.path / "record.sqlite")) as database:
+        assert database.execute("SELECT count(*) FROM seals").fetchone() == (2,)
+
+
+def test_the_key_is_made_once_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(seal.VARIABLE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        made = {one.identity for one in pool.map(lambda _: sealer(), range(8))}
+    assert len(made) == 1
+    if os.name != "nt":
+        assert seal.key_file().stat().st_mode & 0o077 == 0
+    assert [path.name for path in seal.key_file().parent.iterdir()] == ["seal.pem"]
+    seal.key_file().write_bytes(b"no key")
+    with pytest.raises(ConfigError, match=r"seal\.pem"):
+        sealer()

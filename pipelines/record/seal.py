@@ -1,0 +1,143 @@
+"""The seal of a run's record: who wrote its rows, and that none was changed since.
+
+Each write appends an entry with the sha256 of the rows that it wrote. Entries are chained by hash,
+as in a transparency log, and signed with the Ed25519 key of the controller that wrote them. So a
+record that comes from another machine names that machine's key, and an edited one is refused.
+
+The key is ``seal.pem`` in the user's configuration directory, made on first use and readable by its
+owner alone. ``WCW_SEAL_KEY`` may hold a key as PEM instead, for jobs in CI that share a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from pipelines.core.errors import ConfigError
+from pipelines.core.files import disk_errors
+from pipelines.core.hosttext import secret
+
+VARIABLE = "WCW_SEAL_KEY"
+_MAKE = "Make one: openssl genpkey -algorithm ed25519"
+
+
+def key_file() -> Path:
+    """``$XDG_CONFIG_HOME/windows-cuda-wheels/seal.pem``, or below ``~/.config``."""
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "windows-cuda-wheels" / "seal.pem"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One write: the rows by ``table/key`` with their sha256, and who signed it (64 hex digits)."""
+
+    rows: Mapping[str, str]
+    sealer: str
+    signature: str = ""
+
+    def digest(self, previous: str) -> str:
+        """Of the entry after one with the digest ``previous``."""
+        return sha256(json.dumps([previous, dict(self.rows), self.sealer]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What a chain of entries says."""
+
+    rows: Mapping[str, str]
+    """``table/key`` -> sha256 of the row as it was written last."""
+    sealers: Mapping[str, str]
+    """``table/key`` -> who wrote it."""
+    head: str
+    """Digest of the last entry."""
+
+
+class Sealer:
+    """A controller's key."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.identity = key.public_key().public_bytes_raw().hex()
+
+    def entry(self, rows: Mapping[str, str], previous: str) -> Entry:
+        """A signed entry after one with the digest ``previous``."""
+        entry = Entry(rows, self.identity)
+        signature = self._key.sign(entry.digest(previous).encode())
+        return Entry(rows, self.identity, signature.hex())
+
+
+def verify(entries: Iterable[Entry]) -> Seal:
+    """What the entries say; ``ValueError`` unless each is signed and in its place."""
+    rows: dict[str, str] = {}
+    sealers: dict[str, str] = {}
+    head = ""
+    for number, entry in enumerate(entries, 1):
+        head = entry.digest(head)
+        if not _signed(entry.sealer, entry.signature, head):
+            raise ValueError(f"entry {number} of its seal is not signed by the key that it names")
+        rows |= entry.rows
+        sealers |= dict.fromkeys(entry.rows, entry.sealer)
+    return Seal(rows, sealers, head)
+
+
+@lru_cache(maxsize=4096)
+def _signed(sealer: str, signature: str, digest: str) -> bool:
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(sealer))
+        key.verify(bytes.fromhex(signature), digest.encode())
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def sealer() -> Sealer:
+    """The key of this controller, made where there is none.
+
+    Raises :class:`ConfigError` for a file or variable that holds no Ed25519 key.
+    """
+    if text := os.environ.get(VARIABLE):
+        return _load(secret(text).encode(), VARIABLE)
+    path = key_file()
+    with disk_errors(path):
+        if not path.is_file():
+            _make(path)
+        return _load(path.read_bytes(), str(path))
+
+
+@lru_cache(maxsize=8)
+def _load(data: bytes, where: str) -> Sealer:
+    try:
+        key = serialization.load_pem_private_key(data, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"{where} is no Ed25519 key without a passphrase", hint=_MAKE)
+    return Sealer(key)
+
+
+def _make(path: Path) -> None:
+    data = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(data)
+    try:
+        os.link(part, path)  # never in place of one that another process has just made
+    except FileExistsError:
+        pass
+    finally:
+        part.unlink()
