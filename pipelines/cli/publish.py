@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
@@ -54,6 +56,7 @@ def publish(
     with 9 for other bytes, with 11 for what is not served, with 5 where there is no answer.
     """
     from pipelines.cli.find import find
+    from pipelines.config.model import load_config
     from pipelines.core.console import answer, say
     from pipelines.core.hosttext import line
     from pipelines.publish.index.outside import look
@@ -87,21 +90,22 @@ def publish(
     _require_address(tracks)
     _require_pages(to, pages)
     found = [run for name in runs or () for run in find(name)]
-    offers = offers_of(found, untested=untested)
-    order = Order(
-        offers=offers,
-        rebuilt=[rebuilt_of(run) for run in found if run.facts().rebuilds],
-        variants=not no_variants,
-        yank=yank or "",
-        because=line(because or "", 300),
-        tracks=tracks,
-        unlock=unlock,
-    )
-    store, release = Store(pages or to), Release(to) if pages else None
-    if dry_run:
-        done = planned(store, order, release=release)
-    else:
-        done = do(store, order, release=release, say=_tell_wheel)
+    trusted = load_config().provenance.trust if found else ()
+    with tempfile.TemporaryDirectory(prefix="wcw-publish-") as room:
+        order = Order(
+            offers=offers_of(found, Path(room), untested=untested, trusted=trusted),
+            rebuilt=[rebuilt_of(run) for run in found if run.facts().rebuilds],
+            variants=not no_variants,
+            yank=yank or "",
+            because=line(because or "", 300),
+            tracks=tracks,
+            unlock=unlock,
+        )
+        store, release = Store(pages or to), Release(to) if pages else None
+        if dry_run:
+            done = planned(store, order, release=release)
+        else:
+            done = do(store, order, release=release, say=_tell_wheel)
     if json:
         answer(
             {

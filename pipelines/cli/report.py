@@ -22,6 +22,7 @@ def run_report(names: Sequence[str]) -> Path:
     from pipelines.reports import terminal
     from pipelines.reports.load import load_any, load_view
     from pipelines.reports.write import tell_github, write
+    from pipelines.stages.manifest import write_manifest
 
     if len(names) == 1 and (fleet := fleet_of(names[0])) is not None:
         return report_fleet(fleet)
@@ -29,6 +30,8 @@ def run_report(names: Sequence[str]) -> Path:
     views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
     folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
     page = write(views, folder)
+    if len(runs) == 1:
+        write_manifest(runs[0])
     console.print(terminal.render(views))
     tell_github(views)
     say(f"{page}  {page.stat().st_size:,} bytes", style="bold")

@@ -77,12 +77,14 @@ class Defaults(Model):
 
 
 class Provenance(Model):
-    """What ``invoke attest`` signs with."""
+    """What ``invoke attest`` signs with, and whose records are believed."""
 
     key: str | None = None
     """File of a private key, ed25519 or ECDSA: absolute, or as seen from the top of the project."""
     passphrase_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
     """Environment variable with the key's passphrase; without it, it is asked for."""
+    trust: tuple[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")], ...] = ()
+    """Keys of other controllers whose runs may be signed and published here."""
 
 
 class Config(Model):

@@ -243,6 +243,8 @@ class SmokeResult(StageResult):
     """The step that ended it: venv, install or pytest."""
     outcomes: dict[str, int] = Field(default={})
     """How many cases ended how; their report is ``smoke.xml``."""
+    report: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
+    """The sha256 of ``smoke.xml``."""
     torches: tuple[TorchSuite, ...] = ()
     """Where it ran with several releases of torch: each of which there is a report."""
     untested: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from pipelines.core import errors
 from pipelines.core.errors import (
+    AuditError,
     AuthError,
     ConfigError,
     HostError,
@@ -279,6 +280,19 @@ class Run:
             seal = _require_sealed(database, _entries(database))
         found = {who for row, who in seal.sealers.items() if not row.startswith("jobs/")}
         return tuple(sorted(found, key=lambda who: (who != sealer().identity, who)))
+
+    def require_sealed_by(self, trusted: Sequence[str] = ()) -> None:
+        """Refuse a record of which a row is neither this controller's nor of one that is trusted.
+
+        :class:`AuditError` names the key.
+        """
+        for who in self.sealers:
+            if who not in {sealer().identity, *trusted}:
+                raise AuditError(
+                    f"{self.path}: its record is sealed with the key {who} of another controller",
+                    hint="If you know whose key that is, add it to provenance.trust in "
+                    "pipeline.yaml; jobs of one CI share a key in WCW_SEAL_KEY.",
+                )
 
     def facts(self) -> RunFacts:
         """Everything noted; :class:`ConfigError` for a record that this version cannot read."""

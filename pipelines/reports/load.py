@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -311,8 +312,11 @@ def read_smoke(path: Path, test: SmokeResult | None) -> tuple[Suite | None, str]
         return None, ""
     if not smoke.is_file() or smoke.is_symlink():
         return None, "smoke.xml is not here: smoke cases and figures are not told"
+    data = smoke.read_bytes()
+    if test.report and sha256(data).hexdigest() != test.report:
+        return None, "smoke.xml was changed after the test: it is not the record's"
     try:
-        return read_pytest(smoke.read_bytes()), ""
+        return read_pytest(data), ""
     except SmokeError as error:
         return None, error.message
 

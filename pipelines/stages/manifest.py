@@ -12,7 +12,9 @@ from pipelines.core.console import console, say
 from pipelines.core.errors import AuditError
 from pipelines.core.files import sha256_of, write_atomic
 from pipelines.core.finding import values_of
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import line, safe
+from pipelines.core.jsonfile import parse, read_bytes
+from pipelines.core.units import few
 from pipelines.publish.provenance.statement import (
     SIGNED,
     UNSIGNED,
@@ -38,14 +40,59 @@ _NAMES = (
     "diffoscope.txt",
     LIST,
 )
+#: What a later command makes again from the record.
+_REMADE = ("junit.xml", "report.html", "summary.md")
+_AGAIN = "To make it again from the record, type: wcw report "
 
 
 def write_manifest(run: Run) -> list[dict[str, Any]]:
-    """Write it; its rows of files.
+    """Write it, and a statement on each wheel; its rows of files.
 
     A wheel's sha256 is the one that the audit has looked at: :class:`AuditError` if the file is
     another one by now.
     """
+    manifest = manifest_of(run)
+    data = json.dumps(manifest, indent=2).encode() + b"\n"
+    write_atomic(run.path / "manifest.json", data)
+    _state(run.path, data)
+    rows: list[dict[str, Any]] = manifest["files"]
+    return rows
+
+
+def require_manifest(run: Run) -> bytes:
+    """The bytes of ``manifest.json``, if it says what the run's record and files say.
+
+    Reports may have been made again since, and when it was written is its own matter.
+    """
+    try:
+        data = read_bytes(run.path / "manifest.json")
+        found = parse(data)
+    except ValueError as error:
+        raise AuditError(
+            f"{run.path / 'manifest.json'} is no manifest that can be read: {line(error, 300)}",
+            hint=f"{_AGAIN}{run.path}",
+        ) from None
+    made = json.loads(json.dumps(manifest_of(run)))
+    different = [key for key in {*made, *found} - {"written"} if made.get(key) != found.get(key)]
+    if "files" in different and _fixed(made["files"]) == _fixed(found.get("files")):
+        different.remove("files")
+    if different:
+        raise AuditError(
+            f"{run.path / 'manifest.json'} and the run's record differ in {few(sorted(different))}",
+            hint=f"{_AGAIN}{run.path}",
+        )
+    return data
+
+
+def _fixed(rows: Any) -> list[Any]:
+    """The rows of what a run does not make again."""
+    if not isinstance(rows, list):
+        return [rows]
+    return [one for one in rows if not isinstance(one, dict) or one.get("path") not in _REMADE]
+
+
+def manifest_of(run: Run) -> dict[str, Any]:
+    """What ``manifest.json`` says, by the record and the files that are there."""
     facts = run.facts()
     audited = run.result(AuditResult) or AuditResult()
     built = run.result(BuildResult) or BuildResult(job="", directory="", jobs=0)
@@ -56,7 +103,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     rows += [_row(path, run.path) for path in others if path.is_file()]
     stages = run.stages()
     done = [one for one in stages.values() if one.name in (BuildResult.stage, AuditResult.stage)]
-    manifest = {
+    manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "made_by": f"windows-cuda-wheels {__version__}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -86,10 +133,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
         manifest["divided"] = _divided(built.divided)
     if (rebuilt := run.result(RebuildResult)) is not None and rebuilt.compared is not None:
         manifest["rebuilt"] = rebuilt.compared.model_dump(mode="json")
-    data = json.dumps(manifest, indent=2).encode() + b"\n"
-    write_atomic(run.path / "manifest.json", data)
-    _state(run.path, data)
-    return rows
+    return manifest
 
 
 def _divided(made: Divided) -> dict[str, Any]:

@@ -13,24 +13,27 @@ from pipelines.core.finding import values_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.units import few
 from pipelines.core.versions import minor
-from pipelines.publish.index.catalogue import Smoke
-from pipelines.publish.index.publishing import Offer, facts_of
+from pipelines.publish.index.catalogue import Smoke, WheelName
+from pipelines.publish.index.publishing import Offer
 from pipelines.record.results import AuditedFile, AuditResult, RunFacts, SmokeResult
 from pipelines.record.run import Run
 from pipelines.record.toolsets import STAND_IN, stamped
 from pipelines.reports.levels import evidence_of
-from pipelines.stages.published import MANIFEST, hashes_of
 from pipelines.stages.shown import evidence_words, shown_of
+from pipelines.wheels.checked import check_copy
 from pipelines.wheels.stable import is_stable
 
 #: How Windows runs a GPU, as nvidia-smi calls it.
 _WINDOWS_DRIVERS = ("WDDM", "TCC", "MCDM")
 
 
-def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
-    """The wheels of ``runs``. One that must not be published refuses them all.
+def offers_of(
+    runs: Sequence[Run], room: Path, *, untested: bool, trusted: Sequence[str] = ()
+) -> list[Offer]:
+    """The wheels of ``runs``, copied into ``room``; one that must not be published refuses all.
 
     ``untested``: a wheel that no GPU has run is taken, and said to be so wherever it is named.
+    ``trusted``: the keys of other controllers whose records are believed.
     Of a run that has built a published wheel again there is none. Raises :class:`AuditError` that
     says of every run what is wrong.
     """
@@ -40,7 +43,8 @@ def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
         if run.facts().rebuilds:
             continue  # its verdict is published, by rebuilt_of, and never its wheel
         try:
-            found += _offers(run, untested)
+            run.require_sealed_by(trusted)
+            found += _offers(run, room, untested)
         except (AuditError, ConfigError) as error:
             wrong.append(f"{run.id}: {error.message}" + (f" ({error.hint})" * bool(error.hint)))
     if wrong:
@@ -51,7 +55,7 @@ def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
     return found
 
 
-def _offers(run: Run, untested: bool) -> Iterator[Offer]:
+def _offers(run: Run, room: Path, untested: bool) -> Iterator[Offer]:
     facts = run.facts()
     windows = _windows_of(run)
     _require_own(facts, windows)
@@ -62,12 +66,11 @@ def _offers(run: Run, untested: bool) -> Iterator[Offer]:
             f"its audit has not passed: {audit.state if audit else 'there was none'}",
             hint="Build it again.",
         )
-    told = hashes_of(run.path / MANIFEST)
     wheels = [one for one in audit.result.files if one.file.endswith(".whl")]
     if not wheels:
         raise AuditError("it has no wheel")
     for one in wheels:
-        yield _offer(run, facts, one, told, untested=untested, windows=windows)
+        yield _offer(run, facts, one, room, untested=untested, windows=windows)
 
 
 def _windows_of(run: Run) -> str:
@@ -99,7 +102,7 @@ def _offer(
     run: Run,
     facts: RunFacts,
     audited: AuditedFile,
-    told: dict[str, str],
+    room: Path,
     *,
     untested: bool,
     windows: str,
@@ -107,13 +110,14 @@ def _offer(
     path = run.path / "wheels" / audited.file
     if Path(audited.file).name != audited.file or not path.is_file():
         raise AuditError(f"{line(audited.file, 200)} is not in its directory any more")
-    inside = facts_of(path)
-    for who, sha256 in (("audit", audited.sha256), ("manifest", told.get(audited.file))):
-        if sha256 != inside.sha256:
-            raise AuditError(
-                f"{audited.file} has sha256 {inside.sha256}, and the {who} speaks of {sha256}",
-                hint="Something changed it on this machine: build again, and do not use it.",
-            )
+    WheelName.read(path.name)
+    wheel = check_copy(path, room)
+    inside = wheel.facts
+    if wheel.sha256 != audited.sha256:
+        raise AuditError(
+            f"{audited.file} has sha256 {wheel.sha256}, and the audit speaks of {audited.sha256}",
+            hint="Something changed it on this machine: build again, and do not use it.",
+        )
     bad = [check.label for check in audited.checks if check.failed]
     passed = [check for check in audited.checks if check.level == "ok"]
     if bad or not passed:
@@ -150,8 +154,7 @@ def _offer(
     if not target.cuda or not target.python:
         raise AuditError(f"{audited.file}: its run does not say for which CUDA and Python it is")
     return Offer(
-        path=path,
-        facts=inside,
+        wheel=wheel,
         python=minor(target.python),
         torch=minor(target.torch),
         cuda=minor(target.cuda),

@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import Evidence
-from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import line
-from pipelines.core.jsonfile import MOST
 from pipelines.publish.index.catalogue import Kind, Rebuilt, timestamp
 from pipelines.publish.provenance.statement import SIGNED
 from pipelines.publish.provenance.verifying import verify
@@ -19,7 +17,7 @@ from pipelines.record.run import Run
 from pipelines.reports import junit
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import read_smoke
-from pipelines.stages.published import MANIFEST, hashes_of
+from pipelines.stages.manifest import require_manifest
 from pipelines.toolchain.lock import load_lock
 
 _REPORT = "smoke.xml"
@@ -38,12 +36,10 @@ def shown_of(run: Run, audited: AuditedFile, *, tested: bool) -> dict[Kind, byte
         result = run.result(SmokeResult)
         suite, why = read_smoke(run.path, result)
         told = Counter(one.outcome for one in suite.cases) if suite else Counter[str]()
-        if suite is not None and (result is None or told != Counter(result.outcomes)):
+        if suite is not None and (result is None or not result.report):
+            why = f"its record has no sha256 of {_REPORT}"
+        elif result is not None and suite is not None and told != Counter(result.outcomes):
             why = f"it tells of {dict(told)}, and its record says otherwise"
-        elif suite is not None:
-            known = hashes_of(run.path / MANIFEST, _REPORT).get(_REPORT)
-            same = known == sha256_of(run.path / _REPORT)
-            why = "" if same else f"{MANIFEST} speaks of another {_REPORT}"
         if suite is None or why:
             raise AuditError(
                 f"{audited.file}: the report of its smoke test cannot be published: "
@@ -51,10 +47,7 @@ def shown_of(run: Run, audited: AuditedFile, *, tested: bool) -> dict[Kind, byte
                 hint="Test it again.",
             )
         found["smoke.xml"] = junit.render([replace(suite, host="")]).encode()
-    data = (run.path / MANIFEST).read_bytes()
-    if len(data) > MOST:
-        raise AuditError(f"{MANIFEST} has more than {MOST >> 20} MiB", hint="Build it again.")
-    found["manifest.json"] = data
+    found["manifest.json"] = require_manifest(run)
     signed = run.path / f"{audited.file}{SIGNED}"
     if signed.is_file():
         _require_stated(run, audited.file)

@@ -358,7 +358,9 @@ def _read_report(
     read = read_pytest(report.read_bytes())
     outcomes = Counter(case.outcome for case in read.cases)
     counted = {str(name): count for name, count in outcomes.items()}
-    done = _keep(log, outcomes=counted, **_machine(read.properties, host.gpu_way))
+    done = _keep(
+        log, report=sha256_of(report), outcomes=counted, **_machine(read.properties, host.gpu_way)
+    )
     done = _keep(log, bridge=bridge_of(read.properties, host, done))
     for said in done.bridge.warnings if done.bridge else ():
         say(f"  GPU bridge: {said}", style="yellow")

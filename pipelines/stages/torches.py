@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pipelines.core.console import say
 from pipelines.core.errors import SmokeError
+from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import line
 from pipelines.core.versions import minor
 from pipelines.record.results import SmokeResult, TorchSuite
@@ -37,7 +38,8 @@ def keep_apart(log: StageLog, asked: str, read: Suite) -> SmokeResult:
     suites = {t.asked: read_pytest((run.path / t.report).read_bytes()) for t in torches}
     write(run.path / _REPORT, [_merged(suites)])
     total = sum((Counter(t.outcomes) for t in torches), Counter[str]())
-    return log.keep(known.model_copy(update={"torches": torches, "outcomes": {**total}}))
+    made = {"torches": torches, "outcomes": {**total}, "report": sha256_of(run.path / _REPORT)}
+    return log.keep(known.model_copy(update=made))
 
 
 def require_torch(asked: str, read: Suite) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from pipelines.audit.examining import Asked, examine
 from pipelines.audit.taking import Taken
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import AuditError
-from pipelines.publish.index.publishing import facts_of
 from pipelines.stages.line import Line, run_build
+from pipelines.wheels.checked import check_copy
 from pipelines.wheels.checking import Kernels
 from pipelines.wheels.checking import Order as Built
 from pipelines.wheels.checks import check_wheel
@@ -63,7 +64,7 @@ def found_by(path: Path, order: Order) -> dict[str, list[str]]:
     )
     found["build"] = [one.label for one in checks if one.failed]
     try:
-        facts_of(path)
+        check_copy(path, Path(tempfile.mkdtemp()))
         found["publish"] = []
     except AuditError:
         found["publish"] = ["contents"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import ssl
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
@@ -18,6 +20,8 @@ from pes import msvc, stand_in
 
 from pipelines.core.architectures.archs import parse
 from pipelines.core.evidence import Evidence, GpuResult
+from pipelines.core.files import sha256_of
+from pipelines.publish.index.publishing import Offer
 from pipelines.record.results import (
     AuditedFile,
     AuditResult,
@@ -28,6 +32,7 @@ from pipelines.record.results import (
 from pipelines.record.run import Run
 from pipelines.reports import junit
 from pipelines.reports.model import Case, Suite
+from pipelines.stages import publish
 from pipelines.stages.manifest import write_manifest
 
 CARDS = {"75": "Tesla T4", "80": "A100", "86": "RTX 3090", "89": "RTX 4090", "90": "H100"}
@@ -125,8 +130,16 @@ def record(
             for number in range(many)
         ]
         junit.write(run.path / "smoke.xml", [Suite("smoke", tuple(cases))])
+        told["report"] = sha256_of(run.path / "smoke.xml")
         samples.stage(run, "test", state, 3.0, SmokeResult(**told))
     write_manifest(run)
+
+
+def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
+    """Their wheels, in a directory that ends with the process."""
+    room = tempfile.TemporaryDirectory(prefix="wcw-offers-")
+    atexit.register(room.cleanup)
+    return publish.offers_of(runs, Path(room.name), untested=untested)
 
 
 class _Handler(SimpleHTTPRequestHandler):

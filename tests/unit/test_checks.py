@@ -19,10 +19,10 @@ from pipelines.core.files import sha256_of
 from pipelines.core.finding import failures
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.decide import examine, examine_external
-from pipelines.publish.index.publishing import facts_of
 from pipelines.record.target import Target
 from pipelines.stages.line import AUDIT
 from pipelines.wheels import checks
+from pipelines.wheels.checked import check_copy
 from pipelines.wheels.checking import Installation, Order, Policy, Result, check
 from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.tags import WINDOWS
@@ -41,7 +41,7 @@ def test_an_added_check_is_made_of_every_wheel(
     there = Installation("3.11", WINDOWS)
     assert not failures(examine_external(path, sha256, there).checks)
     examine(path, Offer(path.name, str(path), sha256), target)
-    facts_of(path)
+    check_copy(path, tmp_path)
     monkeypatch.setattr(checks, "CHECKS", (*checks.CHECKS, demo))
     assert finding(look(path), "demonstration").level == "error"
     assert [one.id for one in examine_external(path, sha256, there).checks if one.failed] == [
@@ -50,7 +50,7 @@ def test_an_added_check_is_made_of_every_wheel(
     with pytest.raises(AuditError, match=said):
         examine(path, Offer(path.name, str(path), sha256), target)
     with pytest.raises(AuditError, match=said):
-        facts_of(path)
+        check_copy(path, tmp_path)
     line, _ = at_desk(tmp_path)
     home(line, wheel_here(tmp_path))
     with pytest.raises(AuditError, match=said):

@@ -23,7 +23,7 @@ import pytest
 from defusedxml import ElementTree
 from fatbins import ELF, container
 from foreign_wheels import foreign
-from indexes import cuda_wheel, finished
+from indexes import cuda_wheel, finished, offers_of
 from pes import msvc
 
 from pipelines.core.errors import AuditError, ConfigError, StorageError
@@ -31,11 +31,11 @@ from pipelines.core.files import sha256_of
 from pipelines.publish.index.catalogue import Rebuilt, Wheel, WheelName, read_catalogue
 from pipelines.publish.index.lock import LOCK
 from pipelines.publish.index.pages import render, views
-from pipelines.publish.index.publishing import Done, Order, facts_of, planned, publish
+from pipelines.publish.index.publishing import Done, Order, planned, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
 from pipelines.record.run import Run
-from pipelines.stages.publish import offers_of
+from pipelines.wheels.checked import check_copy
 from pipelines.wheels.metadata import inspect
 
 
@@ -357,7 +357,7 @@ def test_somebody_elses_index_is_left_alone(tmp_path: Path) -> None:
 def test_a_variant_is_its_plain_wheel_but_for_the_metadata(tmp_path: Path) -> None:
     files = {"demo_attn-2.8.3+cu128torch2.8.data/scripts/tool": b"#!python\n"}
     plain = cuda_wheel(tmp_path, more=files)
-    facts = facts_of(plain)
+    facts = check_copy(plain, tmp_path).facts
     made = make_variant(plain, tmp_path, facts=facts, torch="2.8", cuda="12.8", sass=("80", "90"))
     assert made is not None
     assert made.name == "demo_attn-2.8.3+torch2.8-cp312-cp312-win_amd64-cu128_sm80_90.whl"
@@ -535,7 +535,7 @@ def test_a_wheel_without_a_name_is_refused(tmp_path: Path) -> None:
     made = foreign(tmp_path, "x", "1.0", "cp312-cp312-win_amd64", files=code)
     renamed = made.rename(tmp_path / "x-2.0-cp312-cp312-win_amd64.whl")
     with pytest.raises(AuditError, match=r"METADATA x 1\.0"):
-        facts_of(renamed)
+        check_copy(renamed, tmp_path)
 
 
 def test_iis_serves_every_file_of_an_index(tmp_path: Path) -> None:

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 from foreign_wheels import foreign
-from indexes import finished, served
+from indexes import finished, offers_of, served
 
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.which.choosing import choose
 from pipelines.publish.which.listed import fetch_rows
 from pipelines.publish.which.machine import Machine
-from pipelines.stages.publish import offers_of
 
 DRIVER = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 GPU = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"

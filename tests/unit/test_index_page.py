@@ -12,7 +12,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 from catalogues import CARDS, HOSTILE, UNTESTED, hostile, large, passed_on, wheel
-from indexes import finished
+from indexes import finished, offers_of
 
 from pipelines.core.files import sha256_of
 from pipelines.publish.index.catalogue import Catalogue, Wheel
@@ -21,7 +21,6 @@ from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.rows import row_of, rows
 from pipelines.publish.index.store import Store
 from pipelines.publish.which.texts import final, version_key
-from pipelines.stages.publish import offers_of
 
 
 class Tree(HTMLParser):

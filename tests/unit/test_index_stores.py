@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import fsspec
 import pytest
 from github_releases import TOKEN, GitHub, github
-from indexes import finished, served
+from indexes import finished, offers_of, served
 from pypi_simple import PyPISimple
 from tls_keys import Authority
 
@@ -27,7 +27,6 @@ from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.releases import Release
 from pipelines.publish.index.store import Store
 from pipelines.record.run import Run
-from pipelines.stages.publish import offers_of
 
 ADDRESS = "github:owner/wheels@v1"
 

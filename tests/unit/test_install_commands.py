@@ -21,14 +21,13 @@ from pathlib import Path
 
 import pytest
 from foreign_wheels import foreign
-from indexes import cuda_wheel, finished, served
+from indexes import cuda_wheel, finished, offers_of, served
 from pasted import PAGE, TORCH, URL, WANTED, filled, noting_pip
 from test_which_file import SMI
 
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.which.told import FORMS, pip_installs, typed, uv_installs
-from pipelines.stages.publish import offers_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 OWN = f"cp3{sys.version_info[1]}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import report_samples as samples
-from indexes import cuda_wheel, finished, record, served
+from indexes import cuda_wheel, finished, offers_of, record, served
 from packaging.utils import parse_wheel_filename
 from plans import at_desk
 from pypi_simple import ACCEPT_JSON_PREFERRED, PyPISimple
@@ -26,7 +26,6 @@ from pipelines.record.results import AuditedFile, AuditResult, ErrorResult, Smok
 from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
-from pipelines.stages.publish import offers_of
 
 Said = pytest.CaptureFixture[str]
 
@@ -144,6 +143,7 @@ def test_a_wheel_that_was_untested_may_be_tested_later(tmp_path: Path) -> None:
     assert len(told["wheels"]) == 2
     assert "UNTESTED" not in (tmp_path / "index/index.html").read_text()
     samples.stage(run, "test", "interrupted")
+    write_manifest(run)
     assert published(tmp_path, str(run.path), "--untested") == 0
     assert catalogue(tmp_path) == told, "what was seen stays seen"
 
@@ -205,7 +205,7 @@ NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
     "smoke failed": (failed_smoke, "its smoke test failed: 3 of 9 failed"),
     "audit failed": (lambda run: samples.stage(run, "audit", "failed"), "its audit has not passed"),
     "audit of other bytes": (other_bytes, "and the audit speaks of"),
-    "manifest of other bytes": (other_manifest, "and the manifest speaks of cdcd"),
+    "manifest of other bytes": (other_manifest, "the run's record differ in files"),
     "no manifest": (lambda run: (run.path / "manifest.json").unlink(), "is no manifest that can"),
     "no wheel": (lambda run: next((run.path / "wheels").glob("*")).unlink(), "not in its dir"),
     "given": (lambda run: run.note(given=True), "somebody else's"),
@@ -400,7 +400,7 @@ def test_what_the_real_stages_leave_can_be_published(tmp_path: Path) -> None:
     audited = line.run.result(AuditResult)
     assert audited is not None
     assert offer.sass == line.plan.archs.effective.sass == ("90a",)
-    assert offer.facts.sha256 == audited.files[0].sha256
+    assert offer.wheel.sha256 == audited.files[0].sha256
     assert offer.smoke.verdict == "untested"
     done = publish(Store(str(tmp_path / "index")), Order([offer]), say=lambda _: None)
     assert {one.name.label for one in done.fresh} == {"", "cu130_sm90"}

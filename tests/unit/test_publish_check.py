@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from indexes import finished, served
+from indexes import finished, offers_of, served
 from loopback import listening
 
 from pipelines.cli import program
 from pipelines.core.errors import AuditError, ConfigError, HostError, StorageError
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
-from pipelines.stages.publish import offers_of
 
 Said = pytest.CaptureFixture[str]
 WHEEL = "files/*/*/demo_attn-2.8.3+cu128torch2.8-cp312-cp312-win_amd64.whl"

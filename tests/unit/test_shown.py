@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import subprocess
 from http.server import SimpleHTTPRequestHandler
@@ -23,9 +22,10 @@ from test_rebuild import party, tree, we
 
 from pipelines.cli import program
 from pipelines.core.errors import AuditError, ConfigError
+from pipelines.core.files import sha256_of
 from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.record.compared import Comparison
-from pipelines.record.results import AuditedFile, RebuildResult
+from pipelines.record.results import AuditedFile, RebuildResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports.junit import read_pytest
 from pipelines.stages.line import run_build
@@ -92,6 +92,10 @@ def test_a_report_is_written_anew(tmp_path: Path) -> None:
     more = "<h:script>alert(1)</h:script></testsuite>"
     text = text.replace("</testsuite>", more).replace("<testsuite ", '<testsuite hostname="lab7" ')
     report.write_text(text)
+    test = run.stages()["test"]
+    assert isinstance(test.result, SmokeResult)
+    result = test.result.model_copy(update={"report": sha256_of(report)})
+    run.put_stage(test.model_copy(update={"result": result}))
     write_manifest(run)
     assert published(tmp_path, str(run.path)) == 0
     said = beside(tmp_path)["smoke.xml"].decode()
@@ -142,6 +146,7 @@ def test_what_was_tested_later_gets_its_report(tmp_path: Path) -> None:
     assert found["manifest.json"] == (run.path / "manifest.json").read_bytes()
     (run.path / "smoke.xml").unlink()
     samples.stage(run, "test", "interrupted")
+    write_manifest(run)
     assert published(tmp_path, str(run.path), "--untested") == 0
     assert beside(tmp_path) == found, "what was seen stays seen"
 
@@ -171,10 +176,8 @@ def test_a_statement_of_another_manifest_is_refused(
     tmp_path: Path, built: Run, capsys: Said
 ) -> None:
     sign(built, tmp_path)
-    told = json.loads((built.path / "manifest.json").read_text())
-    told["inputs"]["source_sha256"] = "ab" * 32
-    told["toolset"]["asked"] = "another"
-    (built.path / "manifest.json").write_text(json.dumps(told))
+    built.note(source_sha256="ab" * 32, toolset="another")
+    write_manifest(built)
     assert published(tmp_path, str(built.path), "--untested") == AuditError.exit_code
     assert "says something else" in " ".join(capsys.readouterr().err.split())
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from environments import RTX_4090, Windows, module
 from foreign_wheels import foreign
-from indexes import finished, served
+from indexes import finished, offers_of, served
 from test_which_choice import HASH, catalogue, wheel
 from tls_keys import Authority
 
@@ -33,7 +33,6 @@ from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_
 from pipelines.publish.which.looking import Driver, this_place
 from pipelines.publish.which.reporting import Report, report
 from pipelines.publish.which.told import as_object, as_text
-from pipelines.stages.publish import offers_of
 
 #: Of all releases that it is for, those that are here.
 PYTHONS = [

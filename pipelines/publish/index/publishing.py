@@ -18,7 +18,6 @@ from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import sha256_of
-from pipelines.core.finding import failures
 from pipelines.core.hosttext import line, safe
 from pipelines.core.units import few
 from pipelines.publish.index.catalogue import (
@@ -41,8 +40,7 @@ from pipelines.publish.index.releases import Release
 from pipelines.publish.index.store import Store
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
 from pipelines.record.toolsets import stamped
-from pipelines.wheels.checks import check_wheel
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.checked import CheckedWheel
 
 #: Is told of each wheel that is in its place.
 Say = Callable[[Wheel], None]
@@ -52,8 +50,7 @@ Say = Callable[[Wheel], None]
 class Offer:
     """A wheel that may be published, with what was shown of it."""
 
-    path: Path
-    facts: WheelFacts
+    wheel: CheckedWheel
     python: str
     torch: str
     cuda: str
@@ -159,7 +156,7 @@ def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
     """What was shown of the wheels, as files by their place: those of which the catalogue tells."""
     rows = after.by_name
     for offer in order.offers:
-        row = rows[WheelName.read(offer.path.name)]
+        row = rows[WheelName.read(offer.wheel.name)]
         for kind, data in offer.shown.items():
             if row.beside.get(kind) == (hashed := sha256(data).hexdigest()):
                 yield shown_at(row.file, kind, hashed), data
@@ -208,28 +205,28 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
     now = timestamp(datetime.now(UTC))
     for offer in order.offers:
         hashes = {kind: sha256(data).hexdigest() for kind, data in offer.shown.items()}
-        plain = _wheel(offer, offer.path, offer.facts.dist_info, now)
-        yield offer.path, plain.model_copy(update={"beside": hashes})
-        if not order.variants or stamped(offer.facts.version.partition("+")[2]):
+        plain = _wheel(offer, offer.wheel.path, offer.wheel.facts.dist_info, now)
+        yield offer.wheel.path, plain.model_copy(update={"beside": hashes})
+        if not order.variants or stamped(offer.wheel.facts.version.partition("+")[2]):
             continue  # a variant's version has no room for what built it
         there = _variant_of(before, plain, offer)
         if there is not None:  # of the same bytes: another zlib would pack it in another way
             seen = {"smoke": offer.smoke, "evidence": offer.evidence, "run": offer.run}
-            yield offer.path, there.model_copy(update=seen)
+            yield offer.wheel.path, there.model_copy(update=seen)
             continue
         folder = Path(tempfile.mkdtemp(dir=room))
         made = make_variant(
-            offer.path,
+            offer.wheel.path,
             folder,
-            facts=offer.facts,
+            facts=offer.wheel.facts,
             torch=offer.torch,
             cuda=offer.cuda,
             sass=offer.sass,
             stable=offer.stable,
         )
         if made is not None:
-            info = offer.facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
-            version = version_of(offer.facts.version, offer.torch)
+            info = offer.wheel.facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
+            version = version_of(offer.wheel.facts.version, offer.torch)
             wheel = _wheel(offer, made, f"{info}-{version}.dist-info", now)
             yield made, wheel.model_copy(update={"made_from": plain.sha256})
 
@@ -317,18 +314,3 @@ def _put(store: Store, path: str, data: bytes) -> bool:
         return False
     store.write(path, data)
     return True
-
-
-def facts_of(path: Path) -> WheelFacts:
-    """What is in a wheel that is to be published; :class:`AuditError` where it says other than is.
-
-    It is checked once more, without an order: these bytes are what people get.
-    """
-    facts = inspect(path)
-    WheelName.read(path.name)
-    if wrong := failures(check_wheel(facts)):
-        raise AuditError(
-            f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",
-            hint="It is not what its name says: build it again.",
-        )
-    return facts

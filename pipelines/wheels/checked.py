@@ -1,0 +1,60 @@
+"""A wheel that was checked: a copy that nobody else can change, and what was found in it.
+
+A path says where some bytes were. What is signed and published are those that were looked into, so
+after the check a wheel is handed on as this.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.core.errors import AuditError
+from pipelines.core.files import disk_errors
+from pipelines.core.finding import Finding, failures
+from pipelines.core.hosttext import safe
+from pipelines.wheels.checks import check_wheel
+from pipelines.wheels.metadata import WheelFacts, inspect
+
+
+@dataclass(frozen=True)
+class CheckedWheel:
+    """The bytes of a wheel, with their sha256 and findings."""
+
+    path: Path
+    """A copy, in a directory that only this user can enter."""
+    facts: WheelFacts
+    findings: tuple[Finding, ...]
+
+    @property
+    def name(self) -> str:
+        """The wheel's file name."""
+        return self.path.name
+
+    @property
+    def sha256(self) -> str:
+        """Of the bytes."""
+        return self.facts.sha256
+
+
+def check_copy(path: Path, room: Path) -> CheckedWheel:
+    """Copy a wheel into ``room``, a directory of this process alone, and check the copy.
+
+    It is checked without an order, as what any wheel must be. Raises :class:`AuditError` where it
+    is not what it says.
+    """
+    copy = Path(tempfile.mkdtemp(dir=room)) / path.name
+    with disk_errors(room), path.open("rb") as stream, copy.open("xb") as into:
+        shutil.copyfileobj(stream, into, 1 << 20)
+        os.fchmod(into.fileno(), 0o400) if hasattr(os, "fchmod") else None
+    facts = inspect(copy)
+    findings = check_wheel(facts)
+    if wrong := failures(findings):
+        raise AuditError(
+            f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",
+            hint="It is not what its name says: build it again.",
+        )
+    return CheckedWheel(copy, facts, tuple(findings))
