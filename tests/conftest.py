@@ -51,17 +51,14 @@ def _a_day_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "today", _newest)
 
 
-@pytest.fixture(autouse=True)
-def _seal_key(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _seal_key() -> Iterator[None]:
     """Records are sealed with a key of the tests: none is made in the user's home."""
-    monkeypatch.setenv(seal.VARIABLE, _pem())
-
-
-@cache
-def _pem() -> str:
-    key = Ed25519PrivateKey.generate()
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return key.private_bytes(serialization.Encoding.PEM, *form).decode()
+    key = Ed25519PrivateKey.generate().private_bytes(serialization.Encoding.PEM, *form)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(seal.VARIABLE, key.decode())
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
 from pipelines.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pipelines.record.run import Run
+
 
 @command(
     help={
-        "subject": "a run, as for report, or a wheel with its manifest.json",
+        "subject": "a run, as for report, or a wheel in the directory of its run",
         "key": "file of a private key (default: provenance.key of pipeline.yaml)",
     }
 )
@@ -22,6 +27,8 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
     from pipelines.core.paths import home
     from pipelines.publish.provenance import attesting
     from pipelines.publish.provenance.signing import load_private
+    from pipelines.stages.manifest import require_manifest
+    from pipelines.wheels.checked import check_copy
 
     settings = load_config().provenance
     named = key or settings.key
@@ -36,7 +43,13 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
     wheels = _wheels(subject)
     signer = load_private(path, attesting.passphrase(path, settings.passphrase_env))
     keyid = signer.public_key.keyid
-    made = [(wheel, attesting.attest(wheel, signer)) for wheel in wheels]
+    made = []
+    with tempfile.TemporaryDirectory(prefix="wcw-attest-") as room:
+        for run, wheel in wheels:
+            run.require_sealed_by(settings.trust)
+            data = require_manifest(run)
+            checked = check_copy(wheel, Path(room))
+            made.append((wheel, attesting.attest(checked, data, run.path, signer)))
     if json:
         rows = [{"wheel": str(wheel), "envelope": str(path)} for wheel, path in made]
         answer({"schema": 1, "keyid": keyid, "signed": rows})
@@ -45,17 +58,24 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
         say(f"{path}  signed by {keyid[:16]} ({signer.public_key.scheme})", style="green")
 
 
-def _wheels(subject: str) -> list[Path]:
-    """The wheels of a run, or the one that is named."""
+def _wheels(subject: str) -> list[tuple[Run, Path]]:
+    """The wheels of runs, or the one that is named, each with its run."""
     from pipelines.cli.find import find
+    from pipelines.record.run import Run
 
     path = Path(subject).expanduser()
     if path.suffix == ".whl":
-        if path.is_file():
-            return [path]
-        raise ConfigError(f"{path}: there is no such file", hint="Name a wheel, or a run.")
+        run = Run(path.absolute().parent.parent)
+        if path.is_file() and (run.path / "record.sqlite").is_file():
+            return [(run, path)]
+        raise ConfigError(
+            f"{path}: there is no such wheel in the directory of a run",
+            hint="Only the run that built a wheel can say what it was made of.",
+        )
     found = [
-        wheel for run in find(subject) for wheel in sorted((run.path / "wheels").glob("*.whl"))
+        (run, wheel)
+        for run in find(subject)
+        for wheel in sorted((run.path / "wheels").glob("*.whl"))
     ]
     if not found:
         raise ConfigError(f"{subject} has no wheel", hint="Name a run that has built one.")

@@ -358,6 +358,8 @@ class RunFacts(Model):
     """What is known of a run besides its stages."""
 
     schema_version: int = SCHEMA
+    run: str = ""
+    """Name of its directory when it began: a copy may have another."""
     created: str = ""
     """ISO 8601."""
     target: Target = Target()

@@ -122,7 +122,7 @@ class Run:
             database.execute("PRAGMA journal_mode=WAL")  # kept in the file: to read writes nothing
             database.executescript(_SCHEMA)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        run._write_facts(facts.model_copy(update={"created": created}))
+        run._write_facts(facts.model_copy(update={"run": run.id, "created": created}))
         run._make_latest()
         return run
 

@@ -107,7 +107,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
         "schema": SCHEMA,
         "made_by": f"windows-cuda-wheels {__version__}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "run": run.id,
+        "run": facts.run,
         "started": facts.created or None,
         "finished": max((_time(one.started + (one.seconds or 0)) for one in done), default=None),
         "publishable": facts.publishable,

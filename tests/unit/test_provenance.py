@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from google.protobuf import json_format
 from hypothesis import HealthCheck, given, settings, strategies
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from records import rewrite
 from securesystemslib.dsse import Envelope
+from securesystemslib.signer import CryptoSigner
 from test_rebuild import party, tree, wheel_of
 
 from pipelines.cli import lines
@@ -32,10 +34,12 @@ from pipelines.core.files import beside, sha256_of
 from pipelines.publish.provenance import attesting, signing
 from pipelines.publish.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
 from pipelines.publish.provenance.verifying import Check, Verified, find, verify
+from pipelines.record import seal
 from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import load_lock
+from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.metadata import inspect
 
 PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -75,7 +79,12 @@ class Desk:
         self.envelope = self.attest(self.mine)
 
     def attest(self, key: Path) -> Path:
-        return attesting.attest(self.wheel, signing.load_private(key, nobody))
+        return self.signed(signing.load_private(key, nobody))
+
+    def signed(self, signer: CryptoSigner) -> Path:
+        checked = CheckedWheel(self.wheel, inspect(self.wheel), ())
+        data = (self.run / "manifest.json").read_bytes()
+        return attesting.attest(checked, data, self.run, signer)
 
     def look(self, *keys: Path, wheel: Path | None = None, of: Path | None = None) -> Verified:
         named = () if keys == (NONE,) else keys or (self.my_pub,)
@@ -573,7 +582,8 @@ def test_a_manifest_that_was_changed_is_not_signed(desk: Desk) -> None:
     with pytest.raises(AuditError, match="does not say what"):
         desk.attest(desk.mine)
     (desk.run / f"{desk.wheel.name}{UNSIGNED}").unlink()
-    desk.wheel.write_bytes(desk.wheel.read_bytes() + b"!")
+    with zipfile.ZipFile(desk.wheel, "a") as archive:
+        archive.writestr("pkg/more.py", b"")
     with pytest.raises(AuditError, match=r"has sha256 \w{64}, and .* says"):
         desk.attest(desk.mine)
 
@@ -727,7 +737,7 @@ def test_keys_that_openssl_made(desk: Desk, words: list[str]) -> None:
     command = ["pkey", "-in", key, "-pubout", "-out", public]
     assert typed("openssl", *command, "-passin", "pass:correct horse") == 0
     desk.envelope.unlink()
-    attesting.attest(desk.wheel, signing.load_private(key, lambda: "correct horse"))
+    desk.signed(signing.load_private(key, lambda: "correct horse"))
     assert desk.look(public).code == 0
 
 
@@ -739,7 +749,7 @@ def test_keys_that_ssh_keygen_made(desk: Desk, kind: list[str], phrase: str) -> 
     assert typed("ssh-keygen", "-q", "-N", phrase, "-f", key, "-t", *kind) == 0
     desk.envelope.unlink()
     asked = (lambda: phrase) if phrase else nobody
-    attesting.attest(desk.wheel, signing.load_private(key, asked))
+    desk.signed(signing.load_private(key, asked))
     assert desk.look(key.with_suffix(".pub")).code == 0
     if phrase:
         with pytest.raises(ConfigError, match="with that passphrase") as caught:
@@ -875,3 +885,57 @@ def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
     names = [one["name"] for one in said["resolvedDependencies"]]
     assert names == ["source", "setuptools", "uv"], "and not the tool set, which is no file"
     assert said["resolvedDependencies"][2]["annotations"]["hashed"] == "not by this run"
+
+
+def forged(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a run says R; whoever did that has not the controller's key."""
+    run = Run(desk.run)
+    rewrite(run, "UPDATE facts SET value = '\"R\"' WHERE key = 'evidence'")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(desk.room))
+    monkeypatch.delenv(seal.VARIABLE)
+    write_manifest(run)
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[..., None]:
+    def edit(desk: Desk, _: pytest.MonkeyPatch) -> None:
+        path = desk.run / "manifest.json"
+        said = json.loads(path.read_text())
+        change(said)
+        path.write_text(json.dumps(said))
+        for old in desk.run.glob(f"*{UNSIGNED}"):
+            old.unlink()
+
+    return edit
+
+
+def other_wheel(desk: Desk, _: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(desk.wheel, "a") as archive:
+        archive.writestr("pkg/more.py", b"")
+    edited(lambda said: said["files"][0].update(sha256=sha256_of(desk.wheel)))(desk, _)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        forged,
+        other_wheel,
+        edited(lambda said: said.update(evidence="R", publishable=True)),
+        edited(lambda said: said["toolset"].update(told=["MSVC 14.44"])),
+        edited(lambda said: said["inputs"].update(recipe="flash-attn")),
+        edited(lambda said: said["host"].update(windows="10.0.26100")),
+        edited(lambda said: said.update(run="20260101-000000-other")),
+        edited(lambda said: said["stages"].update(test="passed")),
+        lambda desk, _: (desk.run / "manifest.json").unlink(),
+        lambda desk, _: (desk.run / "record.sqlite").unlink(),
+    ],
+)
+def test_only_what_the_record_says_is_signed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, lie: Callable[..., object]
+) -> None:
+    desk.envelope.unlink()
+    words = ["attest", str(desk.wheel), "--key", str(desk.mine)]
+    assert wcw(words) == 0
+    desk.envelope.unlink()
+    lie(desk, monkeypatch)
+    assert wcw(words) != 0
+    assert not desk.envelope.exists()

@@ -12,46 +12,40 @@ from pathlib import Path
 from securesystemslib.signer import CryptoSigner
 
 from pipelines.core.errors import AuditError, ConfigError
-from pipelines.core.files import beside, sha256_of, write_atomic
+from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import line, secret
-from pipelines.core.jsonfile import read_bytes
 from pipelines.publish.provenance.signing import Sealed, envelopes, sign, unsealed
 from pipelines.publish.provenance.statement import MANIFEST, SIGNED, UNSIGNED, encoded, statement
+from pipelines.wheels.checked import CheckedWheel
 
 
-def attest(wheel: Path, signer: CryptoSigner) -> Path:
-    """Sign the statement on a wheel by the manifest with it; the envelope, beside that manifest.
+def attest(wheel: CheckedWheel, data: bytes, folder: Path, signer: CryptoSigner) -> Path:
+    """Sign the statement on a wheel by the manifest ``data``; the envelope, in ``folder``.
 
-    :class:`ConfigError` where there is no manifest that a statement can be made of,
-    :class:`AuditError` where the wheel or an unsigned statement is not what the manifest says.
+    :class:`ConfigError` where no statement can be made of the manifest, :class:`AuditError` where
+    the wheel or an unsigned statement in ``folder`` is not what the manifest says.
     """
-    manifest = beside(wheel, MANIFEST)
-    if manifest is None:
-        raise ConfigError(
-            f"{line(wheel, 300)}: there is no {MANIFEST} with it",
-            hint="Only who has the run that built a wheel can say what it was made of.",
-        )
     try:
-        said = statement(read_bytes(manifest), wheel)
+        said = statement(data, wheel.path)
     except ValueError as error:
         raise ConfigError(
-            f"{manifest}: {line(error, 500)}",
+            f"{folder / MANIFEST}: {line(error, 500)}",
             hint="Build with this release: its manifests have all that a statement says.",
         ) from None
     (subject,) = said["subject"]
-    if (found := sha256_of(wheel)) != subject["digest"]["sha256"]:
+    if wheel.sha256 != (stated := subject["digest"]["sha256"]):
         raise AuditError(
-            f"{wheel} has sha256 {found}, and {manifest} says {subject['digest']['sha256']}",
+            f"{wheel.name} has sha256 {wheel.sha256}, and {folder / MANIFEST} says {stated}",
             hint="It is not the wheel that was built there: nothing is signed.",
         )
     payload = encoded(said)
-    unsigned = manifest.with_name(wheel.name + UNSIGNED)
+    unsigned = folder / (wheel.name + UNSIGNED)
     if unsigned.is_file() and unsigned.read_bytes() != payload:
         raise AuditError(
-            f"{unsigned} does not say what {manifest} says",
+            f"{unsigned} does not say what {folder / MANIFEST} says",
             hint="One of the two was changed since the run: nothing is signed.",
         )
-    target = manifest.with_name(wheel.name + SIGNED)
+    target = folder / (wheel.name + SIGNED)
     write_atomic(target, sign(payload, signer, _earlier(target)))
     return target
 
