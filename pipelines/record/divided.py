@@ -103,6 +103,8 @@ class Lent(Model):
     share: str
     units: Annotated[int, Field(ge=0)]
     """Whose objects were linked."""
+    sealers: tuple[str, ...] = ()
+    """Who recorded them: keys of controllers."""
 
 
 class Divided(Model):

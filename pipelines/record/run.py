@@ -38,6 +38,7 @@ from pipelines.record.followed import JobRecord
 from pipelines.record.results import (
     RESULTS,
     SCHEMA,
+    BuildResult,
     ErrorResult,
     RunFacts,
     StageRecord,
@@ -281,12 +282,20 @@ class Run:
         found = {who for row, who in seal.sealers.items() if not row.startswith("jobs/")}
         return tuple(sorted(found, key=lambda who: (who != sealer().identity, who)))
 
+    @property
+    def recorded_by(self) -> str:
+        """Whose record it is, where a part of it is another controller's; else empty."""
+        keys = [who[:16] for who in self.sealers if who != sealer().identity]
+        return f"recorded by another controller (key {', '.join(keys)})" if keys else ""
+
     def require_sealed_by(self, trusted: Sequence[str] = ()) -> None:
         """Refuse a record of which a row is neither this controller's nor of one that is trusted.
 
-        :class:`AuditError` names the key.
+        The same of the objects that a wheel was linked from. :class:`AuditError` names the key.
         """
-        for who in self.sealers:
+        built = self.result(BuildResult)
+        lent = built.divided.lent if built is not None and built.divided is not None else ()
+        for who in (*self.sealers, *(key for one in lent for key in one.sealers)):
             if who not in {sealer().identity, *trusted}:
                 raise AuditError(
                     f"{self.path}: its record is sealed with the key {who} of another controller",

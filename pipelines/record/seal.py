@@ -24,7 +24,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors
-from pipelines.core.hosttext import secret
 
 VARIABLE = "WCW_SEAL_KEY"
 _MAKE = "Make one: openssl genpkey -algorithm ed25519"
@@ -105,7 +104,7 @@ def sealer() -> Sealer:
     Raises :class:`ConfigError` for a file or variable that holds no Ed25519 key.
     """
     if text := os.environ.get(VARIABLE):
-        return _load(secret(text).encode(), VARIABLE)
+        return _load(text.encode(), VARIABLE)
     path = key_file()
     with disk_errors(path):
         if not path.is_file():

@@ -26,6 +26,8 @@ class Brief:
     """Of all stages together."""
     tested: str = ""
     """``import only`` or the like, where no test of the package ran."""
+    recorded_by: str = ""
+    """That another controller did, with its key; empty: this one."""
 
     @property
     def word(self) -> str:
@@ -35,6 +37,7 @@ class Brief:
     def __str__(self) -> str:
         """``not tested, 1 min 12 s``; why, where it did not go well."""
         said = f"{self.word}, {units.seconds(self.seconds)}"
+        said += f", {self.recorded_by}" if self.recorded_by else ""
         well = self.verdict in ("passed", "untested")
         return said if well else f"{said}: {self.headline}"
 
@@ -49,4 +52,6 @@ def brief_of(run: Run) -> Brief:
     seconds = sum(stage.seconds or 0.0 for stage in shown)
     test = result_of(stages, SmokeResult)
     facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
-    return Brief(line(run.id, 120), facts, verdict, headline, seconds, stand_in_of(test))
+    return Brief(
+        line(run.id, 120), facts, verdict, headline, seconds, stand_in_of(test), run.recorded_by
+    )

@@ -67,7 +67,8 @@ def load_view(run: Run) -> RunView:
     Raises :class:`ConfigError` when there is no record that can be read. Whatever a record
     lacks is empty in the view; a stage's result that cannot be read is one of its caveats.
     """
-    return _view(run, run.facts(), list(run.stages().values())[:_STAGES])
+    view = _view(run, run.facts(), list(run.stages().values())[:_STAGES])
+    return replace(view, caveats=(*filter(None, [run.recorded_by]), *view.caveats))
 
 
 def load_any(run: Run) -> RunView:

@@ -59,6 +59,7 @@ class PastRun:
             "verdict": self.brief.verdict,
             "tested": self.brief.tested,
             "headline": self.brief.headline,
+            "recorded_by": self.brief.recorded_by,
             "evidence": facts.evidence,
             "origin": facts.origin,
             "seconds": round(self.brief.seconds, 3),

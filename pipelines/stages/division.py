@@ -139,7 +139,13 @@ class Division:
             )
         took = Counter(owner.run.id for owner, _ in self.objects.values())
         lent = (
-            Lent(run=one.run.id, host=one.list.host, share=one.list.share, units=took[one.run.id])
+            Lent(
+                run=one.run.id,
+                host=one.list.host,
+                share=one.list.share,
+                units=took[one.run.id],
+                sealers=one.run.sealers,
+            )
             for one in self.lenders
         )
         return made.model_copy(update={"lent": tuple(lent)})

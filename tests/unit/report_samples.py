@@ -36,6 +36,7 @@ from pipelines.record.results import (
     UsedTool,
 )
 from pipelines.record.run import Run
+from pipelines.record.seal import sealer
 from pipelines.record.target import AXES, Target
 from pipelines.reports.junit import write
 from pipelines.reports.model import Case, Suite
@@ -138,7 +139,7 @@ def row(  # noqa: PLR0917 - as the table has its columns
 ) -> None:
     """A row as another program, or another version, may have left it."""
     columns = (name, state, started, seconds, error, result)
-    rewrite(run, "INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", columns)
+    rewrite(run, "INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", columns, sealer())
 
 
 def built(**changes: Any) -> BuildResult:

@@ -38,6 +38,7 @@ from pipelines.record.run import Run
 from pipelines.record.target import AXES
 from pipelines.reports import failures as failing
 from pipelines.reports import terminal, views
+from pipelines.reports.brief import brief_of
 from pipelines.reports.figures import figures, load_rules
 from pipelines.reports.files import files
 from pipelines.reports.html import render
@@ -46,6 +47,7 @@ from pipelines.reports.junit import write
 from pipelines.reports.load import load_any, load_view
 from pipelines.reports.markdown import summary
 from pipelines.reports.model import Case, Suite
+from pipelines.reports.runs import runs_in
 from pipelines.reports.suites import suites
 from pipelines.reports.timeline import read_timeline
 
@@ -727,3 +729,16 @@ def test_what_the_suites_of_this_project_record(tmp_path: Path) -> None:
     assert view.gpu == "NVIDIA H200"
     assert told["warning1"] in view.caveats
     assert {c.name: c.there for c in view.capabilities} == {"fa2F": True, "fa2B": False}
+
+
+def test_a_run_of_another_controller_says_so_everywhere(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    assert (run.recorded_by, brief_of(run).recorded_by) == ("", "")
+    key = rewrite(run, "UPDATE stages SET state = 'passed'").identity[:16]
+    assert key in run.recorded_by
+    view, file = load_view(run), io.StringIO()
+    Console(file=file, width=100).print(terminal.render([view]))
+    pages = (render([view]), summary([view]), file.getvalue(), str(brief_of(run)))
+    assert [key in page for page in pages] == [True] * 4
+    (past,) = runs_in(run.path.parent)
+    assert past.told()["recorded_by"] == run.recorded_by
