@@ -43,10 +43,12 @@ _SHOWN = 20
         "wheel": "the wheel",
         "provenance": "its provenance (default: WHEEL.intoto.jsonl with it)",
         "key": "a public key that must have signed it; may be repeated",
-        "accept": "what is enough: 'unsigned', and 'lock' for another lock than today's; by commas",
+        "accept": "what is enough: 'unsigned', 'lock' for another lock than today's, "
+        "'builder' for another builder; by commas",
+        "require": "NAME=VALUE that must hold: recipe, level, test, builder, newer-than; by commas",
         "rebuild": "build it again as well, and compare the bytes",
     },
-    many=("key",),
+    many=("key", "require"),
 )
 def verify(
     flags: Flags,
@@ -55,6 +57,7 @@ def verify(
     provenance: str | None = None,
     key: list[str] | None = None,
     accept: str | None = None,
+    require: list[str] | None = None,
     rebuild: bool = False,
     json: bool = False,
 ) -> int | None:
@@ -64,6 +67,7 @@ def verify(
     has other files today.
     """
     from pipelines.core.console import answer
+    from pipelines.publish.provenance.policy import read_requirements
     from pipelines.publish.provenance.signing import load_public
     from pipelines.publish.provenance.verifying import find
     from pipelines.publish.provenance.verifying import verify as look
@@ -77,7 +81,8 @@ def verify(
         raise ConfigError(f"{missing}: there is no such file", hint="Name one that is here.")
     paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]
-    found = look(file, beside, keys, load_lock()).accepting(enough)
+    requirements = read_requirements(require or ())
+    found = look(file, beside, keys, load_lock(), requirements).accepting(enough)
     told: dict[str, Any] = {"schema": 1, **found.model_dump(mode="json"), "exit": found.code}
     if not json:
         _show(found)

@@ -32,6 +32,7 @@ from pipelines.cli.program import run as wcw
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import beside, sha256_of
 from pipelines.publish.provenance import attesting, signing
+from pipelines.publish.provenance.policy import read_requirements
 from pipelines.publish.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
 from pipelines.publish.provenance.verifying import Check, Verified, find, verify
 from pipelines.record import seal
@@ -939,3 +940,75 @@ def test_only_what_the_record_says_is_signed(
     lie(desk, monkeypatch)
     assert wcw(words) != 0
     assert not desk.envelope.exists()
+
+
+def stages(**states: str) -> Callable[[dict[str, Any]], object]:
+    return lambda said: said["predicate"]["buildDefinition"]["internalParameters"]["stages"].update(
+        states
+    )
+
+
+POLICY: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+    ("audit", stages(audit="failed")),
+    ("build", stages(build="interrupted")),
+    ("test", stages(test="failed")),
+    (
+        "builder",
+        lambda said: said["predicate"]["runDetails"]["builder"].update(id="https://evil.example"),
+    ),
+    (
+        "builder",
+        lambda said: said["predicate"]["buildDefinition"].update(buildType="https://evil.example"),
+    ),
+    (
+        "dependencies",
+        lambda said: said["predicate"]["buildDefinition"].update(resolvedDependencies=[]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), POLICY, ids=range(len(POLICY)))
+def test_a_signature_is_not_enough(
+    desk: Desk, name: str, change: Callable[[dict[str, Any]], object]
+) -> None:
+    """It is refused also where no manifest is there to say otherwise."""
+    desk.forge(change)
+    (desk.run / "manifest.json").unlink()
+    found = desk.look()
+    assert of(found, "signature").state == "ok"
+    assert (of(found, name).state, found.code) == ("no", AuditError.exit_code)
+    accepted = found.accepting(["builder"]).code == 0
+    assert accepted == (name == "builder")
+
+
+@pytest.mark.parametrize(
+    ("required", "holds"),
+    [
+        ("recipe=BUILT", True),
+        ("recipe=flash-attn", False),
+        ("level=W", True),
+        ("level=R", False),
+        ("test=passed", False),
+        ("builder=urn:windows-cuda-wheels:builder", True),
+        ("builder=urn:windows-cuda-wheels", False),
+        ("newer-than=2020-01-01", True),
+        ("newer-than=2999-01-01T00:00:00+00:00", False),
+    ],
+)
+def test_what_is_required_must_be_said(desk: Desk, required: str, holds: bool) -> None:
+    said = json.loads(base64.b64decode(json.loads(desk.envelope.read_text())["payload"]))
+    built = said["predicate"]["buildDefinition"]["externalParameters"]["recipe"]
+    words = ["verify", str(desk.wheel), "--key", str(desk.my_pub)]
+    assert wcw(words) == 0
+    wanted = [required.replace("BUILT", built), "newer-than=1990-01-01"][
+        : 1 + ("newer" not in required)
+    ]
+    assert wcw([*words, "--require", ",".join(wanted)]) == (0 if holds else AuditError.exit_code)
+
+
+@pytest.mark.parametrize(
+    "required", ["recipe", "recipe=", "colour=red", "newer-than=yesterday", "level=A", ",", ""]
+)
+def test_a_requirement_that_is_none(required: str) -> None:
+    with pytest.raises(ConfigError, match="--require"):
+        read_requirements([required])

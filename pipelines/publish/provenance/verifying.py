@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from google.protobuf import json_format
@@ -24,10 +25,12 @@ from pipelines.core.files import beside, sha256_of
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict, parse, read_bytes
 from pipelines.core.model import Model
+from pipelines.publish.provenance import policy
 from pipelines.publish.provenance.aliases import refuse_aliases
 from pipelines.publish.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
 from pipelines.publish.provenance.statement import (
     BUILD_TYPE,
+    BUILDER,
     MANIFEST,
     PREDICATE,
     SIGNED,
@@ -44,7 +47,7 @@ State = Literal["ok", "said", "mind", "unknown", "no"]
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 _ROWS = 200  # of a check's details
 #: What need not be so for who says that it is enough -> the check that it is about.
-ACCEPTED = {"unsigned": "signature", "lock": "lock"}
+ACCEPTED = {"unsigned": "signature", "lock": "lock", "builder": "builder"}
 Key = tuple[Path, SSlibKey]
 
 
@@ -120,15 +123,23 @@ def find(wheel: Path) -> Path:
     )
 
 
-def verify(wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLock) -> Verified:
-    """Hold the wheel against its provenance, and that against keys, manifest and lock.
+def verify(
+    wheel: Path,
+    provenance: Path,
+    keys: Sequence[Key],
+    lock: ToolchainLock,
+    requirements: Mapping[str, str] = MappingProxyType({}),
+) -> Verified:
+    """Hold the wheel against its provenance, and that against keys, manifest, lock and policy.
+
+    ``requirements`` are those of :func:`pipelines.publish.provenance.policy.read_requirements`.
 
     :class:`ConfigError` for a wheel that cannot be read. What is wrong with files of others is in
     the checks.
     """
     try:
         sha256 = sha256_of(wheel)
-        checks = [*_checks(wheel, sha256, provenance, keys, lock)]
+        checks = [*_checks(wheel, sha256, provenance, keys, lock, requirements)]
     except OSError as error:
         raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", hint="Name a wheel.") from None
     return Verified(
@@ -136,8 +147,13 @@ def verify(wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLo
     )
 
 
-def _checks(
-    wheel: Path, sha256: str, provenance: Path, keys: Sequence[Key], lock: ToolchainLock
+def _checks(  # noqa: PLR0917 - what verify is given
+    wheel: Path,
+    sha256: str,
+    provenance: Path,
+    keys: Sequence[Key],
+    lock: ToolchainLock,
+    requirements: Mapping[str, str],
 ) -> Iterator[Check]:
     try:
         said = _read(provenance)
@@ -153,6 +169,19 @@ def _checks(
     yield _lock(said, lock)
     yield _sboms(wheel, said)
     yield from _evidence(said)
+    yield from _policy(said, requirements)
+
+
+def _policy(said: _Said, requirements: Mapping[str, str]) -> Iterator[Check]:
+    builder = as_dict(as_dict(said.predicate.get("runDetails")).get("builder")).get("id")
+    if not said.ours or builder != BUILDER:
+        kind = f"{line(said.built.get('buildType', 'none'), 120)} by {line(builder or 'nobody')}"
+        yield _no("builder", f"not built by this program: {kind}")
+    else:
+        for name, found in policy.refusals(said.predicate):
+            yield _no(name, found)
+    for name, found in policy.broken(said.predicate, requirements):
+        yield _no(name, found)
 
 
 def _no(
