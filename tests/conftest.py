@@ -52,12 +52,13 @@ def _a_day_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _seal_key() -> Iterator[None]:
-    """Records are sealed with a key of the tests: none is made in the user's home."""
+def _seal_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Records are sealed with a key of the tests: nothing is made in the user's home."""
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     key = Ed25519PrivateKey.generate().private_bytes(serialization.Encoding.PEM, *form)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(seal.VARIABLE, key.decode())
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 

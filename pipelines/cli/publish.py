@@ -90,7 +90,7 @@ def publish(
     _require_address(tracks)
     _require_pages(to, pages)
     found = [run for name in runs or () for run in find(name)]
-    trusted = load_config().provenance.trust if found else ()
+    trusted = load_config().provenance.trust
     with tempfile.TemporaryDirectory(prefix="wcw-publish-") as room:
         order = Order(
             offers=offers_of(found, Path(room), untested=untested, trusted=trusted),
@@ -100,6 +100,7 @@ def publish(
             because=line(because or "", 300),
             tracks=tracks,
             unlock=unlock,
+            trusted=trusted,
         )
         store, release = Store(pages or to), Release(to) if pages else None
         if dry_run:

@@ -70,8 +70,11 @@ class Sealer:
     def entry(self, rows: Mapping[str, str], previous: str) -> Entry:
         """A signed entry after one with the digest ``previous``."""
         entry = Entry(rows, self.identity)
-        signature = self._key.sign(entry.digest(previous).encode())
-        return Entry(rows, self.identity, signature.hex())
+        return Entry(rows, self.identity, self.sign(entry.digest(previous)))
+
+    def sign(self, text: str) -> str:
+        """The signature of it, in hex."""
+        return self._key.sign(text.encode()).hex()
 
 
 def verify(entries: Iterable[Entry]) -> Seal:
@@ -81,7 +84,7 @@ def verify(entries: Iterable[Entry]) -> Seal:
     head = ""
     for number, entry in enumerate(entries, 1):
         head = entry.digest(head)
-        if not _signed(entry.sealer, entry.signature, head):
+        if not is_signed(entry.sealer, entry.signature, head):
             raise ValueError(f"entry {number} of its seal is not signed by the key that it names")
         rows |= entry.rows
         sealers |= dict.fromkeys(entry.rows, entry.sealer)
@@ -89,10 +92,11 @@ def verify(entries: Iterable[Entry]) -> Seal:
 
 
 @lru_cache(maxsize=4096)
-def _signed(sealer: str, signature: str, digest: str) -> bool:
+def is_signed(sealer: str, signature: str, text: str) -> bool:
+    """Whether the key ``sealer`` has signed it."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(sealer))
-        key.verify(bytes.fromhex(signature), digest.encode())
+        key.verify(bytes.fromhex(signature), text.encode())
     except (InvalidSignature, ValueError):
         return False
     return True

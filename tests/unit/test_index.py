@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from defusedxml import ElementTree
 from fatbins import ELF, container
 from foreign_wheels import foreign
@@ -35,6 +36,7 @@ from pipelines.publish.index.publishing import Done, Order, planned, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
 from pipelines.record.run import Run
+from pipelines.record.seal import Sealer
 from pipelines.wheels.checked import check_copy
 from pipelines.wheels.metadata import inspect
 
@@ -185,18 +187,6 @@ def test_two_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "index" / LOCK).read_bytes() == there, "a lock of another's was taken away"
     assert len(put(tmp_path / "index", run, unlock=True).fresh) == 2
     assert not (tmp_path / "index" / LOCK).exists()
-
-
-def test_an_index_of_an_earlier_release_is_gone_on_with(tmp_path: Path) -> None:
-    """Its catalogue has less keys, and so other bytes than would be written today."""
-    put(tmp_path / "index", finished(tmp_path / "out"))
-    path = tmp_path / "index/catalogue.json"
-    told = json.loads(path.read_text())
-    for one in told["wheels"]:
-        for key in ("stable", "beside", "rebuilt"):
-            del one[key]
-    path.write_text(json.dumps(told))
-    assert len(put(tmp_path / "index", finished(tmp_path / "two", cuda="12.6")).fresh) == 2
 
 
 def test_nothing_is_written_that_cannot_be_read_again(tmp_path: Path) -> None:
@@ -550,3 +540,42 @@ def test_iis_serves_every_file_of_an_index(tmp_path: Path) -> None:
     there = {path.suffix for path in (tmp_path / "index").rglob("*") if path.is_file()}
     assert there - known <= own
     assert next(config.iter("requestFiltering")).get("allowDoubleEscaping") == "true"
+
+
+def older(room: Path) -> bytes:
+    """The catalogue before a wheel was yanked."""
+    path = room / "index/catalogue.json"
+    before = path.read_bytes()
+    file = next(one["file"] for one in json.loads(before)["wheels"] if not one["made_from"])
+    publish(Store(str(room / "index")), Order(yank=file, because="it crashes"), say=quiet)
+    assert path.read_bytes() != before
+    return before
+
+
+@pytest.mark.parametrize("what", ["older", "wheel", "metadata", "beside", "row", "unsigned", "key"])
+def test_what_somebody_has_changed_in_an_index_is_noticed(tmp_path: Path, what: str) -> None:
+    """By its next publish: other bytes of the same size, an older catalogue, another row."""
+    root = tmp_path / "index"
+    put(root, finished(tmp_path / "out"))
+    path, before = root / "catalogue.json", older(tmp_path)
+    found = json.loads(path.read_bytes())
+    if what == "older":
+        path.write_bytes(before)
+    elif what in ("wheel", "metadata", "beside"):
+        pattern = {"wheel": "**/*.whl", "metadata": "**/*.metadata", "beside": "**/*.audit.json"}
+        file = next(root.glob(pattern[what]))
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    else:
+        if what == "row":
+            found["wheels"][0]["evidence"] = "R: run on a better Windows"
+        elif what == "unsigned":
+            found |= {"sealer": "", "signature": ""}
+        else:
+            catalogue = read_catalogue(path.read_bytes(), "index")
+            other = Sealer(Ed25519PrivateKey.generate())
+            found = json.loads(catalogue.signed(other).dump())
+        path.write_text(json.dumps(found))
+    with pytest.raises(ConfigError):
+        put(root, finished(tmp_path / "two", cuda="12.6"))

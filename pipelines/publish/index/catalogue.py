@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from packaging.utils import (
@@ -27,6 +28,7 @@ from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import Model, first_problem
 from pipelines.record.compared import Verdict
+from pipelines.record.seal import Sealer, is_signed
 from pipelines.record.taken import Sha256
 
 #: Its name in an index.
@@ -209,6 +211,34 @@ class Catalogue(Model):
     tracks: Annotated[str, StringConstraints(pattern=ADDRESS)] = ""
     """An index of which the projects here are the same (PEP 708): its address."""
     wheels: Annotated[tuple[Wheel, ...], Field(max_length=50_000)] = ()
+    sealer: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
+    """Key of the controller that published last: the one that signs its runs."""
+    signature: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{128})?$")] = ""
+    """Of that key, over all the rest."""
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of all but the signature: what is signed."""
+        return sha256(self.model_copy(update={"signature": ""}).dump()).hexdigest()
+
+    def signed(self, sealer: Sealer) -> Catalogue:
+        """The same, signed."""
+        named = self.model_copy(update={"sealer": sealer.identity})
+        return named.model_copy(update={"signature": sealer.sign(named.digest)})
+
+    def require_signed(self, trusted: Collection[str], where: str) -> None:
+        """Refuse one with wheels that none of these keys has signed: :class:`ConfigError`."""
+        if self.wheels and not is_signed(self.sealer, self.signature, self.digest):
+            raise ConfigError(
+                f"{where}/{CATALOGUE} is not as it was signed: somebody else has changed it",
+                hint="Nothing was changed. Put the last one that was published back.",
+            )
+        if self.wheels and self.sealer not in trusted:
+            raise ConfigError(
+                f"{where}/{CATALOGUE} is signed with the key {self.sealer} of another controller",
+                hint="If you know whose key that is, add it to provenance.trust in pipeline.yaml; "
+                "jobs of one CI share a key in WCW_SEAL_KEY.",
+            )
 
     def dump(self) -> bytes:
         """As the file has it."""
@@ -250,14 +280,14 @@ class Catalogue(Model):
         Raises :class:`ConfigError` for a wheel that is not here.
         """
         wheels = self.wheels
-        for sha256, verdict in verdicts:
-            if all(one.sha256 != sha256 for one in wheels):
+        for hashed, verdict in verdicts:
+            if all(one.sha256 != hashed for one in wheels):
                 raise ConfigError(
-                    f"{line(verdict.run, 100)} has built a wheel with sha256 {sha256} again, and "
+                    f"{line(verdict.run, 100)} has built a wheel with sha256 {hashed} again, and "
                     "the index has no such wheel",
                     hint="Publish that wheel first, or name the index that has it.",
                 )
-            wheels = tuple(one.again(verdict) if one.sha256 == sha256 else one for one in wheels)
+            wheels = tuple(one.again(verdict) if one.sha256 == hashed else one for one in wheels)
         return self.model_copy(update={"wheels": wheels})
 
     def without(self, file: str, why: str) -> Catalogue:

@@ -35,10 +35,12 @@ from pipelines.publish.index.catalogue import (
     timestamp,
 )
 from pipelines.publish.index.lock import locked, require_mine
+from pipelines.publish.index.memory import remember, require_newest
 from pipelines.publish.index.pages import COMBINED, release_files, render
 from pipelines.publish.index.releases import Release
 from pipelines.publish.index.store import Store
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
+from pipelines.record.seal import sealer
 from pipelines.record.toolsets import stamped
 from pipelines.wheels.checked import CheckedWheel
 
@@ -81,6 +83,8 @@ class Order:
     tracks: str | None = None
     unlock: bool = False
     """Whether a lock that somebody has left is taken away."""
+    trusted: Sequence[str] = ()
+    """Keys of other controllers that may have published last."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
     else is at it.
     """
     with locked(store, order.unlock) as mine, tempfile.TemporaryDirectory() as room:
-        before = _read(store)
+        before = _read(store, order)
         known = before.by_name
         _require_whole(store, release, before)
         found = list(_wheels(before, order, Path(room)))
@@ -117,8 +121,10 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
             store.place(place, _written(Path(room), data), sha256(data).hexdigest())
         if after != before:
             after = after.model_copy(update={"generation": before.generation + 1})
+            after = after.signed(sealer())
             require_mine(store, mine, before)
             store.write(CATALOGUE, after.dump())
+        remember(store.address, after)
         pages = [path for path, data in render(after).items() if _put(store, path, data)]
     return Done(after, _fresh(before, after), tuple(pages))
 
@@ -126,7 +132,7 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
 def planned(store: Store, order: Order, *, release: Release | None = None) -> Done:
     """What :func:`publish` would do, with its refusals; nothing is written."""
     with tempfile.TemporaryDirectory() as room:
-        before = _read(store)
+        before = _read(store, order)
         _require_whole(store, release, before)
         found = [wheel for _, wheel in _wheels(before, order, Path(room))]
         after = _changed(before, order, found, release)
@@ -139,17 +145,19 @@ def _fresh(before: Catalogue, after: Catalogue) -> tuple[Wheel, ...]:
     return tuple(one for one in after.wheels if one.name not in known)
 
 
-def _read(store: Store) -> Catalogue:
+def _read(store: Store, order: Order) -> Catalogue:
+    """The catalogue: signed by a key that is trusted, and not older than the last one seen."""
     data = store.read(CATALOGUE, MOST)
-    if data is not None:
-        return read_catalogue(data, store.name)
-    if store.read("index.html", 1) is not None or store.sizes(COMBINED):
+    if data is None and (store.read("index.html", 1) is not None or store.sizes(COMBINED)):
         raise ConfigError(
             f"{store.name} has pages, and no {CATALOGUE}: it is no index of ours, or it has lost "
             "it",
             hint=f"Nothing was changed. Put {CATALOGUE} back, or name an empty place.",
         )
-    return Catalogue()
+    found = Catalogue() if data is None else read_catalogue(data, store.name)
+    found.require_signed({sealer().identity, *order.trusted}, store.name)
+    require_newest(store.address, found)
+    return found
 
 
 def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
@@ -177,7 +185,10 @@ def _changed(
 
 
 def _require_whole(store: Store, release: Release | None, catalogue: Catalogue) -> None:
-    """Every file that the catalogue names is there with its size: else nothing is built on it."""
+    """Every file that the catalogue names is there: else nothing is built on it.
+
+    With its size; in a directory, where that takes no transfer, with its sha256.
+    """
     if not catalogue.wheels:
         return
     here = store.sizes("files")
@@ -190,12 +201,19 @@ def _require_whole(store: Store, release: Release | None, catalogue: Catalogue) 
             found = wheel.size  # of another release: nobody has looked there
         else:
             found = there.get(wheel.url) if f"{wheel.url}.metadata" in there else None
-        if found != wheel.size or any(wheel.beside_url(one) not in here for one in wheel.beside):
+        hashes = {wheel.beside_url(kind): hashed for kind, hashed in wheel.beside.items()}
+        if "://" not in wheel.url:
+            hashes |= {wheel.url: wheel.sha256, f"{wheel.url}.metadata": wheel.metadata_sha256}
+        if (
+            found != wheel.size
+            or any(one not in here for one in hashes)
+            or (store.is_local and any(store.sha256(one) != hashes[one] for one in hashes))
+        ):
             lacking.append(wheel.file)
     if lacking:
         raise ConfigError(
             f"{store.name} is broken: of {len(lacking)} wheels a file that belongs to them is "
-            f"not there, or has another size: {few(safe(one, 120) for one in lacking)}",
+            f"not there, or is another: {few(safe(one, 120) for one in lacking)}",
             hint="Nothing was changed. Put the files back where the catalogue has them.",
         )
 

@@ -69,8 +69,11 @@ class Store:
             )
         self._fs = cast("Any", filesystem)
         self._root = str(root).rstrip("/")
-        self._local = isinstance(filesystem, LocalFileSystem)
-        self._s3 = "s3" in (filesystem.protocol if not self._local else ())
+        self.is_local = isinstance(filesystem, LocalFileSystem)
+        """Whether it is a directory of this machine."""
+        self.address = self._root if self.is_local else address
+        """As seen from wherever this is called."""
+        self._s3 = "s3" in (filesystem.protocol if not self.is_local else ())
 
     def _path(self, path: str) -> str:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
@@ -100,7 +103,7 @@ class Store:
     def write(self, path: str, data: bytes) -> None:
         """Put ``data`` there, in place of what was."""
         with self._errors(path):
-            if self._local:
+            if self.is_local:
                 target = Path(self._path(path))
                 _put(io.BytesIO(data), target)
             else:
@@ -110,7 +113,7 @@ class Store:
         """Put ``data`` there if nothing is; whether it was put."""
         with self._errors(path):
             try:
-                if self._local:
+                if self.is_local:
                     Path(self._path(path)).parent.mkdir(parents=True, exist_ok=True)
                 self._fs.pipe_file(self._path(path), data, mode="create", **self._kind(path))
             except FileExistsError:
@@ -122,16 +125,16 @@ class Store:
 
         Raises :class:`StorageError` when what is there, or has arrived, is something else.
         """
-        there = self._hash(path)
+        there = self.sha256(path)
         if there is None:
             with self._errors(path):
-                if self._local:
+                if self.is_local:
                     with source.open("rb") as stream:
                         _put(stream, Path(self._path(path)))
                 else:
                     self._fs.put_file(str(source), self._path(path), **self._kind(path))
                 self._fs.invalidate_cache()
-        if (found := there or self._hash(path)) != sha256:
+        if (found := there or self.sha256(path)) != sha256:
             raise StorageError(
                 f"{path} in {self.name} has sha256 {found}, and should have {sha256}",
                 hint="The index is damaged there, or somebody else has written to it: no page "
@@ -147,7 +150,8 @@ class Store:
             except FileNotFoundError:
                 return
 
-    def _hash(self, path: str) -> str | None:
+    def sha256(self, path: str) -> str | None:
+        """Of the file that is there, which is read; ``None``: no such file."""
         hashed = hashlib.sha256()
         with self._errors(path):
             try:
