@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
 from pipelines.core.errors import ConfigError
+from pipelines.record.seal import ANY
 
 if TYPE_CHECKING:
     from pipelines.publish.index.catalogue import Wheel
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
         "because": "with --yank: why, in a line",
         "tracks": "address of the index of which the projects here are the same (PEP 708)",
         "unlock": "take away the lock of a publish that has died",
+        "trust": "key of another controller whose records are believed, or 'any'; may be repeated",
         "check": "fetch all of the index at this address as its users do, and compare it",
         "dry_run": "only say what would be published, or why not",
     },
     further="runs",
     alone=True,
+    many=("trust",),
 )
 def publish(
     _: Flags,
@@ -45,6 +48,7 @@ def publish(
     because: str | None = None,
     tracks: str | None = None,
     unlock: bool = False,
+    trust: list[str] | None = None,
     check: str | None = None,
     json: bool = False,
     dry_run: bool = False,
@@ -90,7 +94,7 @@ def publish(
     _require_address(tracks)
     _require_pages(to, pages)
     found = [run for name in runs or () for run in find(name)]
-    trusted = load_config().provenance.trust
+    trusted = [*load_config().provenance.trust, *map(_key, trust or ())]
     with tempfile.TemporaryDirectory(prefix="wcw-publish-") as room:
         order = Order(
             offers=offers_of(found, Path(room), untested=untested, trusted=trusted),
@@ -129,6 +133,15 @@ def _require_reason(yank: str | None, because: str | None) -> None:
             "--yank and --because go together: who has the file installed reads why",
             hint="Such as --yank FILE --because 'crashes on sm_89'.",
         )
+
+
+def _key(text: str) -> str:
+    if text != ANY and not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise ConfigError(
+            f"--trust {text[:80]!r}: expected the 64 hex digits of a key, or {ANY}",
+            hint="A refusal names the key.",
+        )
+    return text
 
 
 def _require_address(tracks: str | None) -> None:

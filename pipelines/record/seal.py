@@ -26,6 +26,8 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors
 
 VARIABLE = "WCW_SEAL_KEY"
+#: In the place of a trusted key: whoever it is.
+ANY = "any"
 _MAKE = "Make one: openssl genpkey -algorithm ed25519"
 
 

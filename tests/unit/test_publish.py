@@ -14,15 +14,18 @@ from indexes import cuda_wheel, finished, offers_of, record, served
 from packaging.utils import parse_wheel_filename
 from plans import at_desk
 from pypi_simple import ACCEPT_JSON_PREFERRED, PyPISimple
+from records import rewrite
 from test_between_stages import good
 
 from pipelines.cli import program
 from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import Bridge, Evidence, GpuResult
+from pipelines.core.files import sha256_of
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
-from pipelines.record.results import AuditedFile, AuditResult, ErrorResult, SmokeResult
+from pipelines.record.divided import Divided, Lent
+from pipelines.record.results import AuditedFile, AuditResult, BuildResult, ErrorResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
@@ -404,3 +407,50 @@ def test_what_the_real_stages_leave_can_be_published(tmp_path: Path) -> None:
     assert offer.smoke.verdict == "untested"
     done = publish(Store(str(tmp_path / "index")), Order([offer]), say=lambda _: None)
     assert {one.name.label for one in done.fresh} == {"", "cu130_sm90"}
+
+
+def test_a_record_of_another_controller_is_published_when_its_key_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has changed a record and sealed it anew has not this controller's key."""
+    run = finished(tmp_path / "out")
+    key = rewrite(run, "UPDATE facts SET value = '\"R\"' WHERE key = 'evidence'").identity
+    write_manifest(run)
+    assert published(tmp_path, str(run.path)) == AuditError.exit_code
+    assert key in capsys.readouterr().err
+    assert not (tmp_path / "index/catalogue.json").exists()
+    assert published(tmp_path, str(run.path), "--trust", "0" * 64) == AuditError.exit_code
+    assert published(tmp_path, str(run.path), "--trust", "0") == ConfigError.exit_code
+    assert published(tmp_path, str(run.path), "--dry-run", "--trust", "any") == 0
+    assert published(tmp_path, str(run.path), "--trust", key) == 0
+
+
+def test_a_wheel_linked_from_objects_of_another_controller_needs_its_key(tmp_path: Path) -> None:
+    run = finished(tmp_path / "out")
+    divided = Divided(
+        mode="link", lent=(Lent(run="r", host="h", share="1/2", units=1, sealers=("ab" * 32,)),)
+    )
+    built = BuildResult(job="0123456789ab", directory="d", jobs=1, divided=divided)
+    samples.stage(run, "build", result=built)
+    write_manifest(run)
+    assert published(tmp_path, str(run.path)) == AuditError.exit_code
+    assert published(tmp_path, str(run.path), "--trust", "ab" * 32) == 0
+
+
+def test_what_is_published_are_the_bytes_that_were_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another wheel in its place, once the first file of the index is written, changes nothing."""
+    run = finished(tmp_path / "out")
+    (path,) = (run.path / "wheels").glob("*.whl")
+    expected, create = sha256_of(path), Store.create
+
+    def swapped(self: Store, name: str, data: bytes) -> bool:
+        rewritten(path, "demo_attn/__init__.py", b"raise SystemExit('evil')\n")
+        return create(self, name, data)
+
+    monkeypatch.setattr(Store, "create", swapped)
+    assert published(tmp_path, str(run.path)) == 0
+    assert sha256_of(path) != expected
+    (row,) = [one for one in catalogue(tmp_path)["wheels"] if not one["made_from"]]
+    assert row["sha256"] == expected == sha256_of(tmp_path / "index" / row["url"])

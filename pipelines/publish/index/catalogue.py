@@ -28,7 +28,7 @@ from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import Model, first_problem
 from pipelines.record.compared import Verdict
-from pipelines.record.seal import Sealer, is_signed
+from pipelines.record.seal import ANY, Sealer, is_signed
 from pipelines.record.taken import Sha256
 
 #: Its name in an index.
@@ -233,11 +233,11 @@ class Catalogue(Model):
                 f"{where}/{CATALOGUE} is not as it was signed: somebody else has changed it",
                 hint="Nothing was changed. Put the last one that was published back.",
             )
-        if self.wheels and self.sealer not in trusted:
+        if self.wheels and not {self.sealer, ANY} & {*trusted}:
             raise ConfigError(
                 f"{where}/{CATALOGUE} is signed with the key {self.sealer} of another controller",
-                hint="If you know whose key that is, add it to provenance.trust in pipeline.yaml; "
-                "jobs of one CI share a key in WCW_SEAL_KEY.",
+                hint="If you know whose key that is, add it to provenance.trust in pipeline.yaml: "
+                "docs/provenance.md.",
             )
 
     def dump(self) -> bytes:
