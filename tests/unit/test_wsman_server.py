@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -36,6 +37,7 @@ from pipelines.hosts.sandbox.wsman import (
     Limits,
     WsmanFaultError,
     WsmanServer,
+    connection,
     create_certificate,
     faults,
     pipes,
@@ -44,6 +46,7 @@ from pipelines.hosts.sandbox.wsman import (
     write_credentials,
 )
 from pipelines.hosts.sandbox.wsman.processes import tagged
+from pipelines.hosts.sandbox.wsman.server import LOOPBACK
 from pipelines.session.transports import identify
 
 USER, PASSWORD = "builder", "s3cret, with a comma"
@@ -662,3 +665,40 @@ def test_idle_connections_are_dropped(files: Files) -> None:
             with socket.create_connection(("127.0.0.1", port)) as second:
                 assert second.recv(1) == b""  # above the limit: not even served
             assert first.recv(1) == b""
+
+
+_ASK = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) as sock:
+    sock.sendall(b"POST /wsman HTTP/1.1\\r\\nContent-Length: 0\\r\\n\\r\\n")
+    sys.stdout.buffer.write(sock.recv(100)[:12])
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_user_of_this_machine_is_not_served(files: Files) -> None:
+    """So that nobody takes all connections: https://docs.kernel.org/networking/proc_net_tcp.html"""
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("there is no Python that other users can start")
+    with WsmanServer(launch, files.users) as server:
+        port = server.http_url.rpartition(":")[2].partition("/")[0]
+        ask = [python, "-c", _ASK, port]
+        ours = subprocess.run(ask, capture_output=True, check=True)
+        assert ours.stdout == b"HTTP/1.1 401"
+        theirs = subprocess.run(ask, user=65534, capture_output=True, check=False)
+        assert theirs.stdout == b""
+
+
+def test_who_does_not_sign_in_is_dropped_before_who_has(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_SIGN_IN_TIMEOUT", 0.1)
+    with WsmanServer(launch, files.users, max_connections=1) as server:
+        address = (LOOPBACK, int(server.http_url.rpartition(":")[2].partition("/")[0]))
+        with socket.create_connection(address, timeout=60) as silent:
+            assert silent.recv(1) == b""
+        protocol = client(server, files)
+        shell = protocol.open_shell()
+        time.sleep(0.5)
+        protocol.close_shell(shell)

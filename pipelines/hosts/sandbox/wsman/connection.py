@@ -19,6 +19,7 @@ from .soap import CONTENT_TYPE, MalformedRequestError
 
 _log = logging.getLogger(__name__)
 PATH = "/wsman"
+_SIGN_IN_TIMEOUT = 10.0  # seconds of silence before a client has signed in
 # Above the envelope limit there must be room to read a request to its end: the fault has to be
 # sealed, and the cipher state only follows when every byte was decrypted.
 _READ_FACTOR = 4
@@ -47,7 +48,7 @@ class Connection(BaseHTTPRequestHandler):
     def __init__(self, sock: socket.socket, address: object, site: Site) -> None:
         self._site = site
         self._acceptor = Acceptor(site.user_file)
-        sock.settimeout(site.idle_timeout)
+        sock.settimeout(min(_SIGN_IN_TIMEOUT, site.idle_timeout))
         super().__init__(sock, address, site)  # type: ignore[arg-type]  # passed through, not used
 
     def version_string(self) -> str:
@@ -78,7 +79,9 @@ class Connection(BaseHTTPRequestHandler):
             if outcome is Step.REFUSED:
                 self.close_connection = True  # one guess per connection
             self._reply(HTTPStatus.UNAUTHORIZED, headers=headers or _SIGN_IN)
-        elif not body:
+            return
+        self.connection.settimeout(self._site.idle_timeout)
+        if not body:
             self._reply(HTTPStatus.OK, headers=headers)  # the handshake's own, empty request
         else:
             try:

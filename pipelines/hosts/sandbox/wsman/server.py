@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -25,6 +26,20 @@ LOOPBACK = "127.0.0.1"
 IDLE_TIMEOUT = 130.0  # Windows drops a silent connection after about two minutes
 _HANDSHAKE_TIMEOUT = 10.0
 _STOP_TIMEOUT = 3.0
+
+
+def uid_of(peer: int, port: int) -> int | None:
+    """User id of the process of this machine that has connected from port ``peer`` to ``port``.
+
+    ``None`` where there is none: it is on another machine, or in another network namespace.
+    https://docs.kernel.org/networking/proc_net_tcp.html
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for row in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
+            local, remote, uid = (row.split()[column] for column in (1, 2, 7))
+            if (int(local[-4:], 16), int(remote[-4:], 16)) == (peer, port):
+                return int(uid)
+    return None
 
 
 class Listener:
@@ -59,6 +74,9 @@ class Listener:
             except OSError:
                 if not self._stopping:
                     time.sleep(0.05)  # out of descriptors, most likely: let some connection end
+                continue
+            if uid_of(address[1], self.port) not in {None, 0, os.getuid()}:
+                sock.close()  # another user of this machine, who could take all connections
                 continue
             thread = threading.Thread(
                 target=self._serve, args=(sock, address), name="wsman-connection", daemon=True
