@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +126,7 @@ def find_uv() -> str:
     if not found:
         raise SetupError(
             "uv is not installed here, which resolves what a wheel requires on another platform",
-            hint="Type: pip install 'windows-cuda-wheels[wheels]'",
+            hint=f"Type: {shlex.join([sys.executable, '-m', 'pip', 'install', 'uv'])}",
         )
     return found
 

@@ -457,7 +457,7 @@ def test_uv_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SetupError, match="uv is not installed here") as caught:
         find_uv()
-    assert "windows-cuda-wheels[wheels]" in caught.value.hint
+    assert " -m pip install uv" in caught.value.hint
 
 
 # -- what is inside --------------------------------------------------------------------------------

@@ -677,7 +677,16 @@ def test_what_watch_publishes(shell: Shell) -> None:
     (shell.place / "runs/d").mkdir()  # whose build failed
     ended, said = shell.run(script, **env)  # a wheel without its record is told of
     assert (ended, said.count("::error::runs/c/wheels/y.whl came without")) == (1, 1)
-    words = ["publish", "runs/a b", "--to", "github:o/r@wheels", "--pages", "index"]
+    words = [
+        "publish",
+        "runs/a b",
+        "--to",
+        "github:o/r@wheels",
+        "--pages",
+        "index",
+        "--trust",
+        "any",
+    ]
     assert shell.typed() == [words]
     (shell.place / "runs/c/wheels/y.whl").unlink()
     assert shell.run(script, **env | {"UNTESTED": "true", "CODE": "9"})[0] == 9

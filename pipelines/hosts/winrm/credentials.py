@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import importlib
 import os
+import shlex
 import sys
 import threading
 import warnings
@@ -19,12 +20,20 @@ from pipelines.core.errors import ConfigError, SetupError
 from pipelines.core.paths import CHECKOUT
 from pipelines.hosts.winrm.config import WinRMHost
 
-#: What installs an optional part; the versions are those of the lock, where it has them.
-EXTRA = (
-    ".venv/bin/uv pip install --system-certs --python .venv/bin/python -r pyproject.toml --extra {}"
-    if CHECKOUT is not None
-    else f"{sys.executable} -m pip install 'windows-cuda-wheels[{{}}]'"
-)
+_PACKAGES = {"kerberos": "pywinrm[kerberos]", "credssp": "pywinrm[credssp]", "keyring": "keyring"}
+
+
+def install_extra(name: str) -> str:
+    """The command that installs an optional part: in a checkout the locked versions.
+
+    Else by the part's own package: ours is on no index, and its name there would be anybody's.
+    """
+    if CHECKOUT is not None:
+        return (
+            ".venv/bin/uv pip install --system-certs --python .venv/bin/python -r pyproject.toml "
+            f"--extra {name}"
+        )
+    return shlex.join([sys.executable, "-m", "pip", "install", _PACKAGES[name]])
 
 
 class Credential(Protocol):
@@ -94,7 +103,7 @@ class FromKeyring(_Remembered):
         except ImportError:
             raise SetupError(
                 f"host '{self.host}': password_keyring needs the package keyring",
-                hint=f"Type: {EXTRA.format('keyring')}",
+                hint=f"Type: {install_extra('keyring')}",
             ) from None
         try:
             value = keyring.get_password(self.service, self.username)

@@ -14,7 +14,7 @@ from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.windows.entering import with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.credentials import EXTRA, credential
+from pipelines.hosts.winrm.credentials import credential, install_extra
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
@@ -138,5 +138,5 @@ def _require(transport: str) -> None:
         first = "sudo apt-get install gcc python3-dev libkrb5-dev krb5-user; "
         raise SetupError(
             f"transport {transport} needs a package that is not installed: {' or '.join(modules)}",
-            hint=f"Type: {first if transport == 'kerberos' else ''}{EXTRA.format(transport)}",
+            hint=f"Type: {first if transport == 'kerberos' else ''}{install_extra(transport)}",
         )

@@ -11,7 +11,9 @@ import hashlib
 import io
 import mimetypes
 import os
+import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -54,7 +56,7 @@ class Store:
         except ImportError:
             raise SetupError(
                 f"{kind}:// needs {_EXTRAS.get(kind, 'a library of its own')}",
-                hint=f"Type: pip install 'windows-cuda-wheels[{kind}]'"
+                hint=f"Type: {shlex.join([sys.executable, '-m', 'pip', 'install', _EXTRAS[kind]])}"
                 if kind in _EXTRAS
                 else "fsspec's documentation names it.",
             ) from None

@@ -1,0 +1,189 @@
+"""Lies about a run or an index, each consistent as far as whoever tells it can: none is taken.
+
+Every field of every file is changed, before a run is signed, before it is published, and in the
+index before its next publish. Who lies has no key of the controller.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from indexes import finished
+from records import rewrite
+from test_provenance import pair
+from test_rebuild import party, tree
+
+from pipelines.cli import program
+from pipelines.publish.provenance.statement import SIGNED, UNSIGNED
+from pipelines.record.run import Run
+from pipelines.stages.line import run_build
+from pipelines.stages.manifest import write_manifest
+
+pytestmark = pytest.mark.faults
+
+Lie = Callable[[Path], object]
+#: What a manifest says that is not the record's.
+_FREE = {("written",)}
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where every plain value of a JSON is."""
+    if isinstance(value, dict | list) and value:
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+    elif path:
+        yield path
+
+
+def other(value: Any) -> Any:
+    """A value of the same kind that is another."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str) and value:
+        return ("0" if value[0] != "0" else "1") + value[1:]
+    return "another"
+
+
+def edited(name: str, where: tuple[Any, ...]) -> Lie:
+    def edit(folder: Path) -> None:
+        told = json.loads((folder / name).read_bytes())
+        inner = told
+        for key in where[:-1]:
+            inner = inner[key]
+        inner[where[-1]] = other(inner[where[-1]])
+        (folder / name).write_text(json.dumps(told))
+
+    return edit
+
+
+def of_json(folder: Path, name: str) -> Iterator[tuple[str, Lie]]:
+    for where in leaves(json.loads((folder / name).read_bytes())):
+        if where not in _FREE:
+            yield f"{name} {where}", edited(name, where)
+
+
+def of_bytes(folder: Path, name: str) -> Iterator[tuple[str, Lie]]:
+    """One bit, a cut, nothing at all."""
+
+    def change(make: Callable[[bytes], bytes]) -> Lie:
+        return lambda folder: (folder / name).write_bytes(make((folder / name).read_bytes()))
+
+    size = (folder / name).stat().st_size
+    for at in range(0, size, max(1, size // 4)):
+
+        def flip(data: bytes, at: int = at) -> bytes:
+            return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+        yield f"{name} bit at {at}", change(flip)
+    yield f"{name} cut", change(lambda data: data[:-1])
+    yield f"{name} longer", change(lambda data: data + b"\n ")
+    yield f"{name} gone", lambda folder: (folder / name).unlink()
+
+
+def of_record(run: Path) -> Iterator[tuple[str, Lie]]:
+    """Each row changed, sealed or not, with the manifest made again to agree; or gone."""
+    columns = {"facts": ("key", "value"), "stages": ("name", "result")}
+    with closing(sqlite3.connect(run / "record.sqlite")) as database:
+        rows = [
+            (table, name, value)
+            for table, (key, column) in columns.items()
+            for name, value in database.execute(f"SELECT {key}, {column} FROM {table}")  # noqa: S608
+        ]
+    for table, name, value in rows:
+        key, column = columns[table]
+        changed = json.dumps(other(json.loads(value))) if table == "facts" else "null"
+        update = f"UPDATE {table} SET {column} = ? WHERE {key} = ?"  # noqa: S608
+
+        def plain(folder: Path, update: str = update, values: Any = (changed, name)) -> None:
+            with closing(sqlite3.connect(folder / "record.sqlite")) as database, database:
+                database.execute(update, values)
+
+        def sealed(folder: Path, update: str = update, values: Any = (changed, name)) -> None:
+            rewrite(Run(folder), update, values)
+            try:
+                write_manifest(Run(folder))
+            except Exception:
+                return
+
+        def gone(folder: Path, table: str = table, key: str = key, name: str = name) -> None:
+            with closing(sqlite3.connect(folder / "record.sqlite")) as database, database:
+                database.execute(f"DELETE FROM {table} WHERE {key} = ?", (name,))  # noqa: S608
+
+        yield f"{table} {name} changed", plain
+        yield f"{table} {name} changed and sealed anew", sealed
+        yield f"{table} {name} gone", gone
+
+
+def taken(folder: Path, room: Path, lies: Iterator[tuple[str, Lie]], words: list[str]) -> list[str]:
+    """Those of the lies with which the command goes well; each is told of a copy of ``folder``."""
+    accepted, names = [], []
+    for name, lie in lies:
+        names.append(name)
+        copy = room / "copy"
+        shutil.copytree(folder, copy)
+        lie(copy)
+        if program.run([word.replace("COPY", str(copy)) for word in words]) == 0:
+            accepted.append(name)
+        shutil.rmtree(copy)
+    assert len(names) > 60
+    return accepted
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_no_lie_about_a_run_is_published(tmp_path: Path) -> None:
+    run = finished(tmp_path / "out").path
+    words = ["publish", "COPY", "--to", str(tmp_path / "index"), "--dry-run"]
+    assert program.run([word.replace("COPY", str(run)) for word in words]) == 0
+    wheel = next((run / "wheels").glob("*.whl")).relative_to(run).as_posix()
+
+    def lies() -> Iterator[tuple[str, Lie]]:
+        yield from of_json(run, "manifest.json")
+        yield from of_record(run)
+        yield from of_bytes(run, wheel)
+        yield from of_bytes(run, "smoke.xml")
+
+    assert taken(run, tmp_path, lies(), words) == []
+
+
+def test_no_lie_about_a_run_is_signed(tmp_path: Path) -> None:
+    run = run_build(party(tmp_path, "they", tree(tmp_path)))
+    key, _ = pair(tmp_path, "key")
+    words = ["attest", "COPY", "--key", str(key)]
+    wheel = next((run / "wheels").glob("*.whl"))
+
+    def lies() -> Iterator[tuple[str, Lie]]:
+        yield from of_json(run, "manifest.json")
+        yield from of_json(run, wheel.name + UNSIGNED)
+        yield from of_record(run)
+        yield from of_bytes(run, f"wheels/{wheel.name}")
+
+    assert taken(run, tmp_path, lies(), words) == []
+    assert program.run([word.replace("COPY", str(run)) for word in words]) == 0
+    assert (run / (wheel.name + SIGNED)).is_file()
+
+
+def test_no_lie_in_an_index_is_built_on(tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    assert program.run(["publish", str(finished(tmp_path / "out").path), "--to", str(index)]) == 0
+    more = finished(tmp_path / "more", cuda="12.6").path
+
+    def lies() -> Iterator[tuple[str, Lie]]:
+        yield from of_json(index, "catalogue.json")
+        for path in sorted((index / "files").rglob("*")):
+            if path.is_file() and not path.name.endswith("-variants.json"):  # made again
+                yield from of_bytes(index, path.relative_to(index).as_posix())
+
+    assert taken(index, tmp_path, lies(), ["publish", str(more), "--to", "COPY", "--dry-run"]) == []
