@@ -38,11 +38,11 @@ def smoke_test(
     if line.plan.given is not None:
         beside = tuple(with_ or ())
         if dry_run:
-            from pipelines.stages.dryrun import show_given
+            from pipelines.stages.given import show_given
 
             show_given(line, beside=beside, script=script)
         else:
-            from pipelines.stages.line import run_given
+            from pipelines.stages.given import run_given
 
             run_given(line, beside=beside, script=script)
         return

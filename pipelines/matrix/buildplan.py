@@ -15,7 +15,6 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, secret
 from pipelines.core.paths import home
 from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
-from pipelines.prebuilt.given import Given, read_given, recipe_of
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
@@ -33,18 +32,18 @@ from pipelines.recipe.buildsystem import build_requires
 from pipelines.recipe.found import taken_from
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.reproducible import settled
-from pipelines.recipe.sourcetree import EPOCH, SourceTree
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.divided import Share, shards_of, share_of
 from pipelines.record.results import RunFacts
 from pipelines.record.target import AXES, Target
-from pipelines.record.toolsets import WITH_LIBRARY, Api, ToolSet
+from pipelines.record.toolsets import Api, ToolSet
 from pipelines.toolchain.compilecache.settings import CompileCache
 from pipelines.toolchain.lock import Cache, load_lock
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
+    from pipelines.prebuilt.given import Given
 
 _MOST_JOBS = 512  # as config.Defaults
 
@@ -172,31 +171,13 @@ class BuildPlan:
         recipe = self.recipe
         return naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
 
-    def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
-        """The variables a build gets on top of the host's and the compiler's."""
-        recipe, layout, local = self.recipe, self.layout, self.local_version
-        told = {
-            "TEMP": layout.temp,
-            "TMP": layout.temp,
-            "CUDA_PATH": layout.cuda,
-            "CUDA_HOME": layout.cuda,
-            "SOURCE_DATE_EPOCH": str(EPOCH),
-            "PYTHONUNBUFFERED": "1",
-            **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
-        }
-        if recipe.api in WITH_LIBRARY:
-            told |= dict(self.toolset.with_cxx)
-        if self.toolset.takes_fixes:
-            told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)
-        if not recipe.reproducible:
-            return told
-        return settled(told, self.toolset.name, recipe.cuda, self.places)
-
 
 def resolve_given(request: Request) -> Given | None:
     """The wheel that is given, if one is; :class:`ConfigError` for a flag that is a recipe's."""
     if request.wheel is None:
         return None
+    from pipelines.prebuilt.given import read_given
+
     for axis in ("recipe", "version", "torch", "cuda", "archs"):
         if said := request.axes.get(axis):
             flag = (AXES[axis].flag or axis).replace("_", "-")
@@ -277,6 +258,8 @@ def _resolve_cell(
         target = resolve_target(settings, request, recipe, native)
         archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
         return None, recipe, target, archs
+    from pipelines.prebuilt.given import recipe_of
+
     recipe = recipe_of(given)
     target = _target_of(settings, request, recipe)
     return given, recipe, target, Translated("", target.archs)

@@ -16,6 +16,8 @@ from pipelines.core.hosttext import line
 from pipelines.core.model import Model
 from pipelines.record.taken import Sha256
 
+#: The file of a share's run that lists its objects.
+LIST = "objects.json"
 #: Into so many shares at most.
 MOST = 1000
 #: Of compile units that a wheel may have.

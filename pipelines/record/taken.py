@@ -8,6 +8,8 @@ from pydantic import StringConstraints
 
 from pipelines.core.model import Model
 
+#: Directory of a host, below its wheels, for what is installed with an external wheel.
+BESIDE = "given"
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 

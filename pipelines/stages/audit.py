@@ -15,18 +15,15 @@ from pipelines.core.finding import Finding, failures
 from pipelines.core.logs import detailed
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.publish.provenance.sbom import compared
 from pipelines.record.results import (
     AuditedFile,
     AuditResult,
     BuildResult,
     CollectResult,
-    PrebuiltResult,
 )
 from pipelines.record.run import StageLog
 from pipelines.reports.findings import table
-from pipelines.stages.given import examine_given_wheel
-from pipelines.stages.prebuilt import examine_taken
+from pipelines.stages.hooks import AuditHooks, features
 from pipelines.wheels.checking import Kernels, Order
 from pipelines.wheels.checks import check_library, check_wheel
 from pipelines.wheels.imported import Exports, wanted_libraries
@@ -40,14 +37,9 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     That one moves to ``rejected/``. A sandbox can build green and leave no device code, so this
     decides whether a build passed. What is looked at are the bytes that came home.
     """
-    taken = log.run.result(PrebuiltResult)
-    if taken is not None and taken.taken is not None and plan.given is not None:
-        with fold(f"Audit {taken.taken.file}"):
-            one = examine_given_wheel(plan, log, taken)
-            console.print(table(one.checks))
-        return log.keep(AuditResult(files=(one,)))
-    if taken is not None and taken.taken is not None:
-        return log.keep(AuditResult(files=(examine_taken(plan, log.run, taken.taken),)))
+    for one in features(AuditHooks, plan):
+        if (audited := one.instead(log)) is not None:
+            return log.keep(AuditResult(files=(audited,)))
     done: list[AuditedFile] = []
     built = log.run.result(BuildResult)
     known = built is not None and built.kept  # an earlier command has shown it all
@@ -112,7 +104,8 @@ def _checks(
         torches=_torches(plan, facts),
     )
     if built is not None:
-        checks = (*checks, compared(facts, built.bill))
+        for one in features(AuditHooks, plan):
+            checks = (*checks, *one.checks(facts, built))
     return str(facts.version), checks
 
 

@@ -7,28 +7,72 @@ host must give the same bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import quote, urlsplit
 
+from pipelines.core.finding import Finding
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.publish.provenance.sbom import TOOLSET, Change, Part, Role, made
+from pipelines.publish.provenance.sbom import (
+    TOOLSET,
+    Change,
+    Part,
+    Role,
+    compared,
+    made,
+    with_toolset,
+)
 from pipelines.recipe.naming import fixes_of
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.patches import patch_file
 from pipelines.recipe.vendored import Found, vendored_in
-from pipelines.record.results import ProvisionResult
-from pipelines.stages.buildspec import COMPILERS
+from pipelines.record.materials import SBOM, Material
+from pipelines.record.results import BuildResult, ProvisionResult
+from pipelines.stages.buildspec import COMPILERS, environment_of
+from pipelines.stages.hooks import AuditHooks, BuildHooks
 from pipelines.toolchain.lock import Tool
+from pipelines.wheels.metadata import WheelFacts
+
+
+class Bill(BuildHooks):
+    """The wheel's bill, which the host completes and puts into it."""
+
+    _bill = ""
+
+    def materials(self, source: bytes, provisioned: ProvisionResult | None) -> Iterable[Material]:
+        """The bill's hash."""
+        self._bill = bill_of(self.plan, source, provisioned)
+        return [Material(*SBOM, hashlib.sha256(self._bill.encode()).hexdigest())]
+
+    def spec(self, *_: object) -> Mapping[str, Any]:
+        """The bill."""
+        return {"bill": self._bill}
+
+    def with_toolset(self, spec: Mapping[str, Any], toolset: str) -> Mapping[str, Any]:
+        """The bill of a build with another one."""
+        return {"bill": with_toolset(spec["bill"], toolset)}
+
+    def ended(self, spec: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, object]:
+        """What the bill is to be: of a kept build another toolset may have cured it."""
+        if told["toolset"] in ("", spec["toolset"]):
+            return {"bill": spec["bill"]}
+        return self.with_toolset(spec, told["toolset"])
+
+
+class BillCheck(AuditHooks):
+    """Whether the bill in the wheel is the one that was meant."""
+
+    def checks(self, facts: WheelFacts, built: BuildResult) -> Iterable[Finding]:
+        """That one."""
+        return [compared(facts, built.bill)]
 
 
 def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
-    """The bill of the wheel that is built of ``source``; empty where no wheel comes of it.
+    """The bill of the wheel that is built of ``source``.
 
     ``provisioned`` has what was found of what is not pinned. Raises :class:`ConfigError` for
     vendored code that is not as the recipe declares it.
     """
-    if not plan.recipe.is_wheel or plan.given is not None:
-        return ""
     target, recipe = plan.target, plan.recipe
     told = {
         "gpu:architectures": str(plan.archs.effective),
@@ -52,7 +96,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
     ]
     if plan.host.made_of:
         parts.append(Part("build host", "image", plan.host.made_of))
-    epoch = int(plan.environment(1)["SOURCE_DATE_EPOCH"])
+    epoch = int(environment_of(plan, 1)["SOURCE_DATE_EPOCH"])
     return made(recipe.licence, parts, told, epoch)
 
 

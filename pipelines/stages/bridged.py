@@ -5,11 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from pipelines.core.console import say
 from pipelines.core.errors import SmokeError
 from pipelines.core.evidence import Bridge
 from pipelines.core.hosttext import line
 from pipelines.hosts.base import GpuWay, Host
 from pipelines.record.results import SmokeResult
+from pipelines.stages.hooks import SuiteHooks
+
+
+class Bridged(SuiteHooks):
+    """The bridge that the suite tells of, whether or not somebody asked for one."""
+
+    def read(self, told: Mapping[str, str], done: SmokeResult) -> Mapping[str, object]:
+        """What is known of it; what is to be minded of it is said."""
+        bridge = bridge_of(told, self.plan.host, done)
+        for said in bridge.warnings if bridge else ():
+            say(f"  GPU bridge: {said}", style="yellow")
+        return {"bridge": bridge}
+
+    def require(self, told: Mapping[str, str], done: SmokeResult) -> None:
+        """See :func:`require_asked_bridge`."""
+        require_asked_bridge(told, done, self.plan.host.gpu_way)
 
 
 def bridge_of(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:

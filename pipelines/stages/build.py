@@ -25,34 +25,63 @@ from pipelines.diagnosis import Settings, diagnose
 from pipelines.doctor.thresholds import load_thresholds
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.publish.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
+from pipelines.recipe.sourcetree import Packed
 from pipelines.record.materials import Materials
 from pipelines.record.results import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.record.run import StageLog
 from pipelines.remote import builder, files
 from pipelines.remote.jobs import prune
-from pipelines.stages.bill import bill_of
 from pipelines.stages.buildspec import (
     FUNCTIONS,
     build_environment,
     build_spec,
-    job_budget,
     job_id,
     materials,
-    pace_of,
 )
 from pipelines.stages.detached import Job, JobSpec
-from pipelines.stages.division import Division, divide, require_share
+from pipelines.stages.hooks import Attempt, BuildHooks, Once, features
 from pipelines.stages.logs import TAIL, last_lines, log_lines
-from pipelines.stages.pace import Pace
-from pipelines.stages.retry import Attempt, until_healed
+from pipelines.stages.pace import Pace, job_budget, pace_of
 from pipelines.stages.toolset import toolset_for, toolsets
 from pipelines.toolchain.compilecache import spec as compile_cache
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
 _LEFT = 200  # lines of what a reproducible build took out of its wheel
 LOG = "build.log"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All that decides a build, and the id of its job."""
+
+    source: Packed
+    features: list[BuildHooks]
+    toolsets: list[str]
+    """Those of MSVC that the host has."""
+    toolset: str | None
+    """The one that is asked for, if its default does not do."""
+    materials: Materials
+    job: str
+
+
+def inputs_of(
+    session: LiveSession,
+    plan: BuildPlan,
+    source: Packed,
+    provisioned: ProvisionResult | None,
+    accept: Callable[[Materials], None] | None = None,
+) -> Inputs:
+    """What a build of ``source`` is of; ``accept`` as :func:`build` has it."""
+    joined = features(BuildHooks, plan)
+    there = toolsets(session, plan.host)
+    toolset = toolset_for(there, plan)
+    more = [row for one in joined for row in one.materials(source.data, provisioned)]
+    made_of = materials(plan, source.sha256, provisioned, toolset, more)
+    if accept is not None:
+        accept(made_of)
+    part = "".join(one.part(session, made_of) for one in joined)
+    return Inputs(source, joined, there, toolset, made_of, job_id(plan, made_of, part))
 
 
 def build(
@@ -67,64 +96,73 @@ def build(
     happens. ``accept`` is given the materials before anything begins, and raises what speaks
     against them. Raises :class:`BuildError` with the log's last lines.
     """
-    target, layout = plan.target, plan.layout
     jobs, threads = job_budget(plan, session)
-    environment = build_environment(plan, jobs, threads)
-    there = toolsets(session, plan.host)
-    toolset = toolset_for(there, plan)
     with bars() as show:
         source = plan.source.pack(show)
-    provisioned = log.run.result(ProvisionResult)
-    bill = bill_of(plan, source.data, provisioned)
-    made_of = materials(plan, source.sha256, provisioned, bill, toolset)
-    if accept is not None:
-        accept(made_of)
-    division = divide(session, plan, made_of)
-    job = job_id(plan, made_of, division.part if division else "")
+    inputs = inputs_of(session, plan, source, log.run.result(ProvisionResult), accept)
+    settings = Settings(
+        jobs=jobs,
+        build_root=plan.layout.build_root,
+        nvcc_threads=threads,
+        environment=build_environment(plan, jobs, threads),
+        toolset=inputs.toolset,
+        toolsets=tuple(inputs.toolsets),
+    )
+    begun = _begin(plan, log, inputs, settings)
+    with fold(f"Build {plan.target.id}: {plan.target.archs}"):
+        _say_begun(session, plan, begun)
+        _make_room(session, plan, begun.job)
+        spec = _spec(session, plan, begun, inputs)
+
+        def once(now: Settings, fresh: bool) -> Attempt:
+            pace = pace_of(plan, session, now.jobs)
+            following = _Following(session, plan, log, pace, inputs.features, fresh=fresh)
+            return following.follow(_changed(spec, settings, now, inputs.features))
+
+        attempt: Once = once
+        for one in inputs.features:
+            attempt = one.attempts(attempt, log)
+        done = attempt(settings, False).result
+    _require_wheel(plan, done)
+    for one in inputs.features:
+        one.done(done)
+    return done
+
+
+def _begin(plan: BuildPlan, log: StageLog, inputs: Inputs, settings: Settings) -> BuildResult:
+    """What the record has of it from now on."""
     begun = log.keep(
         BuildResult(
-            job=job,
-            directory=layout.join(layout.build_root, job),
-            jobs=jobs,
-            environment=environment,
-            source_sha256=source.sha256,
-            checkout=source.checkout,
+            job=inputs.job,
+            directory=plan.layout.join(plan.layout.build_root, inputs.job),
+            jobs=settings.jobs,
+            environment=dict(settings.environment),
+            source_sha256=inputs.source.sha256,
+            checkout=inputs.source.checkout,
             toolset=plan.toolset.label,
-            materials=made_of,
-            bill=bill,
+            materials=inputs.materials,
         )
     )
-    log.run.note(job=job, source_sha256=begun.source_sha256, toolset=begun.toolset)
-    with fold(f"Build {target.id}: {target.archs}"):
-        pace = pace_of(plan, session, jobs)
-        about = f" about {units.estimate(pace.planned)} by the plan," if pace.planned else ""
-        where = f"{begun.directory} of {plan.host.name}"
-        say(f"job {job}, {jobs} compile units at a time,{about} in {where}")
-        _make_room(session, plan, job)
-        archive = _send_source(session, plan, begun, source.data)
-        spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
-        spec |= {"bill": bill} if bill else {}
-        spec |= {"units": division.spec(session, begun.directory)} if division else {}
-        settings = Settings(
-            jobs=jobs,
-            build_root=layout.build_root,
-            nvcc_threads=threads,
-            environment=environment,
-            toolset=toolset,
-            toolsets=tuple(there),
-        )
-        done = until_healed(
-            settings,
-            lambda now, fresh: _Following(
-                session, plan, log, pace_of(plan, session, now.jobs), division, fresh=fresh
-            ).follow(_changed(spec, settings, now)),
-            log,
-            alike=plan.divided,
-        )
-    _require_wheel(plan, done)
-    if done.divided is not None:
-        say(done.divided.told)
-    return done
+    log.run.note(job=begun.job, source_sha256=begun.source_sha256, toolset=begun.toolset)
+    return begun
+
+
+def _say_begun(session: LiveSession, plan: BuildPlan, begun: BuildResult) -> None:
+    planned = pace_of(plan, session, begun.jobs).planned
+    about = f" about {units.estimate(planned)} by the plan," if planned else ""
+    where = f"{begun.directory} of {plan.host.name}"
+    say(f"job {begun.job}, {begun.jobs} compile units at a time,{about} in {where}")
+
+
+def _spec(
+    session: LiveSession, plan: BuildPlan, begun: BuildResult, inputs: Inputs
+) -> dict[str, Any]:
+    """What the build there is given, once it has the source."""
+    archive = _send_source(session, plan, begun, inputs.source.data)
+    spec = build_spec(plan, begun.directory, archive, begun.source_sha256, begun.jobs)
+    for one in inputs.features:
+        spec |= one.spec(session, begun.directory)
+    return spec
 
 
 def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
@@ -138,7 +176,6 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
     if done.kept:
         what = "this is the wheel" if plan.share is None else "these are the objects"
         say(f"nothing is built anew: {what} of an earlier build with the same inputs")
-    require_share(plan, done)
     if plan.recipe.is_wheel and not done.wheels and plan.share is None:
         raise BuildError("the build succeeded but left no wheel", hint="Is it a wheel project?")
 
@@ -170,21 +207,16 @@ def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, sour
     return archive
 
 
-def _changed(spec: Mapping[str, Any], before: Settings, now: Settings) -> dict[str, Any]:
+def _changed(
+    spec: Mapping[str, Any], before: Settings, now: Settings, joined: list[BuildHooks]
+) -> dict[str, Any]:
     """The build's specification with healed settings; another root is another directory."""
     directory = now.build_root + spec["directory"].removeprefix(before.build_root)
-    changes = {"environment": dict(now.environment), "toolset": now.toolset or ""}
-    if spec.get("bill") and now.toolset:
-        changes["bill"] = with_toolset(spec["bill"], now.toolset)
-    return {**spec, **changes, "directory": directory}
-
-
-def _bill(spec: Mapping[str, Any], toolset: str) -> str:
-    """What the wheel's bill is to be: of a kept one another tool set may have cured the build."""
-    bill = str(spec.get("bill", ""))
-    if not bill or toolset in ("", spec.get("toolset", "")):
-        return bill
-    return with_toolset(bill, toolset)
+    changed = {"environment": dict(now.environment), "toolset": now.toolset or ""}
+    if now.toolset:
+        for one in joined:
+            changed |= one.with_toolset(spec, now.toolset)
+    return {**spec, **changed, "directory": directory}
 
 
 class _Told(BaseModel):
@@ -245,7 +277,7 @@ class _Following:
     plan: BuildPlan
     log: StageLog
     pace: Pace
-    division: Division | None
+    features: list[BuildHooks]
     fresh: bool
 
     def __post_init__(self) -> None:
@@ -318,11 +350,12 @@ class _Following:
     ) -> BuildResult:
         ended = _read_ended(self.plan.host.name, told)
         self.tail = last_lines(path, TAIL)  # also what came before we did
+        well = {**told, "toolset": ended.toolset}
+        more = [one.ended(spec, well) for one in self.features if ended.well]
         return self._keep(
             attempt=job.attempt,
             lost=tuple(job.lost),
             kept=job.kept,
-            bill=_bill(spec, ended.toolset),
             exit=ended.exit,
             timed_out=ended.timed_out,
             wheels=ended.wheels,
@@ -332,7 +365,7 @@ class _Following:
             timeline=_read_timeline(ended.timeline),
             cache=_read_cache(ended.cache),
             process_seconds=ended.seconds,
-            divided=self.division.ended(told) if self.division and ended.well else None,
+            **{name: value for one in more for name, value in one.items()},
         )
 
     def _line(self, line: str, progress: Progress, task: TaskID, *, kept: bool) -> None:

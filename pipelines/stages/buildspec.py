@@ -1,29 +1,25 @@
-"""What a build on the host is given: its id, jobs, compile cache, steps."""
+"""What a build on the host is given: its id, variables, compile cache, steps."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pipelines.core.versions import within
-from pipelines.hosts.live import LiveSession
-from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.shares import alike
+from pipelines.recipe import naming
 from pipelines.recipe.library import library_key, steps
-from pipelines.recipe.model import Cost
-from pipelines.recipe.reproducible import with_cache
-from pipelines.record.materials import SBOM, Material, Materials
+from pipelines.recipe.sourcetree import EPOCH
+from pipelines.record.materials import Material, Materials
 from pipelines.record.results import ProvisionResult
+from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.remote import builder, buildwheel, cargo, compilecache
-from pipelines.stages.pace import Pace
+from pipelines.stages.hooks import SpecHooks, features
 from pipelines.toolchain.compilecache import spec as compile_cache
 
 #: The CUDA whose nvcc sccache 0.16 understands: https://github.com/mozilla/sccache/pull/2722.
@@ -50,7 +46,7 @@ _COMPILERS = (
 def job_id(plan: BuildPlan, made_of: Materials, part: str = "") -> str:
     """The hash of everything that decides the wheel, of ``anew``, and of which part of it is done.
 
-    ``part`` is that of :attr:`.shares.Division.part`; empty: all of it.
+    ``part``: what :meth:`.hooks.BuildHooks.part` says.
     """
     digest = hashlib.sha256((plan.anew + part).encode())
     digest.update(json.dumps(sorted(made_of.rows())).encode())
@@ -61,23 +57,21 @@ def materials(
     plan: BuildPlan,
     source_sha256: str,
     provisioned: ProvisionResult | None,
-    bill: str = "",
     toolset: str | None = None,
+    more: Iterable[Material] = (),
 ) -> Materials:
     """Everything that decides the wheel: source, tools, Python, environment.
 
     ``provisioned`` has what was found of what is not pinned: its values, never its words. How many
-    jobs and threads work at it makes no other wheel. ``bill`` lies in it: :func:`.bill.bill_of`.
-    ``toolset`` is what :func:`.toolset.toolset_for` says.
+    jobs and threads work at it makes no other wheel. ``toolset`` is what
+    :func:`.toolset.toolset_for` says, ``more`` is of features.
     """
     rows = [Material("source", "archive", source_sha256), *_planned(plan), *_found(provisioned)]
     if plan.host.existing is not None:
         rows += _users(plan)
     if toolset:
         rows.append(Material("host", "requested toolset", toolset))
-    if bill:
-        rows.append(Material(*SBOM, hashlib.sha256(bill.encode()).hexdigest()))
-    return Materials.of(rows)
+    return Materials.of([*rows, *more])
 
 
 def _planned(plan: BuildPlan) -> Iterator[Material]:
@@ -92,7 +86,7 @@ def _planned(plan: BuildPlan) -> Iterator[Material]:
     yield Material("host", "image", plan.host.made_of)
     # Places have names of their own: but for them, variables are the same on every host.
     longest = sorted(plan.places, key=lambda place: -len(plan.places[place]))
-    for name, text in plan.environment(1).items():
+    for name, text in environment_of(plan, 1).items():
         for place in longest:
             text = text.replace(plan.places[place] or "\0", f"{{{place}}}")  # noqa: PLW2901
         yield Material("variable", name, text)
@@ -181,66 +175,55 @@ def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     A build that is made anew takes nothing of an earlier one: it is to show what that was. Units
     that are divided have none: with one they have other commands, and hosts differ in that.
     """
-    layout, fixed = plan.layout, plan.recipe.reproducible
-    without = with_cache(plan.toolset.name) if fixed else {}
-    if without is None or plan.anew or plan.divided:
+    layout = plan.layout
+    if plan.anew or plan.divided:
         return None
     if not (plan.recipe.compile_cache and within(plan.recipe.cuda, _CACHED)):
         return None
     exe = ".exe" if plan.host.capabilities.windows else ""
-    return compile_cache.host_spec(
+    made = compile_cache.host_spec(
         plan.compile_cache,
         executable=layout.sccache,
         directory=layout.compile_cache,
         nvcc=layout.join(layout.cuda, "bin", f"nvcc{exe}"),
-        # A reproducible build stands at a fixed place as it is.
-        place="" if fixed else layout.join(layout.build_root, "s"),
+        place=layout.join(layout.build_root, "s"),
         # A level deeper than jobs are: nothing that looks for those comes through the link.
-        packages="" if fixed else layout.join(layout.build_root, "p", "site"),
+        packages=layout.join(layout.build_root, "p", "site"),
         pinned=plan.host.existing is None,
-        without=without,
     )
+    for one in features(SpecHooks, plan):
+        made = made and one.cache(made)
+    return made
+
+
+def environment_of(plan: BuildPlan, jobs: int, threads: int = 1) -> dict[str, str]:
+    """The variables that decide a wheel, on top of the host's and the compiler's."""
+    recipe, layout, local = plan.recipe, plan.layout, plan.local_version
+    told = {
+        "TEMP": layout.temp,
+        "TMP": layout.temp,
+        "CUDA_PATH": layout.cuda,
+        "CUDA_HOME": layout.cuda,
+        "SOURCE_DATE_EPOCH": str(EPOCH),
+        "PYTHONUNBUFFERED": "1",
+        **naming.environment(recipe, plan.archs, local=local, jobs=jobs, threads=threads),
+    }
+    if recipe.api in WITH_LIBRARY:
+        told |= dict(plan.toolset.with_cxx)
+    if plan.toolset.takes_fixes:
+        told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)
+    for one in features(SpecHooks, plan):
+        told = one.environment(told)
+    return told
 
 
 def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str]:
-    """The plan's environment, with what tells the build itself how to go about it."""
+    """Those, and what tells the build itself how to go about it."""
     slow = plan.recipe.slow_first  # read by remote/buildwheel.py
     told = {"WCW_SLOW_FIRST": json.dumps(slow)} if slow else {}
     if "torch" in plan.recipe.build_requires and "torch" in plan.host.instead:
         told[buildwheel.CPU_TORCH] = plan.recipe.cuda
-    return plan.environment(jobs, threads) | told
-
-
-def cost_of(plan: BuildPlan) -> Cost | None:
-    """What compiling takes there: of a share, of its part of the units."""
-    cost = plan.recipe.cost(plan.recipe.cuda)
-    if cost is None or not plan.divided:
-        return cost
-    count = math.ceil(cost.units / plan.share.of) if plan.share else cost.units
-    return alike(cost).model_copy(update={"units": count})
-
-
-def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
-    """Compile units at a time and threads of nvcc, from the host's cores and memory.
-
-    Raises :class:`ConfigError` when not even one fits, before anything is sent.
-    """
-    cost = cost_of(plan)
-    host = HostFacts.told(session.facts, name=plan.host.name)
-    if cost is None:
-        return plan.jobs or host.cores, 1
-    budget = plan_budget(cost, host, plan.archs.effective, plan.jobs)
-    return budget.jobs, budget.threads
-
-
-def pace_of(plan: BuildPlan, session: LiveSession, jobs: int) -> Pace:
-    """How long a build with so many ``jobs`` takes there by the plan, and will as it goes on."""
-    cost = cost_of(plan)
-    if cost is None or plan.objects:  # what a link compiles is not known before
-        return Pace(None, 0, jobs)
-    host = HostFacts.told(session.facts, name=plan.host.name)
-    budget = plan_budget(cost, host, plan.archs.effective, jobs)
-    return Pace(budget.wall_seconds, cost.units, jobs)
+    return environment_of(plan, jobs, threads) | told
 
 
 def _steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]:

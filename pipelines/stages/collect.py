@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from pathlib import Path
 
 from pipelines.core.console import bytes_progress
 from pipelines.core.errors import AuditError, BuildError, TransferError
-from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.results import BuildResult, CollectResult, FileResult, HostFile
 from pipelines.record.run import StageLog
-from pipelines.stages.objects import FOLDER, write_list
+from pipelines.stages.hooks import CollectHooks, features
 
 
 def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResult:
@@ -28,35 +27,24 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
         raise BuildError(f"run {log.run.id} has no build", hint="Type: invoke build")
     log.keep(CollectResult())
     fetched: list[FileResult] = []
+    joined = features(CollectHooks, plan)
+    wanted = _wanted(plan, built) + [row for one in joined for row in one.wanted(built)]
     with bytes_progress() as progress:
-        for row, name in _wanted(plan, built):
+        for row, name in wanted:
             target = log.run.path / name
             with disk_errors(target.parent):
                 target.parent.mkdir(exist_ok=True)
             task = progress.add_task(f"fetch {target.name[:40]}", total=row.size)
             show = partial(_show, partial(progress.update, task))
-            arrived = _had(plan, row, target, name) or session.get(row.path, target, progress=show)
+            there = next(filter(None, (one.had(row, target, name) for one in joined)), "")
+            arrived = there or session.get(row.path, target, progress=show)
             progress.remove_task(task)
             _require_same(row, arrived, target, plan.host.name)
             fetched.append(FileResult(path=name, size=row.size, sha256=arrived))
             log.keep(CollectResult(files=tuple(fetched)))
-    if plan.share is not None:
-        write_list(log.run)
+    for one in joined:
+        one.done(log.run)
     return CollectResult(files=tuple(fetched))
-
-
-def _had(plan: BuildPlan, row: HostFile, target: Path, name: str) -> str:
-    """The sha256 of an object that an earlier run has, such as that of a share done before.
-
-    It has come with that hash, and is hashed again; empty where there is none.
-    """
-    for path in sorted(plan.out.glob(f"*/{name}")) if name.startswith(f"{FOLDER}/") else ():
-        if path.stat().st_size == row.size and sha256_of(path) == row.sha256:
-            if not target.exists() or not path.samefile(target):
-                with disk_errors(target.parent):
-                    shutil.copyfile(path, target)
-            return sha256_of(target)
-    return ""
 
 
 def _show(update: partial[None], done: int, total: int) -> None:
@@ -76,9 +64,6 @@ def _wanted(plan: BuildPlan, built: BuildResult) -> list[tuple[HostFile, str]]:
     if library and built.library:
         name = library.names[-1 if plan.host.capabilities.windows else 0]
         wanted.append((built.library, f"library/{name}"))
-    if plan.share is not None and built.divided:
-        rows = {one.sha256: one for one in built.divided.objects}  # some may be alike
-        wanted += [(HostFile.model_validate(dict(r)), f"{FOLDER}/{sha}") for sha, r in rows.items()]
     return wanted
 
 

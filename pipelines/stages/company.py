@@ -12,21 +12,41 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from pipelines.core.console import bars
-from pipelines.core.errors import TransferError
+from pipelines.core.errors import ConfigError, TransferError
 from pipelines.core.finding import values_of
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.emulated import load_limits
 from pipelines.record.results import AuditResult, PrebuiltResult
 from pipelines.record.run import Run
-from pipelines.record.taken import Company, PrebuiltFile
-from pipelines.remote import files
+from pipelines.record.taken import BESIDE, Company, PrebuiltFile
+from pipelines.remote import files, tester
+from pipelines.stages.hooks import SuiteHooks
 from pipelines.wheels.libraries import hint_for, mentioned
 
-#: Directory of the host, below its wheels, for what is installed with a wheel that is given.
-FOLDER = "given"
 _NO_GPU = re.compile(r"\b(?:GPUs?|CUDA|cuda|nvcuda)\b")
 _NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
+
+
+class WithCompany(SuiteHooks):
+    """An external wheel is tested with what it requires, in an environment of its own."""
+
+    def spec(self, session: LiveSession, run: Run, spec: tester.Spec) -> tester.Spec:
+        """With the wheels beside it, which are sent first."""
+        taken, layout = run.result(PrebuiltResult), self.plan.layout
+        if taken is None or taken.company is None:
+            raise ConfigError(f"run {run.id} has no wheel that was given", hint="Begin anew.")
+        return {
+            **spec,
+            "packages": bring(session, self.plan, taken.company),
+            "wheels": layout.join(layout.wheels, BESIDE),
+            "libraries": list(taken.company.libraries),
+            "system": False,
+        }
+
+    def hint(self, run: Run, told: str) -> str:
+        """What of it is missing, or does not go with the host."""
+        return cure_of(self.plan, run, told)
 
 
 def library_names(plan: BuildPlan, company: Company) -> Iterator[str]:
@@ -73,7 +93,7 @@ def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:
     layout, made = plan.layout, []
     with bars() as show:
         for one in company.packages:
-            folder = layout.join(layout.wheels, FOLDER, one.sha256[:16])
+            folder = layout.join(layout.wheels, BESIDE, one.sha256[:16])
             target = layout.join(folder, one.file)
             source = plan.cache.place(one.file, one.sha256)
             there = session.call(files.stat, path=target)

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,41 +22,49 @@ from pipelines.record.materials import Materials
 from pipelines.record.results import BuildResult
 from pipelines.remote import files, sharing
 from pipelines.remote import objects as remote_objects
-from pipelines.stages.buildspec import cost_of, programs_of, without_home
+from pipelines.stages.buildspec import programs_of, without_home
+from pipelines.stages.hooks import BuildHooks
 from pipelines.stages.objects import FOLDER, Lender, Object, lenders, require_same
+from pipelines.stages.pace import cost_of
 
 _LONGEST = 16_000  # characters of a variable
 _AT_ONCE = 500  # files that the host is asked about in a call
 
 
-@dataclass(frozen=True)
-class Division:
-    """How the units of a build are divided; of a usual build there is none."""
+class Division(BuildHooks):
+    """How the units of a build are divided: a share of them is compiled, or all are linked."""
 
-    plan: BuildPlan
-    compilers: Mapping[str, str]
-    lenders: tuple[Lender, ...] = ()
-    objects: dict[str, tuple[Lender, Object]] = field(default_factory=dict)
+    _compilers: Mapping[str, str]
+    _lenders: tuple[Lender, ...] = ()
+    _objects: Mapping[str, tuple[Lender, Object]]
     """By the units' ids."""
 
-    @property
-    def part(self) -> str:
-        """What of the wheel is done, and with which programs: a part of the job's id."""
+    def part(self, session: LiveSession, made_of: Materials) -> str:
+        """What of the wheel is done, and with which programs.
+
+        :func:`.objects.lender` and :func:`.objects.require_same` say what is raised for objects
+        that do not fit, and :class:`AuditError` where one unit has two.
+        """
+        self._compilers = compilers_of(session, self.plan)
         if self.plan.share is not None:
             asked: object = self._compile()
         else:
-            asked = sorted((unit, one.sha256) for unit, (_, one) in self.objects.items())
-        said = json.dumps([asked, sorted(self.compilers.items())])
+            self._lenders = lenders(self.plan)
+            require_same(made_of, self._compilers, self._lenders)
+            self._objects = objects_of(self._lenders)
+            asked = sorted((unit, one.sha256) for unit, (_, one) in self._objects.items())
+        said = json.dumps([asked, sorted(self._compilers.items())])
         return hashlib.sha256(said.encode()).hexdigest()
 
-    def spec(self, session: LiveSession, directory: str) -> sharing.Units:
-        """As ``builder.build`` is given it, once the host has the objects."""
+    def spec(self, session: LiveSession, directory: str) -> Mapping[str, Any]:
+        """The order to compile the share; or to link, once the host has the objects."""
         if self.plan.share is not None:
-            return self._compile()
-        known = sorted({unit.id for one in self.lenders for unit in one.list.units})
-        read = {path: sha for one in self.lenders for path, sha in one.list.read.items()}
+            return {"units": self._compile()}
+        known = sorted({unit.id for one in self._lenders for unit in one.list.units})
+        read = {path: sha for one in self._lenders for path, sha in one.list.read.items()}
         sent = self._sent(session, directory)
-        return {"mode": "link", "objects": sent, "known": known, "read": read, **self._costs()}
+        order = {"mode": "link", "objects": sent, "known": known, "read": read, **self._costs()}
+        return {"units": order}
 
     def _compile(self) -> sharing.Units:
         share = self.plan.share
@@ -77,18 +84,18 @@ class Division:
         folder = layout.join(directory, FOLDER)
         session.call(files.make_dirs, path=folder)
         places: dict[str, list[str]] = {}
-        for owner, one in self.objects.values():
+        for owner, one in self._objects.values():
             places.setdefault(one.sha256, [layout.join(folder, one.sha256)])
             if owner.list.host == host:  # it was compiled there
                 rows = (row.path for row in owner.made.objects if row.unit == one.unit)
                 places[one.sha256] += rows
         there = set(_whole(session, places))
         paths = {sha: next((p for p in known if p in there), "") for sha, known in places.items()}
-        files_here = {one.sha256: (owner.path(one), one) for owner, one in self.objects.values()}
+        files_here = {one.sha256: (owner.path(one), one) for owner, one in self._objects.values()}
         lacking = {sha: files_here[sha] for sha, path in paths.items() if not path}
         total = sum(one.size for _, one in lacking.values())
         say(
-            f"{units.counted(len(self.objects), 'object')} to link, "
+            f"{units.counted(len(self._objects), 'object')} to link, "
             f"{units.counted(len(lacking), 'file')} with {units.size(total)} sent to {host}"
         )
         with bytes_progress() as progress:
@@ -105,10 +112,10 @@ class Division:
                 progress.update(task, completed=before)
         return [
             {"unit": unit, "path": paths[one.sha256], "sha256": one.sha256}
-            for unit, (_, one) in self.objects.items()
+            for unit, (_, one) in self._objects.items()
         ]
 
-    def ended(self, told: Mapping[str, Any]) -> Divided:
+    def ended(self, _: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, object]:
         """What the host says of it, if that makes sense.
 
         Raises :class:`HostError` where it does not, and :class:`AuditError` where a link was made
@@ -120,7 +127,7 @@ class Division:
         said = {key: told.get(key) for key in keys}
         try:
             made = Divided.model_validate(
-                {"mode": mode, "share": str(share or ""), "compilers": self.compilers, **said}
+                {"mode": mode, "share": str(share or ""), "compilers": self._compilers, **said}
             )
         except ValidationError as error:
             raise HostError(
@@ -129,15 +136,15 @@ class Division:
                 hint="Remove the job's directory there: invoke jobs shows where it is.",
             ) from None
         if share is not None:
-            return made
-        if sorted(made.placed) != sorted(self.objects):
-            strange = sorted({*made.placed} ^ {*self.objects})
+            return {"divided": made}
+        if sorted(made.placed) != sorted(self._objects):
+            strange = sorted({*made.placed} ^ {*self._objects})
             raise AuditError(
-                f"{len(self.objects)} objects were given to the link, and it says that it took "
+                f"{len(self._objects)} objects were given to the link, and it says that it took "
                 f"{len(made.placed)}: {strange[0]} is the first in which they differ",
                 hint="Nothing of this wheel is used. Compile the shares again.",
             )
-        took = Counter(owner.run.id for owner, _ in self.objects.values())
+        took = Counter(owner.run.id for owner, _ in self._objects.values())
         lent = (
             Lent(
                 run=one.run.id,
@@ -146,31 +153,35 @@ class Division:
                 units=took[one.run.id],
                 sealers=one.run.sealers,
             )
-            for one in self.lenders
+            for one in self._lenders
         )
-        return made.model_copy(update={"lent": tuple(lent)})
+        return {"divided": made.model_copy(update={"lent": tuple(lent)})}
+
+    def done(self, result: BuildResult) -> None:
+        """:class:`BuildError` for a share that left a wheel, which would lack the others' units."""
+        if self.plan.share is not None and result.wheels:
+            raise BuildError(
+                f"share {self.plan.share} left a wheel, {safe(result.wheels[0].path, 200)}: no "
+                "wheel can come of a part of its units",
+                hint="It is not used. Build the package as a whole, and report this.",
+            )
+        if result.divided is not None:
+            say(result.divided.told)
 
 
-def divide(session: LiveSession, plan: BuildPlan, materials: Materials) -> Division | None:
-    """How the plan's units are divided, ``None`` where they are not.
-
-    Nothing is begun where objects do not fit: :func:`.objects.lender` and
-    :func:`.objects.require_same` say what is raised, and :class:`AuditError` where one unit has two
-    objects.
-    """
-    if not plan.divided:
-        return None
+def compilers_of(session: LiveSession, plan: BuildPlan) -> dict[str, str]:
+    """The host's own programs that compile and link, by their sha256, and what they read."""
     toolkit = plan.layout.cuda if plan.host.existing is not None else ""
     python, programs = plan.layout.python, programs_of(plan)
-    compilers = session.call(
+    found = session.call(
         remote_objects.compilers, python=python, programs=programs, toolkit=toolkit
     )
     home = without_home if plan.host.existing is not None else str  # manifests are published
-    compilers = {safe(str(k), 60): safe(home(str(v)), _LONGEST) for k, v in compilers.items()}
-    if plan.share is not None:
-        return Division(plan, compilers)
-    found = lenders(plan)
-    require_same(materials, compilers, found)
+    return {safe(str(k), 60): safe(home(str(v)), _LONGEST) for k, v in found.items()}
+
+
+def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, Object]]:
+    """The object of each unit that one of them has compiled, by the unit's id."""
     objects: dict[str, tuple[Lender, Object]] = {}
     for one in found:
         for row in one.list.objects:
@@ -185,7 +196,7 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Materials) -> Divis
                 )
     _require_read_alike(found)
     _tell(found, objects)
-    return Division(plan, compilers, found, objects)
+    return objects
 
 
 def _require_read_alike(found: Iterable[Lender]) -> None:
@@ -212,16 +223,6 @@ def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
             f"{len(lacking)} of {len(every)} compile units have no object and are compiled by the "
             f"link: {', '.join(lacking[:3])}{more}",
             style="yellow",
-        )
-
-
-def require_share(plan: BuildPlan, done: BuildResult) -> None:
-    """:class:`BuildError` for the share that left a wheel, which would lack the others' units."""
-    if plan.share is not None and done.wheels:
-        raise BuildError(
-            f"share {plan.share} left a wheel, {safe(done.wheels[0].path, 200)}: no wheel can come "
-            "of a part of its units",
-            hint="It is not used. Build the package as a whole, and report this.",
         )
 
 

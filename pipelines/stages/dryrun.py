@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipelines.core import units
 from pipelines.core.console import fold, say
@@ -16,24 +17,20 @@ from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import SEARCHING
 from pipelines.recipe.sourcetree import Packed
-from pipelines.recipe.suite import suite_of, suite_of_given
+from pipelines.recipe.suite import suite_of
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.record.run import Run
-from pipelines.remote.jobs import store
-from pipelines.stages.bill import bill_of
-from pipelines.stages.buildspec import cost_of, job_id, materials
-from pipelines.stages.detached import State, checked
-from pipelines.stages.division import divide
-from pipelines.stages.given import order
+from pipelines.stages.hooks import RunHooks, features
 from pipelines.stages.line import Line, require_audited, require_same
-from pipelines.stages.objects import lenders
+from pipelines.stages.pace import cost_of
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
-from pipelines.stages.provision import check
-from pipelines.stages.toolset import toolset_for, toolsets
+
+if TYPE_CHECKING:
+    from pipelines.stages.detached import State
 
 _WIDTH = 10  # of the names in front
 _SHARES = "each share has its own, and so has their link"
-_NOTHING = "nothing was done: that was --dry-run"
+NOTHING = "nothing was done: that was --dry-run"
 
 
 def show_build(line: Line) -> None:
@@ -45,18 +42,18 @@ def show_build(line: Line) -> None:
     plan, recipe = line.plan, line.plan.recipe
     with fold(f"Would build {plan.target.package} for {plan.target.label}"):
         if recipe.strategy == "skip":
-            _row("nothing", recipe.skip)
+            row("nothing", recipe.skip)
             return
         if recipe.strategy in SEARCHING:
-            _row("first", f"a prebuilt wheel is looked for at {', '.join(recipe.prebuilt)}")
+            row("first", f"a prebuilt wheel is looked for at {', '.join(recipe.prebuilt)}")
         refuse_unbuildable(plan, fetch=False)
-        for one in lenders(plan):
-            _row("objects", one.made.told)
-        _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
-        _show_bridge(plan.host)
+        for one in features(RunHooks, plan):
+            for said in one.begin():
+                row("objects", said)
+        show_host(plan.host)
         for name, said in _Look(line.session, plan).rows():
-            _row(name, said)
-    say(_NOTHING, style="green")
+            row(name, said)
+    say(NOTHING, style="green")
 
 
 def show_test(line: Line, *, run: str | None = None) -> None:
@@ -64,35 +61,16 @@ def show_test(line: Line, *, run: str | None = None) -> None:
 
     Raises what a test of ``run`` would before it begins.
     """
-    recipe, host = line.plan.recipe, line.plan.host
+    recipe = line.plan.recipe
     suite = suite_of(recipe)
     count = units.counted(len(suite.files), "file")
     what = f"{suite.instead} only" if suite.instead else f"smoke suite {recipe.smoke}"
     refuse_ungiven(line.plan)
     with fold(f"Would test {line.plan.target.package} for {line.plan.target.label}"):
-        _row("host", f"{host.name}, evidence {host.evidence}")
-        _show_bridge(host)
-        _row("suite", f"{what}, {count}")
-        _row("wheel", _wheel_of(line, run))
-    say(_NOTHING, style="green")
-
-
-def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None:
-    """Print what ``run_given`` would do with this line; no index is asked.
-
-    Raises what it would before it begins.
-    """
-    plan = order(line.plan, beside=beside, script=script)
-    assert plan.given is not None  # noqa: S101 - `order` has it
-    suite = suite_of_given(plan.given.script)
-    refuse_ungiven(plan)
-    with fold(f"Would test {plan.given.release} for {plan.target.label}, as others built it"):
-        _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
-        _show_bridge(plan.host)
-        _row("wheel", safe(plan.given.asked, 300))
-        _row("beside", ", ".join(plan.given.beside) or "what it requires")
-        _row("suite", "import only" if suite.instead else str(plan.given.script))
-    say(_NOTHING, style="green")
+        show_host(line.plan.host)
+        row("suite", f"{what}, {count}")
+        row("wheel", _wheel_of(line, run))
+    say(NOTHING, style="green")
 
 
 def _wheel_of(line: Line, name: str | None) -> str:
@@ -116,16 +94,18 @@ def _wheel_of(line: Line, name: str | None) -> str:
     return f"of {latest.id}, unless one is built first"
 
 
-def _show_bridge(host: Host) -> None:
-    """The GPUs of a bridge, and what there is of it."""
+def show_host(host: Host) -> None:
+    """Its name; with a bridge its GPUs, and what there is of the bridge."""
+    row("host", f"{host.name}, evidence {host.evidence}")
     if (bridge := host.bridge()) is None:
         return
-    _row("GPU", f"{'; '.join(bridge.gpus)}; driver {bridge.driver}, CUDA {bridge.cuda}")
+    row("GPU", f"{'; '.join(bridge.gpus)}; driver {bridge.driver}, CUDA {bridge.cuda}")
     tested = f"self-test: {bridge.selftest}" if bridge.selftest else "not tested at this start"
-    _row("bridge", f"built; {tested}" if bridge.built else "is built and tested at the start")
+    row("bridge", f"built; {tested}" if bridge.built else "is built and tested at the start")
 
 
-def _row(name: str, said: str) -> None:
+def row(name: str, said: str) -> None:
+    """A line of what would be done."""
     say(f"  {name:<{_WIDTH}} {said}")
 
 
@@ -137,7 +117,7 @@ class _Look:
     def rows(self) -> Iterator[tuple[str, str]]:
         """What there is to say, as names with texts."""
         asked = self._may_ask()
-        found = check(self.session, [*self.plan.wanted]) if asked else None
+        found = self._found() if asked else None
         yield "provision", self._provision(found)
         yield "fetch", self._fetch()
         if self.plan.source.names() is None:
@@ -155,6 +135,11 @@ class _Look:
         host = self.plan.host
         running = host.lifecycle is not None and bool(host.lifecycle.address())
         return running or host.existing is not None
+
+    def _found(self) -> list[ResourceResult]:
+        from pipelines.stages.provision import check
+
+        return check(self.session, [*self.plan.wanted])
 
     def _provision(self, found: list[ResourceResult] | None) -> str:
         if found is None:
@@ -182,12 +167,12 @@ class _Look:
     def _job(self, source: Packed, found: list[ResourceResult] | None) -> str:
         if found is None:
             return "not known before the host was asked"
+        from pipelines.remote.jobs import store
+        from pipelines.stages.build import inputs_of
+        from pipelines.stages.detached import State, checked
+
         provisioned = ProvisionResult(resources=tuple(found))
-        bill = bill_of(self.plan, source.data, provisioned)
-        toolset = toolset_for(toolsets(self.session, self.plan.host), self.plan)
-        made_of = materials(self.plan, source.sha256, provisioned, bill, toolset)
-        division = divide(self.session, self.plan, made_of)
-        job = job_id(self.plan, made_of, division.part if division else "")
+        job = inputs_of(self.session, self.plan, source, provisioned).job
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)

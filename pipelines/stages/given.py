@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from pipelines.core import units
-from pipelines.core.console import fold, say
+from pipelines.core.console import console, fold, say
 from pipelines.core.errors import AuditError, LockError
 from pipelines.core.files import disk_errors
 from pipelines.core.finding import failures
@@ -36,13 +36,62 @@ from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.record.run import StageLog
 from pipelines.record.taken import Company, PrebuiltFile
 from pipelines.remote import files
+from pipelines.reports.findings import table
 from pipelines.stages.company import library_names
+from pipelines.stages.dryrun import NOTHING, row, show_host
+from pipelines.stages.hooks import AuditHooks
+from pipelines.stages.line import AUDIT, TEST, Line, Stage, make_ready
+from pipelines.stages.preflight import refuse_ungiven
 from pipelines.wheels.checking import Installation
 
 _GIVEN = "given, not built here"
 _LIBRARIES = (".dll", ".so")
 #: What runs the suite; the lock says which release.
 _TOOLS = ("pytest", "pytest-xdist")
+
+
+class AuditGiven(AuditHooks):
+    """The audit of an external wheel, with what is installed beside it."""
+
+    def instead(self, log: StageLog) -> AuditedFile | None:
+        """What it found, shown."""
+        taken = log.run.result(PrebuiltResult)
+        if taken is None or taken.taken is None:
+            return None
+        with fold(f"Audit {taken.taken.file}"):
+            one = examine_given_wheel(self.plan, log, taken)
+            console.print(table(one.checks))
+        return one
+
+
+def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = None) -> Path:
+    """Test a wheel that others have built: take, audit, install and run it; the run's directory."""
+    line.plan = order(line.plan, beside=beside, script=script)
+    refuse_ungiven(line.plan)
+    run = line.begin_run()
+    with line.reported():
+        line.do(Stage(PrebuiltResult.stage, take_given))
+        line.do(AUDIT)
+        make_ready(line, run)
+        line.do(TEST)
+    return run.path
+
+
+def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None:
+    """Print what :func:`run_given` would do with this line; no index is asked.
+
+    Raises what it would before it begins.
+    """
+    plan = order(line.plan, beside=beside, script=script)
+    assert plan.given is not None  # noqa: S101 - `order` has it
+    suite = suite_of_given(plan.given.script)
+    refuse_ungiven(plan)
+    with fold(f"Would test {plan.given.release} for {plan.target.label}, as others built it"):
+        show_host(plan.host)
+        row("wheel", safe(plan.given.asked, 300))
+        row("beside", ", ".join(plan.given.beside) or "what it requires")
+        row("suite", "import only" if suite.instead else str(plan.given.script))
+    say(NOTHING, style="green")
 
 
 def order(plan: BuildPlan, *, beside: Iterable[str], script: str | None) -> BuildPlan:

@@ -7,7 +7,7 @@ import re
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.results import SmokeResult
 from pipelines.record.run import Run
-from pipelines.stages.company import cure_of
+from pipelines.stages.hooks import SuiteHooks, features
 
 _CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
 _ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
@@ -29,8 +29,8 @@ def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
 
 def cure_of_cases(plan: BuildPlan, run: Run, told: str) -> str:
     """What to do about what failed cases tell; empty where they tell nothing that is known."""
-    known = cure_of(plan, run, told) if plan.given else ""
-    return " ".join(filter(None, (known, _absent(plan, told))))
+    known = (one.hint(run, told) for one in features(SuiteHooks, plan))
+    return " ".join(filter(None, (*known, _absent(plan, told))))
 
 
 def _absent(plan: BuildPlan, text: str) -> str:

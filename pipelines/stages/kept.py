@@ -18,9 +18,9 @@ from pipelines.hosts.base import Kept
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import cache_key
+from pipelines.record.taken import BESIDE
 from pipelines.remote import brought, cargo, compilecache
 from pipelines.remote.jobs import prune as remote_prune
-from pipelines.stages.company import FOLDER
 from pipelines.stages.line import Line
 from pipelines.toolchain.compilecache.spec import disk_gib
 from pipelines.toolchain.hashed import damage
@@ -58,7 +58,7 @@ def shelves(line: Line, kept: Sequence[Kept]) -> Iterator[Shelf]:
     rows = line.session.call(cargo.libraries, root=layout.join(layout.compile_cache, "libraries"))
     size = sum(int(row["bytes"]) for row in rows)
     yield Shelf(name, "libraries of kernels", len(rows), size)
-    given = line.session.call(brought.sizes, root=layout.join(layout.wheels, FOLDER))
+    given = line.session.call(brought.sizes, root=layout.join(layout.wheels, BESIDE))
     yield Shelf(name, "wheels beside those of others", len(given), sum(given))
 
 
@@ -99,7 +99,7 @@ def prune(line: Line, days: float) -> None:
     removed = line.session.call(remote_prune.prune, root=line.plan.layout.build_root, days=days)
     layout = line.plan.layout
     line.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
-    line.session.call(brought.prune, root=layout.join(layout.wheels, FOLDER), days=days)
+    line.session.call(brought.prune, root=layout.join(layout.wheels, BESIDE), days=days)
     limit = disk_gib(line.plan.compile_cache) << 30
     told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if told["busy"]:

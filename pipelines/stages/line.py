@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,6 @@ from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.results import (
     AuditResult,
     HostFacts,
-    PrebuiltResult,
     ProvisionResult,
     SkipResult,
     StageRecord,
@@ -37,17 +37,8 @@ from pipelines.record.results import (
 from pipelines.record.run import Run, StageLog, StageNotes
 from pipelines.record.target import AXES
 from pipelines.session.base import GoneHostError
-from pipelines.stages.audit import audit
-from pipelines.stages.build import build
-from pipelines.stages.collect import collect
-from pipelines.stages.given import order, take_given
-from pipelines.stages.manifest import print_files, write_manifest
-from pipelines.stages.objects import lenders
-from pipelines.stages.prebuilt import skip, take_prebuilt
+from pipelines.stages.hooks import RunHooks, features
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
-from pipelines.stages.provision import provision, show_changes
-from pipelines.stages.report import report, tell
-from pipelines.stages.test import test
 
 _log = logging.getLogger(__name__)
 
@@ -65,19 +56,20 @@ class Stage:
     run: Callable[[LiveSession, BuildPlan, StageLog], StageResult]
 
 
-PROVISION = Stage("provision", provision)
-BUILD = Stage("build", build)
-COLLECT = Stage("collect", collect)
-AUDIT = Stage("audit", audit)
-TEST = Stage("test", test)
-#: The way through, in order. ``invoke build`` goes as far as the audit, ``invoke test`` to the end.
-LINE = (PROVISION, BUILD, COLLECT, AUDIT, TEST)
+def _stage(name: str) -> Stage:
+    """The function of that name in the module of that name, which is imported when it runs."""
 
-#: What a recipe's strategy puts in its place.
-SKIP = Stage("skip", skip)
-TAKE = Stage("prebuilt", take_prebuilt)
-#: What stands for a build where the wheel is given.
-TAKE_GIVEN = Stage("prebuilt", take_given)
+    def run(session: LiveSession, plan: BuildPlan, log: StageLog) -> StageResult:
+        function = pkgutil.resolve_name(f"{__package__}.{name}:{name}")
+        done: StageResult = function(session, plan, log)
+        return done
+
+    return Stage(name, run)
+
+
+#: The way through, in order. ``invoke build`` goes as far as the audit, ``invoke test`` to the end.
+LINE = tuple(map(_stage, ("provision", "build", "collect", "audit", "test")))
+PROVISION, BUILD, COLLECT, AUDIT, TEST = LINE
 
 
 class Line:
@@ -180,6 +172,9 @@ class Line:
     @contextmanager
     def reported(self) -> Iterator[None]:
         """Whatever becomes of the stages, the reports and the manifest tell of it."""
+        from pipelines.stages.manifest import write_manifest
+        from pipelines.stages.report import report
+
         run = self.run
         try:
             yield
@@ -199,6 +194,9 @@ class Line:
         rows, self._untold = self._untold, None
         if rows is None:
             return
+        from pipelines.stages.manifest import print_files
+        from pipelines.stages.report import tell
+
         tell(self.run)
         if rows:
             say(f"run {self.run.id}", style="bold")
@@ -218,6 +216,8 @@ def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) ->
 
     ``repair``: look at every byte of what is there.
     """
+    from pipelines.stages.provision import provision, show_changes
+
     refuse_ungiven(line.plan)
     if dry_run:
         show_changes(line.session, line.plan, repair=repair)
@@ -245,11 +245,13 @@ def run_build(line: Line) -> Path:
         )
     if line.plan.divided or line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
-    lenders(line.plan)  # what cannot be linked is refused before a host is made ready
+    joined = features(RunHooks, line.plan)
+    for one in joined:
+        one.begin()
     run = line.begin_run()
     last = TEST if line.plan.share is None else AUDIT  # of a share there is no wheel
     with line.reported():
-        if line.plan.divided or not _taken_or_skipped(line):
+        if not any(one.instead(line) for one in joined):
             for stage in LINE[: LINE.index(last)]:
                 if stage is not PROVISION:
                     line.do(stage)
@@ -279,35 +281,6 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     with line.reported():
         line.do(TEST)
     return this.path
-
-
-def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = None) -> Path:
-    """Test a wheel that others have built: take, audit, install and run it; the run's directory."""
-    line.plan = order(line.plan, beside=beside, script=script)
-    refuse_ungiven(line.plan)
-    run = line.begin_run()
-    with line.reported():
-        line.do(TAKE_GIVEN)
-        line.do(AUDIT)
-        make_ready(line, run)
-        line.do(TEST)
-    return run.path
-
-
-def _taken_or_skipped(line: Line) -> bool:
-    """Whether the recipe's strategy made a build unnecessary."""
-    strategy = line.plan.recipe.strategy
-    if strategy == "build":
-        return False
-    if strategy == "skip":
-        line.do(SKIP)
-        return True
-    taken = line.do(TAKE)
-    if isinstance(taken, PrebuiltResult) and taken.taken is not None:
-        line.do(AUDIT)
-        return True
-    refuse_unbuildable(line.plan)
-    return False
 
 
 def make_ready(line: Line, run: Run) -> None:

@@ -23,12 +23,11 @@ from pipelines.publish.provenance.statement import (
     statement,
     unstated,
 )
-from pipelines.record.divided import Divided
+from pipelines.record.divided import LIST, Divided
 from pipelines.record.manifest import SCHEMA
 from pipelines.record.results import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports.levels import evidence_of
-from pipelines.stages.objects import LIST
 
 _NAMES = (
     "build.log",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,18 +12,21 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from pipelines.core.errors import AuditError, ConfigError, LockError
-from pipelines.core.files import sha256_of, write_atomic
+from pipelines.core.files import disk_errors, sha256_of, write_atomic
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import Model, first_problem
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.record.divided import READ, UNITS, Divided, Text, Unit, UnitId
+from pipelines.matrix.shares import alike
+from pipelines.recipe.model import Cost
+from pipelines.record.divided import LIST, READ, UNITS, Divided, Text, Unit, UnitId
 from pipelines.record.materials import Material, Materials, listed, named
-from pipelines.record.results import BuildResult, CollectResult, Size
+from pipelines.record.results import BuildResult, CollectResult, HostFile, Size
 from pipelines.record.run import Run
 from pipelines.record.taken import Sha256
 from pipelines.record.target import AXES
+from pipelines.stages.hooks import CollectHooks, RunHooks
 
-LIST, FOLDER = "objects.json", "objects"
+FOLDER = "objects"
 _MOST = 64 << 20  # bytes of the list
 _SHOWN = 8
 _AGAIN = "Compile the share again: invoke build --shard"
@@ -74,6 +79,50 @@ class Lender:
     def path(self, one: Object) -> Path:
         """Where an object is here."""
         return self.run.path / FOLDER / one.sha256
+
+
+class Linking(RunHooks):
+    """Of a share, or of a link of shares."""
+
+    def begin(self) -> Iterable[str]:
+        """The runs whose objects are linked: what cannot be is refused before anything is done."""
+        return [one.made.told for one in lenders(self.plan)]
+
+    def cost(self, cost: Cost) -> Cost:
+        """Of a share, that of its part of the units."""
+        share = self.plan.share
+        count = math.ceil(cost.units / share.of) if share else cost.units
+        return alike(cost).model_copy(update={"units": count})
+
+
+class Objects(CollectHooks):
+    """What a share has compiled comes home, and its list is written."""
+
+    def wanted(self, built: BuildResult) -> Iterator[tuple[HostFile, str]]:
+        """Each object, under its hash."""
+        if self.plan.share is not None and built.divided:
+            rows = {one.sha256: one for one in built.divided.objects}  # some may be alike
+            for sha, row in rows.items():
+                yield HostFile.model_validate(dict(row)), f"{FOLDER}/{sha}"
+
+    def had(self, row: HostFile, target: Path, name: str) -> str:
+        """From an earlier run that has the object, such as that of a share done before.
+
+        It has come with that hash, and is hashed again.
+        """
+        out = self.plan.out
+        for path in sorted(out.glob(f"*/{name}")) if name.startswith(f"{FOLDER}/") else ():
+            if path.stat().st_size == row.size and sha256_of(path) == row.sha256:
+                if not target.exists() or not path.samefile(target):
+                    with disk_errors(target.parent):
+                        shutil.copyfile(path, target)
+                return sha256_of(target)
+        return ""
+
+    def done(self, run: Run) -> None:
+        """Write the list."""
+        if self.plan.share is not None:
+            write_list(run)
 
 
 def list_of(run: Run) -> tuple[ObjectList, Divided]:

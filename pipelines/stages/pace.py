@@ -6,8 +6,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pipelines.core import units
+from pipelines.matrix.budget import plan_budget
+from pipelines.matrix.buildplan import BuildPlan
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.recipe.model import Cost
+from pipelines.stages.hooks import RunHooks, features
+
+if TYPE_CHECKING:
+    from pipelines.hosts.live import LiveSession
 
 #: Seconds in which units that were all told of may have been finished long ago: a log that is
 #: read from its beginning comes at once.
@@ -75,3 +84,36 @@ class Pace:
         """``about 14 min left``; nothing where that is not known, or it is done."""
         rest = self.left()
         return f"about {units.estimate(rest)} left" if rest is not None else ""
+
+
+def cost_of(plan: BuildPlan) -> Cost | None:
+    """What compiling takes there."""
+    cost = plan.recipe.cost(plan.recipe.cuda)
+    if cost is None:
+        return None
+    for one in features(RunHooks, plan):
+        cost = one.cost(cost)
+    return cost
+
+
+def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
+    """Compile units at a time and threads of nvcc, from the host's cores and memory.
+
+    Raises :class:`ConfigError` when not even one fits, before anything is sent.
+    """
+    cost = cost_of(plan)
+    host = HostFacts.told(session.facts, name=plan.host.name)
+    if cost is None:
+        return plan.jobs or host.cores, 1
+    budget = plan_budget(cost, host, plan.archs.effective, plan.jobs)
+    return budget.jobs, budget.threads
+
+
+def pace_of(plan: BuildPlan, session: LiveSession, jobs: int) -> Pace:
+    """How long a build with so many ``jobs`` takes there by the plan, and will as it goes on."""
+    cost = cost_of(plan)
+    if cost is None or plan.objects:  # what a link compiles is not known before
+        return Pace(None, 0, jobs)
+    host = HostFacts.told(session.facts, name=plan.host.name)
+    budget = plan_budget(cost, host, plan.archs.effective, jobs)
+    return Pace(budget.wall_seconds, cost.units, jobs)

@@ -22,6 +22,38 @@ from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, u
 from pipelines.record.results import AuditedFile, PrebuiltResult, SkipResult
 from pipelines.record.run import Run, StageLog
 from pipelines.record.taken import PrebuiltFile
+from pipelines.stages.hooks import AuditHooks, RunHooks
+from pipelines.stages.line import AUDIT, Line, Stage
+from pipelines.stages.preflight import refuse_unbuildable
+
+
+class Taking(RunHooks):
+    """What a recipe's strategy puts in place of the build."""
+
+    def instead(self, line: Line) -> bool:
+        """Skip the package, or take a wheel and audit it; else it is built, if it can be."""
+        if self.plan.recipe.strategy == "skip":
+            line.do(SKIP)
+            return True
+        taken = line.do(TAKE)
+        if isinstance(taken, PrebuiltResult) and taken.taken is not None:
+            line.do(AUDIT)
+            return True
+        refuse_unbuildable(self.plan)
+        return False
+
+
+class AuditTaken(AuditHooks):
+    """The checks of a wheel that was taken."""
+
+    def instead(self, log: StageLog) -> AuditedFile | None:
+        """Once more; :class:`AuditError` if it is wrong."""
+        taken = log.run.result(PrebuiltResult)
+        if taken is None or taken.taken is None:
+            return None
+        wheel = log.run.path / "wheels" / taken.taken.file
+        stated = Offer(taken.taken.file, str(wheel), taken.taken.sha256)
+        return examine(wheel, stated, self.plan.target, _platforms(self.plan))
 
 
 def skip(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:
@@ -80,13 +112,6 @@ def _taken(
     return log.keep(PrebuiltResult(origin=origin, taken=taken, refused=refused))
 
 
-def examine_taken(plan: BuildPlan, run: Run, taken: PrebuiltFile) -> AuditedFile:
-    """The checks of a wheel that was taken, once more; :class:`AuditError` if it is wrong."""
-    wheel = run.path / "wheels" / taken.file
-    stated = Offer(taken.file, str(wheel), taken.sha256)
-    return examine(wheel, stated, plan.target, _platforms(plan))
-
-
 def _platforms(plan: BuildPlan) -> tuple[str, ...]:
     return platforms_of(windows=plan.host.capabilities.windows)
 
@@ -113,3 +138,6 @@ def _take(plan: BuildPlan, run: Run, offer: Offer) -> Path:
             return fetched.replace(folder / offer.file)
     finally:
         shutil.rmtree(waiting, ignore_errors=True)
+
+
+SKIP, TAKE = Stage("skip", skip), Stage("prebuilt", take_prebuilt)

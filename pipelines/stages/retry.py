@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO
 
 from pipelines.core.console import console, say
@@ -13,26 +13,24 @@ from pipelines.diagnosis import Change, Diagnosis, Settings, diagnose, first_err
 from pipelines.diagnosis.report import healed, render, result
 from pipelines.record.results import BuildResult
 from pipelines.record.run import StageLog
+from pipelines.stages.hooks import Attempt, BuildHooks, Once
 
 _TAIL = 12
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """A build that has ended, and where in its log it begins."""
+class Healing(BuildHooks):
+    """An attempt goes on with other settings where those that it had are known to fail."""
 
-    result: BuildResult
-    begin: int
-    """In bytes."""
+    def attempts(self, once: Once, log: StageLog) -> Once:
+        """Until it is well, or nothing is known that could help."""
+
+        def healed(settings: Settings, _: bool) -> Attempt:
+            return until_healed(settings, once, log, alike=self.plan.divided)
+
+        return healed
 
 
-#: Builds once with these settings, as a fresh attempt or not.
-Once = Callable[[Settings, bool], Attempt]
-
-
-def until_healed(
-    settings: Settings, once: Once, log: StageLog, *, alike: bool = False
-) -> BuildResult:
+def until_healed(settings: Settings, once: Once, log: StageLog, *, alike: bool = False) -> Attempt:
     """Build until it is well, or nothing is known that could help.
 
     ``alike``: other builds compile other units of the same wheel, so nothing is changed but how
@@ -48,7 +46,7 @@ def until_healed(
             attempt.result.model_copy(update={"healed": tuple(healed(c) for c in tried)})
         )
         if not done.exit or done.timed_out:
-            return done
+            return replace(attempt, result=done)
         with path.open("rb") as stream:
             above = sum(piece.count(b"\n") for piece in _pieces(stream, attempt.begin))
             found = diagnose(stream, above=above)

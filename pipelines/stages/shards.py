@@ -11,8 +11,8 @@ from pipelines.core.console import say
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import shares_for
 from pipelines.record.divided import Share
-from pipelines.stages.buildspec import cost_of
 from pipelines.stages.line import Line, run_build
+from pipelines.stages.pace import cost_of
 
 
 def run_shards(line: Line) -> Path:

@@ -20,11 +20,11 @@ from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import first_problem
 from pipelines.diagnosis import load_catalogue
-from pipelines.hosts.base import GpuWay, Host
+from pipelines.hosts.base import GpuWay
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
-from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult, SmokeResult
+from pipelines.record.results import AuditedFile, AuditResult, SmokeResult
 from pipelines.record.run import Run, StageLog
 from pipelines.remote import files, tester
 from pipelines.remote.jobs.prune import WHEEL
@@ -33,10 +33,9 @@ from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.reports.model import Suite as ReadSuite
 from pipelines.session.base import UnfitHostError
-from pipelines.stages.bridged import bridge_of, require_asked_bridge
-from pipelines.stages.company import FOLDER, bring
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.hints import cure_of_cases, why_no_report
+from pipelines.stages.hooks import SuiteHooks, features
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.torches import keep_apart, keep_untested, require_torch
 
@@ -83,10 +82,10 @@ def _run_suite(
     with fold(f"Smoke test {wheel.name} on {plan.host.name}{beside}"):
         target = _send_wheel(session, plan, f"{directory}{WHEEL}", wheel, audited)
         spec = suite_spec(plan, directory, target, suite.files, expected)
-        if given is not None:
-            spec = _with_it(session, plan, log.run, spec)
-            if given.script is not None:
-                spec["environment"]["SMOKE_CASE_SECONDS"] = str(_SCRIPT)
+        for one in features(SuiteHooks, plan):
+            spec = one.spec(session, log.run, spec)
+        if given is not None and given.script is not None:
+            spec["environment"]["SMOKE_CASE_SECONDS"] = str(_SCRIPT)
         job = Job(
             session,
             log.run,
@@ -165,20 +164,6 @@ def suite_spec(
             **plan.host.gpu_way.environment,
         },
         "timeout": _TIMEOUT,
-    }
-
-
-def _with_it(session: LiveSession, plan: BuildPlan, run: Run, spec: tester.Spec) -> tester.Spec:
-    """Of a wheel that is given: what it requires comes with it, into an environment of its own."""
-    taken, layout = run.result(PrebuiltResult), plan.layout
-    if taken is None or taken.company is None:
-        raise ConfigError(f"run {run.id} has no wheel that was given", hint="Begin anew.")
-    return {
-        **spec,
-        "packages": bring(session, plan, taken.company),
-        "wheels": layout.join(layout.wheels, FOLDER),
-        "libraries": list(taken.company.libraries),
-        "system": False,
     }
 
 
@@ -294,7 +279,7 @@ def _judge(
         raise SmokeError(
             f"{done.step} {cause} and there is no report:\n{tail}", hint=why_no_report(plan, done)
         )
-    done, read = _read_report(session, log, ended.junit, plan.host)
+    done, read = _read_report(session, log, ended.junit, plan)
     cases, of_torch = read.cases, ""
     if plan.recipe.tested_with:
         done, of_torch = (
@@ -325,7 +310,8 @@ def _judge(
             f"{gpu.asked} was asked for, and the smoke suite tells of no GPU",
             hint="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
         )
-    require_asked_bridge(read.properties, done, gpu)
+    for one in features(SuiteHooks, plan):
+        one.require(read.properties, done)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
@@ -350,7 +336,7 @@ def _require_loadable(plan: BuildPlan, told: str) -> None:
 
 
 def _read_report(
-    session: LiveSession, log: StageLog, junit: str, host: Host
+    session: LiveSession, log: StageLog, junit: str, plan: BuildPlan
 ) -> tuple[SmokeResult, ReadSuite]:
     """The report, home, kept and shown."""
     report = log.run.path / "smoke.xml"
@@ -358,12 +344,10 @@ def _read_report(
     read = read_pytest(report.read_bytes())
     outcomes = Counter(case.outcome for case in read.cases)
     counted = {str(name): count for name, count in outcomes.items()}
-    done = _keep(
-        log, report=sha256_of(report), outcomes=counted, **_machine(read.properties, host.gpu_way)
-    )
-    done = _keep(log, bridge=bridge_of(read.properties, host, done))
-    for said in done.bridge.warnings if done.bridge else ():
-        say(f"  GPU bridge: {said}", style="yellow")
+    machine = _machine(read.properties, plan.host.gpu_way)
+    done = _keep(log, report=sha256_of(report), outcomes=counted, **machine)
+    for one in features(SuiteHooks, plan):
+        done = _keep(log, **one.read(read.properties, done))
     _say_outcomes(read.cases, outcomes)
     return done, read
 

@@ -23,7 +23,8 @@ from pipelines.matrix.buildplan import Request, resolve
 from pipelines.record.results import SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.provenance import NUMBERS
-from pipelines.stages.line import Line, run_given
+from pipelines.stages.given import run_given
+from pipelines.stages.line import Line
 
 SCRIPTS = Path(__file__).parent / "foreign"
 #: On both sides; Wine 8 runs none from 2 on.

@@ -17,7 +17,8 @@ from pipelines.matrix.buildplan import Request, resolve
 from pipelines.record.results import PrebuiltResult, SmokeResult
 from pipelines.reports.compare import compare
 from pipelines.reports.load import load_view
-from pipelines.stages.line import Line, run_given
+from pipelines.stages.given import run_given
+from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

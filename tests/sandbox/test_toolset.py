@@ -19,6 +19,7 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_file
 from pipelines.remote import process
+from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision
 
 pytestmark = pytest.mark.sandbox
@@ -290,7 +291,7 @@ def test_the_stand_in_is_a_tree_as_visual_studio_has_it(line: Line, work: Path) 
 def test_no_date_is_written_down(line: Line, work: Path) -> None:
     """Of a reproducible build; two builds of one day would not show it."""
     (work / "dated.c").write_text('const char made[] = "on " __DATE__ " at " __TIME__;\n')
-    environment = line.plan.environment(1)
+    environment = environment_of(line.plan, 1)
     told = [f"set {name}={environment[name]}" for name in ("SOURCE_DATE_EPOCH", "CL")]
     code, output = typed(line, work, *told, "cl /nologo /c dated.c")
     assert code == 0, output
@@ -306,7 +307,7 @@ def test_code_does_not_go_by_where_memory_lies(line: Line, work: Path) -> None:
     """
     source = Path(pipelines.__file__).parent / "examples/smoke_attention/src"
     shutil.copytree(source, work / "attention", dirs_exist_ok=True)
-    told = f"set NVCC_APPEND_FLAGS={line.plan.environment(1)['NVCC_APPEND_FLAGS']}"
+    told = f"set NVCC_APPEND_FLAGS={environment_of(line.plan, 1)['NVCC_APPEND_FLAGS']}"
     nvcc = "nvcc --use-local-env -keep -ptx -arch=compute_80 -o a.ptx"
     nvcc += r" C:\ts\attention\attention_fp32_narrow.cu"
     code, output = typed(line, work, told, nvcc, f"{nvcc} --dryrun")

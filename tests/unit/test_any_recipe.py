@@ -24,6 +24,7 @@ from pipelines.doctor.run import examine
 from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe import load
+from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.toolchain.lock import Cache, load_lock
@@ -80,7 +81,7 @@ def test_the_documented_example_builds_up_to_the_fetch(
     for axes in ({}, {"version": "1.7.0"}):
         plan = plan_for(tmp_path, recipe=DOCUMENTED, python="3.12", **axes)
         assert plan.target.id == "my-conv1d-1.7.0-cp312-torch2.8-cu128"
-        assert plan.environment(4)["CAUSAL_CONV1D_LOCAL_VERSION"] == "cu128torch2.8"
+        assert environment_of(plan, 4)["CAUSAL_CONV1D_LOCAL_VERSION"] == "cu128torch2.8"
         with pytest.raises(LockError, match=r"my-conv1d.* is not here, and nothing is fetched"):
             run_build(line_for(plan))
     with pytest.raises(ConfigError, match=r"unknown version '1\.7'") as caught:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.core import errors
+from pipelines.stages import hooks
+from pipelines.stages.line import LINE
 
 ROOT = Path(__file__).parents[2]
 #: Packages, each of which may import those before it in this list.
@@ -18,6 +20,11 @@ ORDER = (
     *("hosts", "config", "prebuilt", "provisioning", "scaffold", "matrix", "doctor", "audit"),
     *("publish", "stages", "fleet", "cli", "__main__", "tasks", "reference"),
 )
+#: What features alone use.
+OF_FEATURES = {
+    *("pipelines.recipe.reproducible", "pipelines.matrix.shares"),
+    *("pipelines.publish.provenance.sbom", "pipelines.diagnosis.report"),
+}
 #: Of no other's: shipped to hosts by value, and data.
 APART = ("remote", "smoke", "examples", "recipes")
 
@@ -103,6 +110,22 @@ def test_imports_go_one_way() -> None:
         for line in lines
     ]
     assert not upwards
+
+
+def test_the_stages_import_no_feature() -> None:
+    """Features are in the table of hooks, and imported for the plans that ask for them."""
+    joined = {name.partition(":")[0] for rows in hooks.FEATURES.values() for name, _ in rows}
+    assert joined < KNOWN
+    core = {"pipelines.stages.dryrun", "pipelines.stages.matrix"}
+    core |= {f"pipelines.stages.{stage.name}" for stage in LINE}
+    left = [*core]
+    while left:
+        found = imports(ROOT / f"{left.pop().replace('.', '/')}.py")
+        assert not found & (joined | OF_FEATURES)
+        assert not {place(name) for name in found} & {"prebuilt", "fleet", "cli"}
+        fresh = {name for name in found if place(name) == "stages"} - core
+        left += fresh
+        core |= fresh
 
 
 def test_adapters_do_not_know_each_other() -> None:

@@ -21,7 +21,6 @@ from pipelines.record.run import Run
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import provision as remote_provision
-from pipelines.stages import line as stages
 from pipelines.stages.line import run_build, run_provision, run_test
 
 
@@ -144,7 +143,7 @@ def test_reports_that_cannot_be_written_hide_no_failure(
     def full(_: Run) -> Path:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(stages, "report", full)
+    monkeypatch.setattr("pipelines.stages.report.report", full)
     line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0}]))
     with pytest.raises(BuildError, match="left no wheel"):
         run_build(line)

@@ -29,8 +29,9 @@ from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.remote.jobs import launch, prune
 from pipelines.stages import build as stage
-from pipelines.stages.buildspec import build_environment, build_spec, job_budget
+from pipelines.stages.buildspec import build_environment, build_spec
 from pipelines.stages.line import BUILD, Line
+from pipelines.stages.pace import job_budget
 from pipelines.toolchain.compilecache.settings import RedisCache
 
 MEMORY = b"layout_composed.hpp(478): catastrophic error : out of memory\n"

@@ -22,6 +22,7 @@ from pipelines.recipe.model import Fix
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record.results import RunFacts
 from pipelines.record.toolsets import MSVC, NATIVE, STAND_IN, Api, ToolSet
+from pipelines.stages.buildspec import environment_of
 from pipelines.toolchain.compilecache.settings import DiskCache
 
 
@@ -173,9 +174,8 @@ def test_what_a_tool_set_needs_and_takes(
     plan = made(None, Lab())
     fix = Fix(flags={"NVCC_APPEND_FLAGS": "-fixed"}, why="x", source="https://x.org/")
     recipe = plan.recipe.model_copy(update={"api": api, "fixes": (fix,), "reproducible": False})
-    told = replace(
-        plan, recipe=recipe, supply=lambda: replace(plan.supply(), toolset=tools)
-    ).environment(1)
+    supply = replace(plan.supply(), toolset=tools)
+    told = environment_of(replace(plan, recipe=recipe, supply=lambda: supply), 1)
     assert told.get("WCW_LIBCXX") == library
     assert told.get("NVCC_APPEND_FLAGS") == flags
 
@@ -188,7 +188,7 @@ def test_what_a_build_is_told_by_variables(publishable: bool, version: str) -> N
     host = Lab()
     host.capabilities = Capabilities(windows=True, msvc=True, gpu=False, publishable=publishable)
     plan = made(None, host, archs="80;90+PTX")
-    told = plan.environment(4)
+    told = environment_of(plan, 4)
     assert (
         told
         | {

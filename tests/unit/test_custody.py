@@ -331,7 +331,7 @@ def test_a_wheel_that_changes_before_the_manifest(
         damage(run.path / "wheels" / HERE)
         return made
 
-    monkeypatch.setattr(stages, "report", changing)
+    monkeypatch.setattr("pipelines.stages.report.report", changing)
 
     def job(spec: dict[str, Any]) -> Any:
         yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}

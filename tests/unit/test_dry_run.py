@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +20,7 @@ from typed import flags
 from wheels import packed_here, wheel_here
 
 from pipelines.core.errors import BuildError, ConfigError
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
@@ -24,6 +29,7 @@ from pipelines.remote import builder
 from pipelines.remote.jobs import launch
 from pipelines.remote.provision import check_all
 from pipelines.stages.dryrun import show_build, show_test
+from pipelines.stages.hooks import FEATURES
 from pipelines.stages.line import Line, run_build
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -60,6 +66,44 @@ def test_everything_is_said_and_nothing_done(
     assert session.sent == []
 
 
+def test_what_the_plan_does_not_ask_for_is_not_imported(tmp_path: Path) -> None:
+    """Of the example, whose host is down."""
+    (tmp_path / "pipeline.yaml").write_text("hosts: {sandbox: {kind: sandbox}}\n")
+    program = (
+        "import json, sys\n"
+        "from pipelines.cli.program import run\n"
+        "code = run(['build', '--dry-run'])\n"
+        "ours = {n: m.__file__ for n, m in sys.modules.items() if n.startswith('pipelines.')}\n"
+        "print(json.dumps([code, ours]))\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        check=True,
+    )
+    code, loaded = json.loads(said.stdout.splitlines()[-1])
+    assert code == 0
+    assert "pipelines.stages.dryrun" in loaded
+    joined = [name.partition(":")[0] for rows in FEATURES.values() for name, _ in rows]
+    apart = ("fleet", "prebuilt", "publish", "recipe.reproducible", "hosts.sandbox.bridge")
+    features = [f"{name}." for name in (*joined, *(f"pipelines.{one}" for one in apart))]
+    assert not [name for name in loaded if f"{name}.".startswith(tuple(features))]
+    assert sum(map(lines_of_code, loaded.values())) < 14_000
+
+
+def lines_of_code(file: str) -> int:
+    """Without blank lines, comments and docstrings."""
+    text = Path(file).read_text("utf-8")
+    told: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            told.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    rows = ((number, row.strip()) for number, row in enumerate(text.splitlines(), 1))
+    return sum(1 for number, row in rows if row and row[0] != "#" and number not in told)
+
+
 def test_a_plan_lists_its_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     run = subprocess.run
@@ -82,8 +126,7 @@ def test_what_is_there_is_said(
     monkeypatch: pytest.MonkeyPatch,
     toolset: str | None,
 ) -> None:
-    for stage in ("build", "dryrun"):
-        monkeypatch.setattr(f"pipelines.stages.{stage}.toolset_for", lambda *_: toolset)
+    monkeypatch.setattr("pipelines.stages.build.toolset_for", lambda *_: toolset)
 
     def job(spec: dict[str, Any]) -> Iterator[Any]:
         yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}

@@ -31,6 +31,7 @@ from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import archive_if_here
 from pipelines.record.target import Target
 from pipelines.record.toolsets import NATIVE
+from pipelines.stages.buildspec import environment_of
 from pipelines.toolchain.lock import Cache, load_lock
 
 FLASH = load_recipe("flash-attn")
@@ -249,7 +250,7 @@ def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
     for name in ("lx", "sandbox", "lab"):
         plan = resolve(settings, Request(axes={**axes, "host": name}),
                        host=Lab() if name == "lab" else None)  # fmt: skip
-        said[name] = plan.environment(1).get("NVCC_APPEND_FLAGS", "")
+        said[name] = environment_of(plan, 1).get("NVCC_APPEND_FLAGS", "")
     assert said == {"lx": "", "sandbox": "", "lab": f"{ZC} {MATHS} {CXX20}"}
 
 

@@ -50,8 +50,8 @@ from pipelines.reports.load import load_view
 from pipelines.reports.runs import runs_in
 from pipelines.stages import given as stage
 from pipelines.stages.company import cure_of
-from pipelines.stages.dryrun import show_given
-from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
+from pipelines.stages.given import run_given, show_given
+from pipelines.stages.line import AUDIT, Line, Stage, run_build
 from pipelines.stages.test import _refuse_shadows
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.checking import Installation
@@ -718,7 +718,7 @@ def test_what_changed_after_it_was_taken_is_not_tested(tmp_path: Path) -> None:
     path = foreign(house)
     line, _ = at_desk_given(tmp_path, str(path), house, Suite(PASSED))
     line.begin_run()
-    line.do(TAKE_GIVEN)
+    line.do(Stage("prebuilt", stage.take_given))
     foreign(line.run.path / "wheels", files={"other/__init__.py": b"VALUE = 2\n"})
     with pytest.raises(AuditError, match="what was taken had"):
         stage.examine_given_wheel(line.plan, StageLog(line.run), _taken(line))
@@ -754,7 +754,7 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     line = emulated(tmp_path, house)
     line.plan = stage.order(line.plan, beside=beside, script=None)
     line.begin_run()
-    line.do(TAKE_GIVEN)
+    line.do(Stage("prebuilt", stage.take_given))
     company = _taken(line).company
     assert company is not None
     assert [one.file for one in company.packages] == [f"{chosen}-py3-none-any.whl"]

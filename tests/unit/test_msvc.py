@@ -35,6 +35,7 @@ from pipelines.hosts.sandbox.msvc.slot import Slot
 from pipelines.hosts.sandbox.msvc.unpack import Target, unpack_vsix
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, Tool, load_lock
@@ -699,7 +700,7 @@ def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
     assert plan.host.capabilities.msvc
     assert purpose_of(plan).cxx_runtime == "14.44"
     assert not plan.host.capabilities.publishable
-    assert ".sandbox.msvc" in plan.environment(1)["FLASH_ATTN_LOCAL_VERSION"]
+    assert ".sandbox.msvc" in environment_of(plan, 1)["FLASH_ATTN_LOCAL_VERSION"]
 
 
 def test_without_msvc_the_same_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pipelines.record import toolsets
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.remote import compilecache, fixedplace
 from pipelines.remote.resources import compilers
-from pipelines.stages.buildspec import build_spec, materials
+from pipelines.stages.buildspec import build_spec, environment_of, materials
 
 PLACES = {"environment": "/env", "toolkit": "/env/cuda", "temp": "/t"}
 TOOL_SETS = (toolsets.STAND_IN, toolsets.MSVC, toolsets.NATIVE)
@@ -73,7 +73,7 @@ def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:
     plan = changed(plan_for(tmp_path))
     assert plan.recipe.reproducible
     other = changed(plan, recipe=plan.recipe.model_copy(update={"reproducible": False}))
-    more = plan.environment(2).keys() - other.environment(2).keys()
+    more = environment_of(plan, 2).keys() - environment_of(other, 2).keys()
     assert more == {"CL", "LINK", "LC_ALL", "NVCC_APPEND_FLAGS", "PYTHONHASHSEED", "TZ"}
     mine, theirs = (materials(one, "source", None) for one in (plan, other))
     assert mine.root["fixed place"] == {"source": r"C:\b\f"}

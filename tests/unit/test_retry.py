@@ -10,7 +10,8 @@ from pipelines.core.errors import BuildError
 from pipelines.diagnosis import Settings
 from pipelines.record.results import BuildResult, RunFacts
 from pipelines.record.run import Run, StageLog
-from pipelines.stages.retry import Attempt, until_healed
+from pipelines.stages.hooks import Attempt
+from pipelines.stages.retry import until_healed
 
 MEMORY = "layout_composed.hpp(478): catastrophic error : out of memory\nninja: build stopped\n"
 HEAP = "x.cu: fatal error C1060: compiler is out of heap space\n"
@@ -45,7 +46,7 @@ def settings(jobs: int = 8) -> Settings:
 
 
 def run(builds: Builds, jobs: int = 8) -> BuildResult:
-    return until_healed(settings(jobs), builds, builds.notes)
+    return until_healed(settings(jobs), builds, builds.notes).result
 
 
 def test_well_at_once(tmp_path: Path) -> None:

@@ -40,9 +40,8 @@ from pipelines.record.results import (
     ResourceResult,
 )
 from pipelines.remote import repack, sboms
-from pipelines.stages.bill import bill_of
-from pipelines.stages.build import _bill
-from pipelines.stages.buildspec import materials
+from pipelines.stages.bill import Bill, bill_of
+from pipelines.stages.buildspec import environment_of, materials
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild
@@ -152,12 +151,14 @@ def test_a_build_that_is_healed_names_the_tool_set_that_built_it() -> None:
 
 
 @pytest.mark.parametrize(("kept", "named"), [("", "14.44"), ("14.38", "14.38")])
-def test_a_kept_wheel_has_the_bill_of_what_cured_its_build(kept: str, named: str) -> None:
+def test_a_kept_wheel_has_the_bill_of_what_cured_its_build(
+    tmp_path: Path, kept: str, named: str
+) -> None:
     """The next build with equal inputs takes it, and asks for no other tool set."""
-    meant = _bill({"bill": with_toolset(bill(), "14.44"), "toolset": ""}, kept)
-    rows = json.loads(meant)["components"]
+    spec = {"bill": with_toolset(bill(), "14.44"), "toolset": ""}
+    meant = Bill(at_desk(tmp_path).plan).ended(spec, {"toolset": kept})["bill"]
+    rows = json.loads(str(meant))["components"]
     assert [row["version"] for row in rows if row["name"] == "MSVC"] == [named]
-    assert _bill({"toolset": ""}, kept) == ""
 
 
 def at_desk(room: Path, **recipe: Any) -> Line:
@@ -287,7 +288,7 @@ def test_flags_that_a_release_needs_are_in_the_bill(
     names = [one["name"] for one in told["metadata"]["component"]["properties"]]
     taken = [name.split(":fix:")[1] for name in names if ":fix:" in name]
     assert ("CL:/Zc:preprocessor" in taken) is fixed
-    assert (plan.environment(1).get("CL", "").find("/Zc:preprocessor") >= 0) is fixed
+    assert (environment_of(plan, 1).get("CL", "").find("/Zc:preprocessor") >= 0) is fixed
 
 
 HEADER = "csrc/cutlass/include/cutlass/version.h"

@@ -24,12 +24,12 @@ from pipelines.core.errors import (
     PipelineError,
     StorageError,
 )
-from pipelines.record.divided import Share, shards_of, share_of
+from pipelines.record.divided import LIST, Share, shards_of, share_of
 from pipelines.record.results import BuildResult
 from pipelines.record.run import Run
 from pipelines.remote import builder, objects
 from pipelines.stages.line import BUILD, COLLECT, Line, run_build, run_test
-from pipelines.stages.objects import FOLDER, LIST, lenders
+from pipelines.stages.objects import FOLDER, lenders
 from pipelines.stages.shards import run_shards
 
 UNITS = 5
@@ -310,7 +310,7 @@ def test_threads_of_nvcc_are_the_same_everywhere(tmp_path: Path) -> None:
     from plans import plan_for
 
     from pipelines.recipe.load import load_recipe
-    from pipelines.stages.buildspec import cost_of
+    from pipelines.stages.pace import cost_of
 
     plan = plan_for(tmp_path, None, load_recipe("flash-attn"), python="3.12", archs="80;90;120")
     whole = cost_of(plan)

@@ -166,7 +166,7 @@ def test_a_build_says_how_long_it_will_take(
             drawn.append(f"{self.done}/{self.total} {super().__str__()}")
             return drawn[-1]
 
-    monkeypatch.setattr("pipelines.stages.buildspec.Pace", Seen)
+    monkeypatch.setattr("pipelines.stages.pace.Pace", Seen)
     screen = Console(file=io.StringIO(), width=120, force_terminal=True)
     monkeypatch.setattr(consoles, "console", screen)
     line, _ = at_desk(tmp_path, job)

@@ -28,8 +28,9 @@ from pipelines.record.results import (
     StageRecord,
 )
 from pipelines.reports.load import load_view
-from pipelines.stages.line import AUDIT, TAKE, Line, run_build, run_test
+from pipelines.stages.line import AUDIT, Line, run_build, run_test
 from pipelines.stages.manifest import write_manifest
+from pipelines.stages.prebuilt import TAKE
 from pipelines.toolchain.lock import Cache, load_lock
 
 VERSION = NAME.split("-")[1].partition("+")[0]

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.evidence import Bridge, Evidence
@@ -26,7 +27,6 @@ from pipelines.core.logs import timed
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import health, image, libcxx, powershell
-from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.starting import await_service, start_service
@@ -34,8 +34,10 @@ from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, m
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, version
 from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.session.base import DeadHostError, Session
-from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
+
+if TYPE_CHECKING:
+    from pipelines.hosts.sandbox.bridge.attached import Attached
 
 _log = logging.getLogger(__name__)
 
@@ -71,9 +73,12 @@ class Sandbox(Host):
         self.gpu_way = way = by_bridge(config.gpu)
         self.instead = {} if self.slot is not None else IN_SANDBOX
         self.capabilities = replace(self.capabilities, gpu=way.bridged, msvc=self.slot is not None)
-        step = given.events.step
-        self._bridge = Attached(self.home, way.visible, step) if way.bridged else None
-        self.tools += self._bridge.tools if self._bridge is not None else ()
+        self._bridge: Attached | None = None
+        if way.bridged:
+            from pipelines.hosts.sandbox.bridge.attached import Attached
+
+            self._bridge = Attached(self.home, way.visible, given.events.step)
+            self.tools += self._bridge.tools
         self._wants_libcxx = given.api in WITH_LIBRARY and config.slot is None
         self._tied: subprocess.Popen[bytes] | None = None
         self._looks = False
@@ -324,6 +329,8 @@ class Sandbox(Host):
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""
+        from pipelines.session.channel import over_winrs
+
         endpoint = self._reach(self.start(tied=True))
         return over_winrs(endpoint, self.executable, self.name, again=self._again)
 

@@ -119,16 +119,13 @@ def host_spec(
     place: str,
     packages: str,
     pinned: bool,
-    without: Mapping[str, str] | None = None,
 ) -> Spec | None:
     """What ``remote/compilecache.py`` is given; ``None`` when there is nothing to use.
 
     ``executable`` is sccache on the host, empty if it has none; ``nvcc`` the real compiler;
     ``place`` a directory beside the jobs' where sources stand while they are compiled, and
     ``packages`` the link through which their headers are read, for the cache knows units by
-    absolute paths; both empty where the build itself sees to that. ``pinned``: whether every tool
-    is ours, and decides the job's id. ``without``: words that variables of the build
-    do not have then.
+    absolute paths. ``pinned``: whether every tool is ours, and decides the job's id.
     """
     if isinstance(cache, NoCache) or not executable:
         return None
@@ -142,5 +139,5 @@ def host_spec(
         "place": place,
         "packages": packages,
         "pinned": pinned,
-        "without": {name: words.split() for name, words in (without or {}).items()},
+        "without": {},
     }
