@@ -212,7 +212,16 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
     ),
 }
 
+#: What is called with a run's directory and its manifest once that is written.
+MANIFEST = ("pipelines.publish.provenance.statement:write_statements",)
+
 
 def features(kind: type[Kind], plan: BuildPlan) -> list[Kind]:
     """Those of ``kind`` that the plan asks for."""
     return [pkgutil.resolve_name(name)(plan) for name, asked in FEATURES[kind] if asked(plan)]
+
+
+def manifest_written(folder: Path, data: bytes) -> None:
+    """Call :data:`MANIFEST`."""
+    for name in MANIFEST:
+        pkgutil.resolve_name(name)(folder, data)

@@ -8,26 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import __version__
-from pipelines.core.console import console, say
+from pipelines.core.console import console
 from pipelines.core.errors import AuditError
 from pipelines.core.files import sha256_of, write_atomic
 from pipelines.core.finding import values_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.jsonfile import parse, read_bytes
 from pipelines.core.units import few
-from pipelines.publish.provenance.statement import (
-    SIGNED,
-    UNSIGNED,
-    encoded,
-    read_manifest,
-    statement,
-    unstated,
-)
 from pipelines.record.divided import LIST, Divided
 from pipelines.record.manifest import SCHEMA
 from pipelines.record.results import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports.levels import evidence_of
+from pipelines.stages.hooks import manifest_written
 
 _NAMES = (
     "build.log",
@@ -53,7 +46,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     manifest = manifest_of(run)
     data = json.dumps(manifest, indent=2).encode() + b"\n"
     write_atomic(run.path / "manifest.json", data)
-    _state(run.path, data)
+    manifest_written(run.path, data)
     rows: list[dict[str, Any]] = manifest["files"]
     return rows
 
@@ -144,23 +137,6 @@ def _divided(made: Divided) -> dict[str, Any]:
         "linked_from": [one.model_dump() for one in made.lent],
         "compilers": made.compilers,
     }
-
-
-def _state(path: Path, data: bytes) -> None:
-    """Write a statement on each wheel that was built here and has passed its audit.
-
-    What an earlier manifest had said of them is gone, but for what was signed, of which that is
-    told.
-    """
-    for old in path.glob(f"*{UNSIGNED}"):
-        old.unlink()
-    wheels = sorted((path / "wheels").glob("*.whl"))
-    if not wheels or unstated(read_manifest(data)):
-        return
-    for wheel in wheels:
-        write_atomic(path / f"{wheel.name}{UNSIGNED}", encoded(statement(data, wheel)))
-        if (signed := path / f"{wheel.name}{SIGNED}").is_file():
-            say(f"mind: {signed.name} was signed before this: invoke attest", style="yellow")
 
 
 def _time(seconds: float) -> str:

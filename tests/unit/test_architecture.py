@@ -23,7 +23,7 @@ ORDER = (
 #: What features alone use.
 OF_FEATURES = {
     *("pipelines.recipe.reproducible", "pipelines.matrix.shares"),
-    *("pipelines.publish.provenance.sbom", "pipelines.diagnosis.report"),
+    "pipelines.diagnosis.report",
 }
 #: Of no other's: shipped to hosts by value, and data.
 APART = ("remote", "smoke", "examples", "recipes")
@@ -122,7 +122,7 @@ def test_the_stages_import_no_feature() -> None:
     while left:
         found = imports(ROOT / f"{left.pop().replace('.', '/')}.py")
         assert not found & (joined | OF_FEATURES)
-        assert not {place(name) for name in found} & {"prebuilt", "fleet", "cli"}
+        assert not {place(name) for name in found} & {"prebuilt", "publish", "fleet", "cli"}
         fresh = {name for name in found if place(name) == "stages"} - core
         left += fresh
         core |= fresh

@@ -22,7 +22,9 @@ from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 from in_toto_attestation.v1.statement import Statement
 from pydantic import ValidationError
 
+from pipelines.core.console import say
 from pipelines.core.errors import AuditError
+from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import parse
 from pipelines.core.model import first_problem
@@ -115,6 +117,23 @@ def statement(data: bytes, wheel: Path) -> dict[str, Any]:
         return dict(json_format.MessageToDict(whole.pb))
     except (json_format.Error, OverflowError) as error:
         raise ValueError(f"no SLSA provenance can be made of it: {line(error)}") from None
+
+
+def write_statements(folder: Path, data: bytes) -> None:
+    """Write a statement on each wheel of a run that was built here and has passed its audit.
+
+    ``data`` is the run's manifest. What an earlier one had said of the wheels is gone, but for what
+    was signed, of which that is told.
+    """
+    for old in folder.glob(f"*{UNSIGNED}"):
+        old.unlink()
+    wheels = sorted((folder / "wheels").glob("*.whl"))
+    if not wheels or unstated(read_manifest(data)):
+        return
+    for wheel in wheels:
+        write_atomic(folder / f"{wheel.name}{UNSIGNED}", encoded(statement(data, wheel)))
+        if (signed := folder / f"{wheel.name}{SIGNED}").is_file():
+            say(f"mind: {signed.name} was signed before this: invoke attest", style="yellow")
 
 
 def encoded(said: dict[str, Any]) -> bytes:
