@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 
 from pipelines.hosts.bounds import Bounds
 from pipelines.remote import facts as remote_facts
-from pipelines.remote.inspection import tools
 from pipelines.session.base import Given, Item, Progress, Result, Session
 
 if TYPE_CHECKING:
@@ -99,6 +98,8 @@ class LiveSession:
 
 def gpus_of(session: LiveSession) -> tuple[str, ...]:
     """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
+    from pipelines.remote.inspection import tools
+
     found, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
     chosen = [gpu for number, gpu in enumerate(found) if not visible or number in visible]
     told = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]

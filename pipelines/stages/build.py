@@ -39,9 +39,8 @@ from pipelines.stages.buildspec import (
     job_id,
     materials,
 )
-from pipelines.stages.detached import Job, JobSpec
+from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
 from pipelines.stages.hooks import Attempt, BuildHooks, Once, features
-from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.pace import Pace, job_budget, pace_of
 from pipelines.stages.toolset import toolset_for, toolsets
 from pipelines.toolchain.compilecache import spec as compile_cache

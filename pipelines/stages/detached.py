@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import IO, Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
@@ -38,6 +38,10 @@ _log = logging.getLogger(__name__)
 ATTEMPTS, HOUR = 4, 3600.0
 #: Seconds without any contact after which the controller gives up; the job does not.
 PATIENCE = 1800.0
+#: Lines of a log that the record and the reports keep.
+TAIL = 60
+_END = 64 << 10  # bytes of a log that its last lines are looked for in
+_LONGEST = 1 << 20  # bytes; a host that never ends its line must not fill our memory
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
@@ -394,3 +398,30 @@ def checked(host: str, told: Any, form: type[Told]) -> Told:
             f"{host} sent what is no state of a job: {safe(str(error.errors()[0]['msg']), 200)}",
             hint="Remove the job's directory there: invoke jobs shows where it is.",
         ) from None
+
+
+def log_lines(items: Iterator[Any], log: IO[bytes]) -> Iterator[Any]:
+    """Each line as text, its end cut off; what is no bytes (the result) passes as it is."""
+    rest = b""
+    for item in items:
+        if not isinstance(item, bytes):
+            if rest:
+                yield rest.decode("utf-8", "replace")
+            yield item
+            return
+        log.write(item)
+        log.flush()
+        *whole, rest = (rest + item).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace").rstrip("\r")
+        if len(rest) > _LONGEST:
+            yield rest.decode("utf-8", "replace")
+            rest = b""
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of a log, made harmless."""
+    with path.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _END))
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    return [safe(line, 500) for line in lines[-count:]]

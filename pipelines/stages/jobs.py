@@ -16,9 +16,8 @@ from pipelines.core.hosttext import safe
 from pipelines.core.tables import print_columns
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import store
-from pipelines.stages.detached import Listed, State, checked
+from pipelines.stages.detached import Listed, State, checked, log_lines
 from pipelines.stages.line import Line
-from pipelines.stages.logs import log_lines
 
 _COLOURS = {"running": "green", "ended": "", "lost": "yellow", "cancelled": "yellow"}
 

@@ -33,10 +33,9 @@ from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.reports.model import Suite as ReadSuite
 from pipelines.session.base import UnfitHostError
-from pipelines.stages.detached import Job, JobSpec
+from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
 from pipelines.stages.hints import cure_of_cases, why_no_report
 from pipelines.stages.hooks import SuiteHooks, features
-from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.torches import keep_apart, keep_untested, require_torch
 
 _TIMEOUT = 1800.0  # seconds a step
