@@ -9,39 +9,56 @@ from pipelines.core.console import say
 from pipelines.core.errors import SmokeError
 from pipelines.core.evidence import Bridge
 from pipelines.core.hosttext import line
-from pipelines.hosts.base import GpuWay, Host
 from pipelines.record.results import SmokeResult
 from pipelines.stages.hooks import SuiteHooks
 
 
 class Bridged(SuiteHooks):
-    """The bridge that the suite tells of, whether or not somebody asked for one."""
+    """What stands in for the driver, whether or not somebody asked for it."""
 
     def read(self, told: Mapping[str, str], done: SmokeResult) -> Mapping[str, object]:
-        """What is known of it; what is to be minded of it is said."""
-        bridge = bridge_of(told, self.plan.host, done)
-        for said in bridge.warnings if bridge else ():
+        """What is known of it, with what its DLL has called itself in the suite."""
+        name, passed, host = (
+            line(told.get("driver_bridge"), 80),
+            told.get("gpu_cases", ""),
+            self.plan.host,
+        )
+        known = host.bridge() or (Bridge() if name else None)
+        if known is None:
+            return {"bridge": None}
+        cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
+        # What a host says of itself is not believed alone: somebody asked for it, it was tested
+        # from here since its start, and there are so many cases.
+        believed = host.gpu_way.bridged and known.selftest and not _strange(told, done, known)
+        if not believed or cases > done.outcomes.get("passed", 0):
+            cases = 0
+        bridge = known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
+        for said in bridge.warnings:
             say(f"  GPU bridge: {said}", style="yellow")
         return {"bridge": bridge}
 
     def require(self, told: Mapping[str, str], done: SmokeResult) -> None:
-        """See :func:`require_asked_bridge`."""
-        require_asked_bridge(told, done, self.plan.host.gpu_way)
+        """Compare what was asked for with what the suite was told, whatever its own cases say.
 
-
-def bridge_of(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:
-    """What stands in for the driver there, with what its DLL has called itself in the suite."""
-    name, passed = line(told.get("driver_bridge"), 80), told.get("gpu_cases", "")
-    known = host.bridge() or (Bridge() if name else None)
-    if known is None:
-        return None
-    cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
-    # What a host says of itself is not believed alone: somebody asked for it, it was tested from
-    # here since its start, and there are so many cases.
-    believed = host.gpu_way.bridged and known.selftest and not _strange(told, done, known)
-    if not believed or cases > done.outcomes.get("passed", 0):
-        cases = 0
-    return known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
+        :class:`SmokeError` where they differ.
+        """
+        gpu, name = self.plan.host.gpu_way, done.bridge.told if done.bridge else ""
+        if name and not gpu.bridged:
+            raise SmokeError(
+                f"the driver there is a bridge ({name}), for which nobody asked",
+                hint="Its results are not those of Windows' driver: remove it from that host.",
+            )
+        if gpu.bridged and not name:
+            raise SmokeError(
+                f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver "
+                "there",
+                hint="Type: invoke doctor --gpu. It tests the bridge by itself.",
+            )
+        if done.bridge and (other := _strange(told, done, done.bridge)):
+            raise SmokeError(
+                f"the smoke suite was told through the bridge of {other}",
+                hint="Type: invoke host stop --gpu, then the same again: it is tested anew.",
+            )
 
 
 def _strange(told: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
@@ -53,26 +70,3 @@ def _strange(told: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
         if not any(f"{gpu.name[:80]} (" in mine for mine in known.gpus):
             return f"{gpu.name}, and this machine has {'; '.join(known.gpus)}"
     return ""
-
-
-def require_asked_bridge(properties: Mapping[str, str], done: SmokeResult, gpu: GpuWay) -> None:
-    """Compare what was asked for with what the suite was told, whatever its own cases say.
-
-    :class:`SmokeError` where they differ.
-    """
-    told = done.bridge.told if done.bridge else ""
-    if told and not gpu.bridged:
-        raise SmokeError(
-            f"the driver there is a bridge ({told}), for which nobody asked",
-            hint="Its results are not those of Windows' driver: remove it from that host.",
-        )
-    if gpu.bridged and not told:
-        raise SmokeError(
-            f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
-            hint="Type: invoke doctor --gpu. It tests the bridge by itself.",
-        )
-    if done.bridge and (other := _strange(properties, done, done.bridge)):
-        raise SmokeError(
-            f"the smoke suite was told through the bridge of {other}",
-            hint="Type: invoke host stop --gpu, then the same again: it is tested anew.",
-        )
