@@ -30,6 +30,7 @@ from pipelines.remote import facts as remote_facts
 from pipelines.remote.jobs import launch, prune
 from pipelines.stages import build as stage
 from pipelines.stages.buildspec import build_environment, build_spec
+from pipelines.stages.hooks import FEATURES, BuildHooks
 from pipelines.stages.line import BUILD, Line
 from pipelines.stages.pace import job_budget
 from pipelines.toolchain.compilecache.settings import RedisCache
@@ -135,6 +136,15 @@ def test_healed_settings_reach_the_host(tmp_path: Path) -> None:
     assert shorter["directory"] == rf"C:\b/{done.job}"
     assert shorter["environment"]["TEMP"] == r"C:\t"
     assert {spec["archive"] for spec in host.specs} == {first["archive"]}
+
+
+def test_a_build_fails_also_where_nothing_heals_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FEATURES, BuildHooks, ())
+    host = Rounds((MEMORY, {**left(tmp_path), "exit": 1}))
+    failed(at_desk(tmp_path, host)[0], BuildError)
+    assert len(host.specs) == 1
 
 
 def test_what_is_lost_while_it_is_healed_keeps_what_is_known(tmp_path: Path) -> None:
