@@ -398,7 +398,7 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
     monkeypatch.setattr("subprocess.Popen", process)
     monkeypatch.setattr(sandbox_host, "await_service", lambda *_: state)
     monkeypatch.setattr(sandbox, "endpoint", lambda _: None)
-    monkeypatch.setattr(sandbox_host, "over_winrs", lambda *_, again: again)
+    monkeypatch.setattr("pipelines.session.channel.over_winrs", lambda *_, again: again)
     again: Any = sandbox.connect()
     python = r"C:\Python311\python.exe"
     assert bridge.done == ["required", "image", "installed", "started", f"tested {python} 7"]
@@ -636,7 +636,7 @@ def test_what_is_kept_and_runs_there_is_told_without_a_driver(
     running: Any = {"pid": 1, "https": "https://h"}
     monkeypatch.setattr(Sandbox, "state", lambda _: running)
     monkeypatch.setattr(Sandbox, "endpoint", lambda *_: None)
-    monkeypatch.setattr(sandbox_host, "over_winrs", lambda *_, **__: Windows())
+    monkeypatch.setattr("pipelines.session.channel.over_winrs", lambda *_, **__: Windows())
     monkeypatch.setattr(health, "check_image", lambda *_, **__: None)
     machine(seen(tmp_path, **NONE))
 

@@ -130,7 +130,7 @@ def reach(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Reconnect:
     def over(*_: object, again: Reconnect) -> Any:
         taken.append(again)
 
-    monkeypatch.setattr(sandbox_host, "over_winrs", over)
+    monkeypatch.setattr("pipelines.session.channel.over_winrs", over)
     sandbox.connect()
     return taken[0]
 
