@@ -20,7 +20,7 @@ def start(line: Line) -> None:
     """Start a host that is ours and leave it running: later commands need no start-up."""
     from pipelines.core.console import say
 
-    _lifecycle(line).start(tied=False)
+    _lifecycle(line).start(ephemeral=False)
     say(f"running, {_lifecycle(line).address()}", style="green")
 
 

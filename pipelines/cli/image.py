@@ -55,7 +55,7 @@ class _Asked:
     def users(self) -> dict[str, list[str]]:
         """Ids of images of ours on this engine -> the hosts that would use them now."""
         from pipelines.hosts.images import find
-        from pipelines.hosts.images.wanted import images
+        from pipelines.hosts.images.definitions import images
 
         found: dict[str, list[str]] = {}
         for name, host in self.settings.hosts.items():
@@ -115,13 +115,15 @@ def check(
 ) -> int:
     """Compare the running containers of a host with the record of their image, file by file."""
     from pipelines.core.console import answer
-    from pipelines.hosts.engine.boxes import Boxes
+    from pipelines.hosts.engine.manager import ContainerManager
     from pipelines.hosts.images import check as checking
 
     asked = _Asked(flags, image, engine)
     if not asked.host:
         raise ConfigError("which host?", hint="Name one with --host, which is a container.")
-    running = [box for box in Boxes(asked.engine).all(asked.host) if box.status == "running"]
+    running = [
+        box for box in ContainerManager(asked.engine).all(asked.host) if box.status == "running"
+    ]
     if not running:
         raise HostError(
             f"no container of host '{asked.host}' is running",
@@ -147,7 +149,7 @@ def _show_checked(found: Checked) -> None:
     for column in ("part", "recorded", "there", "differs"):
         table.add_column(column, justify="right" if column in ("recorded", "there") else "left")
     for part in found.parts:
-        told = part.told or "no"
+        told = part.summary or "no"
         table.add_row(part.name, str(part.recorded), str(part.there), escape(told))
     console.print(table)
     for what in found.unchecked:
@@ -199,13 +201,13 @@ def list_(
 
 def _rows(asked: _Asked) -> list[dict[str, Any]]:
     from pipelines.core.hosttext import line
-    from pipelines.hosts.images import finding
+    from pipelines.hosts.images import lookup
     from pipelines.hosts.images import record as names
 
     rows, users = [], asked.users()
-    for one in sorted(finding.ours(asked.engine), key=lambda one: -int(one.get("Created", 0))):
+    for one in sorted(lookup.ours(asked.engine), key=lambda one: -int(one.get("Created", 0))):
         labels = {key: line(text) for key, text in one["Labels"].items()}
-        state = finding.state_of(asked.engine, labels, asked.cache)
+        state = lookup.state_of(asked.engine, labels, asked.cache)
         rows.append(
             {
                 "tag": line(names.tag_of(one)),
@@ -228,7 +230,7 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
 
     from pipelines.core.console import console, say
     from pipelines.core.units import size
-    from pipelines.hosts.images.finding import OLD
+    from pipelines.hosts.images.lookup import OLD
 
     if not rows:
         say(f"{asked.engine.title} has none of our images: invoke image build makes one")

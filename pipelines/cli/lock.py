@@ -46,4 +46,4 @@ def lock(
             command.run_complete(tools)
         for name, kind in own.items():
             if names is None or name in names:
-                kind.make_pins(anew=names is not None)
+                kind.make_pins(force=names is not None)

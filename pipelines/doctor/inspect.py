@@ -21,7 +21,7 @@ from pipelines.core.paths import default_cache, home
 from pipelines.doctor.model import Setting
 from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.doctor.toolchain import SERVERS
-from pipelines.provisioning.resources import surely_lacking
+from pipelines.provisioning.resources import known_missing
 from pipelines.remote import provision, rpc
 from pipelines.remote.inspection import cxxruntime, machine, tools
 from pipelines.session.base import Session
@@ -62,14 +62,14 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock, recipe = plan.cache.lock, plan.recipe
     asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_tools]
-    cell, instead = plan.target, plan.host.instead
+    cell, instead = plan.target, plan.host.replacements
     unpinned = lock.lacking(asked, cell, instead)
     there = [name for name in asked if name not in unpinned]
     names = dict.fromkeys(lock.entries_for(there, cell, instead).values())
     error = None
     try:
         names |= dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)
-        unpinned = [*dict.fromkeys([*unpinned, *surely_lacking(plan.wanted, lock)])]
+        unpinned = [*dict.fromkeys([*unpinned, *known_missing(plan.wanted, lock)])]
     except PipelineError as failure:
         error = failure.message
     pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]
@@ -111,7 +111,7 @@ def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
         facts["lock"] = _lock(plan)
     else:
         facts["problems"] = {"lock": "not asked: no host was named"}
-    if plan is not None and (below := plan.host.groundwork()) is not None:
+    if plan is not None and (below := plan.host.prerequisites()) is not None:
         facts["groundwork"] = below
     if plan is not None and plan.host.capabilities.emulated:
         facts["wine"] = _emulator(plan)
@@ -152,7 +152,7 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
     ``skipped`` where a session would first take minutes or hours to make what it is with.
     """
     try:
-        if unmade := plan.host.unmade():
+        if unmade := plan.host.missing_image():
             return {"skipped": unmade}
         session.connect()
     except PipelineError as error:

@@ -127,7 +127,7 @@ class Sessions:
         if life is not None and not life.address():
             # So it, and the builds in it, outlive a controller that is killed.
             with contextlib.suppress(ConfigError):  # it comes and goes with whoever uses it
-                life.start(tied=False)
+                life.start(ephemeral=False)
                 shared.mark(self._folder).touch()
         session.connect()
         try:

@@ -1,4 +1,4 @@
-"""What a host is to the stages: a name, capabilities, a session with the Python on it."""
+"""The stages' view of a host: a name, capabilities, a session with the Python on it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pipelines.toolchain.lock import Cache, ToolchainLock
 
 @dataclass(frozen=True)
 class Existing:
-    """An environment that is used as it is: nothing is installed into it."""
+    """An environment that is used unchanged: nothing is installed into it."""
 
     root: str
-    """Directory on the host for what the pipeline leaves there."""
+    """Directory on the host for the pipeline's files."""
     toolkit: str = ""
     """Directory of the CUDA toolkit; empty when there is none."""
     sccache: str = ""
@@ -35,20 +35,20 @@ class Existing:
 
 
 class Events(Protocol):
-    """Told what goes on while a host is made ready; asked for bars for what takes long."""
+    """Receives progress events while a host is prepared; provides progress bars for transfers."""
 
     def step(self, text: str) -> None:
         """A new step begins."""
 
     def bars(self) -> AbstractContextManager[Bars]:
-        """Shows the progress of transfers as long as it is entered."""
+        """Shows the progress of transfers while the context is active."""
 
 
 class Silent:
-    """Events that nobody looks at."""
+    """Events that are discarded."""
 
     def step(self, text: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def bars(self) -> AbstractContextManager[Bars]:
         """Show nothing."""
@@ -57,42 +57,42 @@ class Silent:
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a host can do; skips and refusals are decided by these, never by its class."""
+    """What a host can do; skips and refusals depend on these, never on its class."""
 
     windows: bool
     msvc: bool
     gpu: bool
     publishable: bool
-    """Whether wheels made there may go to an index; the sandbox's never may."""
+    """Whether wheels built there may be published; the sandbox's never may."""
     services: bool = False
-    """Whether it is a whole Windows: WinRM service, Task Scheduler, Defender, page file, reboot."""
+    """Whether it is a complete Windows: WinRM, Task Scheduler, Defender, page file, reboot."""
     toolkit: bool = False
-    """Whether it has a CUDA toolkit of its own, which is used as it is."""
+    """Whether it has its own CUDA toolkit, which is used unchanged."""
     emulated: bool = False
-    """Whether something on this machine stands in for Windows, and shares its disk and memory."""
+    """Whether it is emulated on this machine and shares its disk and memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuWay:
-    """How GPUs come to what runs on a host, and what a test there must therefore see."""
+    """How programs on a host access GPUs, and what a test there must therefore see."""
 
     way: str = "none"
     """For people and reports."""
-    asked: str = ""
-    """As it stands in ``pipeline.yaml``, such as ``gpu: true``; empty: none."""
+    requested: str = ""
+    """As written in ``pipeline.yaml``, such as ``gpu: true``; empty: none."""
     count: int | None = None
-    """How many were asked for; ``None``: any number, if any was asked for."""
+    """How many were requested; ``None``: any number, if any."""
     visible: tuple[int, ...] = ()
-    """The numbers, as nvidia-smi's, of those that may be seen there; empty: all."""
+    """nvidia-smi's numbers of the visible ones; empty: all."""
     bridged: bool = False
-    """Whether a bridge to another system's driver is asked to stand in for Windows'; what there is
-    of it, :meth:`Host.bridge` tells."""
+    """Whether a bridge to another system's driver is to replace Windows' own; :meth:`Host.bridge`
+    describes it."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What lets CUDA see these alone.
+        """Environment variables that make only these visible to CUDA.
 
-        Without the order CUDA counts the fastest first, nvidia-smi by the bus:
+        By default CUDA numbers the fastest first, nvidia-smi by bus:
         https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
         """
         if not self.visible:
@@ -102,11 +102,11 @@ class GpuWay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lack:
-    """Something of this machine without which a host cannot be what it was asked to be."""
+class Missing:
+    """Something this machine needs for a host and does not have."""
 
     rule: str
-    says: str
+    message: str
     hint: str
     raises: str = "SetupError"
     """Its class of :mod:`pipelines.core.errors`."""
@@ -114,54 +114,54 @@ class Lack:
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """What a build may ask of a host, as known before it is reached; ``None``: whatever it asks."""
+    """What a host can provide to a build, before connecting; ``None``: everything."""
 
     cuda: tuple[str, ...] | None = None
-    """Releases of CUDA, such as 12.8."""
+    """CUDA versions, such as 12.8."""
     python: tuple[str, ...] | None = None
-    """Releases of Python, such as 3.11."""
+    """Python versions, such as 3.11."""
     torch: tuple[str, ...] | None = None
-    """Releases of torch, such as 2.10."""
+    """torch versions, such as 2.10."""
     toolset: ToolSet = MSVC
-    """The compilers that a build finds there."""
+    """The compilers available to a build."""
     slot: str = ""
-    """What to do for other compilers on this very host; empty where it can have none."""
+    """How to get other compilers on this host; empty if it cannot have any."""
     programs: bool = True
-    """Whether it can have programs that recipes name in ``host_requires``."""
+    """Whether it can have the programs that recipes name in ``host_requires``."""
     origin: str
-    """What says so, for people."""
+    """Where this information comes from, for people."""
     existing: bool = False
-    """Whether its environment is used as it is: nothing of the lock is installed into it."""
-    lacks: tuple[Lack, ...] = ()
-    """What this machine does not have of what the host needs."""
+    """Whether its environment is used unchanged: nothing of the lock is installed into it."""
+    missing: tuple[Missing, ...] = ()
+    """What the host needs and this machine does not have."""
     driver: str = ""
-    """The newest CUDA that its GPU driver knows; empty: not known before it is reached."""
-    instead: Mapping[str, str] = field(default_factory=dict)
-    """As :attr:`Host.instead`."""
-    lent: bool = False
-    """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
+    """The newest CUDA version its GPU driver supports; empty: not known before connecting."""
+    replacements: Mapping[str, str] = field(default_factory=dict)
+    """As :attr:`Host.replacements`."""
+    msvc_tools: bool = False
+    """Whether the pipeline installs the tools of ``resources.yaml`` that go with MSVC."""
 
 
 def supply_of(lock: ToolchainLock) -> Supply:
-    """Of a Windows that the pipeline makes ready: what the lock has for one."""
+    """Of a Windows host that the pipeline provisions: what the lock has for one."""
     tools = lock.tools.values()
     return Supply(
         cuda=_releases(t.cuda for t in tools if t.name == "cuda_nvcc" and t.pinned),
         python=_releases(t.python for t in tools if t.name == "python"),
         origin="toolchain.lock.yaml",
-        lent=True,
+        msvc_tools=True,
     )
 
 
-#: What Windows' stand-in takes of the lock in place of what it is asked for. PyPI has no wheels of
-#: torch with CUDA for Windows; nobody is known to have run one under Wine without a GPU.
+#: What the sandbox uses from the lock instead of the requested tool. PyPI has no wheels of torch
+#: with CUDA for Windows, and none is known to have run under Wine without a GPU.
 IN_SANDBOX: Mapping[str, str] = MappingProxyType(
     {"torch": "torch-cpu", "numpy": "numpy-in-sandbox"}
 )
 
 
 def supply_of_sandbox(lock: ToolchainLock) -> Supply:
-    """Of Windows' stand-in: the one CUDA that there is as wheels, the Pythons with headers."""
+    """Of the sandbox: the one CUDA version available as wheels, and the Pythons with headers."""
     tools = lock.tools.values()
     return Supply(
         cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
@@ -169,29 +169,29 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
         torch=_releases(minor(t.version) for t in tools if t.name == IN_SANDBOX["torch"]),
         toolset=STAND_IN,
         programs=False,
-        instead=IN_SANDBOX,
+        replacements=IN_SANDBOX,
         origin="toolchain.lock.yaml",
     )
 
 
-def _releases(found: Iterable[str | None]) -> tuple[str, ...]:
-    return tuple(sorted(filter(None, set(found)), key=python_order))
+def _releases(versions: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(sorted(filter(None, set(versions)), key=python_order))
 
 
 class Lifecycle(Protocol):
-    """A host that the pipeline makes, starts and removes itself."""
+    """A host that the pipeline creates, starts and removes itself."""
 
-    def start(self, *, tied: bool) -> object:
-        """Start it unless it runs. ``tied``: it ends with this process."""
+    def start(self, *, ephemeral: bool) -> object:
+        """Start it unless it is running. ``ephemeral``: it ends with this process."""
 
     def stop(self) -> bool:
         """Stop it and everything in it; whether it was running."""
 
     def describe(self) -> str:
-        """Its state in a line, and where its files are."""
+        """Its state and the location of its files, in one line."""
 
     def address(self) -> str:
-        """How it is reached while it runs; empty when it does not."""
+        """Its address while it runs; otherwise empty."""
 
     def teardown(self) -> None:
         """Stop it and remove its files."""
@@ -203,154 +203,151 @@ class Host(Protocol):
     name: str
     capabilities: Capabilities
     evidence: Evidence
-    """Highest level of what runs there."""
+    """Highest evidence level of what runs there."""
     existing: Existing | None = None
-    """What is there to be used as it is; ``None`` where the pipeline installs its tools."""
+    """Existing tools to use unchanged; ``None`` where the pipeline installs its tools."""
 
     executable: str
-    """The Python that runs there, which is also the one to build for."""
+    """The Python that runs there, which is also the build target."""
 
     gpu_way: GpuWay = GpuWay()
-    """How GPUs come to what runs there, and which of them were asked for."""
+    """How GPUs are made available there, and which were requested."""
 
     bounds: Bounds = Bounds()
-    """What of its machine it may use, where that is less than the machine tells."""
+    """Limits on the machine's resources, where they are below what it reports."""
 
-    instead: Mapping[str, str] = MappingProxyType({})
-    """Of the lock: name of a tool -> the one whose entry is taken for it there."""
+    replacements: Mapping[str, str] = MappingProxyType({})
+    """Name of a tool -> the lock entry used for it there."""
 
     tools: tuple[str, ...] = ()
-    """Entries of the lock that it may take to make it reachable, before anything is provisioned."""
+    """Lock entries it may fetch to become reachable, before anything is provisioned."""
 
     @property
     def origin(self) -> Origin:
-        """What it was made from, once it is reached; empty for what is on no engine."""
+        """Its image, once connected; empty if it is not on an engine."""
         return Origin()
 
     @property
-    def made_of(self) -> str:
-        """Of which files it is, with the compilers that are part of it; once it is reached.
+    def inputs(self) -> str:
+        """Identifies its files, including its compilers; once connected.
 
-        Empty where nobody but the lock and what is found there says so.
+        Empty if that is determined by the lock and by what is found on the host.
         """
         return self.origin.image_key or self.origin.image
 
-    def unmade(self) -> str:
-        """What :meth:`connect` would have to make first that takes minutes or hours, for people.
+    def missing_image(self) -> str:
+        """The image :meth:`connect` would have to create, taking minutes or hours; for people.
 
-        Empty where there is nothing; nothing is started to know it.
+        Empty if there is none; nothing is started to find out.
         """
         return ""
 
     @property
     def lifecycle(self) -> Lifecycle | None:
-        """How it is made, started and removed; ``None`` where that is not ours to do."""
+        """How it is created, started and removed; ``None`` if the pipeline does not do that."""
         return None
 
     def emulator(self) -> str:
-        """Version of what stands in for Windows on this machine, empty where nothing does.
+        """Version of the Windows emulator on this machine; empty if there is none.
 
-        Raises :class:`SetupError` when it is missing.
+        Raises :class:`SetupError` if it is missing.
         """
         return ""
 
     def ended(self) -> str:
-        """Why what :meth:`connect` reached is no more, nor anything that ran there; else empty.
+        """Why the host :meth:`connect` reached has ended, with all its processes; else empty.
 
-        Only what this machine knows counts: a host that merely does not answer may go on.
+        Based on this machine's knowledge only: a host that does not answer may still be running.
         """
         return ""
 
-    def groundwork(self) -> Mapping[str, object] | None:
-        """What it stands on, looked at without starting or making it; ``None``: nothing of ours.
+    def prerequisites(self) -> Mapping[str, object] | None:
+        """Its prerequisites, checked without starting anything; ``None`` if there are none.
 
-        As :func:`pipelines.hosts.passthrough.groundwork.survey` tells it.
+        In the format of :func:`pipelines.hosts.passthrough.prerequisites.survey`.
         """
         return None
 
     def bridge(self) -> Bridge | None:
-        """What stands in for Windows' GPU driver there, as known without starting anything.
-
-        ``None`` where nothing does.
-        """
+        """What replaces Windows' GPU driver there, if anything; nothing is started."""
         return None
 
-    def only_look(self) -> bool:
-        """Do without what only builds and tests need of it; whether a driver is gone."""
+    def inspect_only(self) -> bool:
+        """Skip what only builds and tests need; returns whether this disabled a driver."""
         return False
 
     def is_gone(self) -> bool:
-        """Whether what :meth:`connect` reached is no more, with all its files.
+        """Whether the host :meth:`connect` reached is gone, including its files.
 
-        The next :meth:`connect`, after a :meth:`close`, then makes another one.
+        After a :meth:`close`, the next :meth:`connect` creates another one.
         """
         return False
 
     def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - of those that keep some
-        """Before it is provisioned: put in order what keeps it from starting, if that is ours.
+        """Repair what would keep it from starting, if the pipeline manages it.
 
-        ``repair``: look at every byte of what it is made of.
+        ``repair``: verify every byte of its files.
         """
         return
 
-    def kept(self) -> Iterable[Kept]:
-        """What it keeps on this machine besides itself."""
+    def cache_entries(self) -> Iterable[CacheEntry]:
+        """Its entries in this machine's cache."""
         return ()
 
     def connect(self) -> Session:
-        """Make the host reachable (start it if that is ours to do) and open a session."""
+        """Make the host reachable, starting it if necessary, and open a session."""
 
     def restart(self, session: Session) -> Session:
-        """Restart the host that ``session`` is with, wait for it, and open a new session."""
+        """Restart the host of ``session``, wait for it, and open a new session."""
 
     def close(self) -> None:
-        """Stop what :meth:`connect` started; harmless when nothing was."""
+        """Stop what :meth:`connect` started; harmless if nothing was."""
 
 
 @dataclass(frozen=True)
-class Opening:
-    """What an adapter is given besides its configuration."""
+class OpenOptions:
+    """Arguments of an adapter besides its configuration."""
 
     python: str
-    """Release to build for, such as 3.11."""
+    """Python version to build for, such as 3.11."""
     cache: Cache
     events: Events = field(default_factory=Silent)
-    remember: Callable[[str], str] = str
-    """Is given every secret, so that it can be kept out of what is printed."""
+    register_secret: Callable[[str], str] = str
+    """Receives every secret, so that it can be kept out of the output."""
     api: Api = "plain"
-    """What of C++ the package needs that is to be built."""
+    """The C++ features the package to be built needs."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Something that is kept on this machine to make the next command fast."""
+class CacheEntry:
+    """Something cached on this machine to speed up the next command."""
 
     what: str
     path: Path
     useful: bool
-    """Whether a command of today would use it."""
+    """Whether a current command would use it."""
     damage: str = ""
-    """In what it is not what it should be; nothing uses it then."""
+    """What is wrong with it, in which case nothing uses it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thing:
-    """Something that the pipeline has made where hosts are."""
+class OwnedItem:
+    """Something the pipeline has created on a host's engine or machine."""
 
     what: str
     """Such as container, volume, sandbox."""
     name: str
     host: str
-    """Of ``pipeline.yaml``, now or once; empty for what is of no one host."""
+    """From ``pipeline.yaml``, current or former; empty if it belongs to no single host."""
     state: str
     size: int | None
-    """Bytes that are its own; ``None`` where that is not told."""
+    """Bytes of its own; ``None`` if unknown."""
     who: str
-    """user@machine that made it."""
+    """user@machine that created it."""
     unowned: str = ""
-    """Why nobody owns it any more; empty where somebody does."""
+    """Why it no longer has an owner; empty if it has one."""
     remove: Callable[[], None] = field(repr=False)
-    """Remove it; harmless when it is gone."""
+    """Remove it; does nothing if it is gone."""
 
 
 class HostConfig(Model):
@@ -358,43 +355,43 @@ class HostConfig(Model):
 
     kind: str
     slots: Annotated[int, Field(ge=1, le=64)] = 1
-    """Builds that a fleet gives it at a time; they share its cores and memory."""
+    """Builds a fleet runs on it at a time; they share its cores and memory."""
     price: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = 0.0
-    """What an hour of it costs, in the ``currency`` of ``fleet``."""
-    #: What ``--gpu`` means for a host that asks for none.
+    """Its cost per hour, in the ``currency`` of ``fleet``."""
+    #: What ``--gpu`` means for a host without ``gpu``.
     flagged_gpu: ClassVar[object] = True
 
     @property
     def is_windows(self) -> bool:
-        """Whether it is a Windows, as far as that is known before it is opened."""
+        """Whether it runs Windows, as far as known before it is opened."""
         return True
 
     @property
     def made(self) -> bool:
-        """Whether it comes and goes with whoever uses it: nobody starts it just to look."""
+        """Whether it only exists while in use: it is not started just for an inspection."""
         return False
 
     def supply(self, lock: ToolchainLock) -> Supply:
-        """What a build may ask of it; nothing is started or fetched to know it."""
+        """What it can provide to a build; nothing is started or fetched to find out."""
         return supply_of(lock)
 
-    def open(self, name: str, given: Opening) -> Host:  # noqa: ARG002 - of every kind
-        """Its adapter, which is imported only now; nothing is started yet."""
+    def open(self, name: str, options: OpenOptions) -> Host:  # noqa: ARG002 - of every kind
+        """Its adapter, imported only now; nothing is started yet."""
         raise TypeError(f"{type(self).__name__} opens no host")
 
     @property
     def place(self) -> str:
-        """Where it is, for people; hosts of one place share what :meth:`things` finds."""
+        """Its location, for people; hosts with the same one share :meth:`owned_items`."""
         return ""
 
-    def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:  # noqa: ARG002 - as above
-        """What the pipeline has made at its place; ``hosts`` are all of ``pipeline.yaml``."""
+    def owned_items(self, hosts: Mapping[str, HostConfig]) -> Iterable[OwnedItem]:  # noqa: ARG002 - as above
+        """What the pipeline has created there; ``hosts`` are all of ``pipeline.yaml``."""
         return ()
 
     def notes(self, name: str) -> Iterable[str]:  # noqa: ARG002 - of every kind
-        """What is to be said of it in a plan, a line each; nothing is started to know it."""
+        """Remarks for a plan, one per line; nothing is started to find out."""
         return ()
 
-    def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - of the kinds that keep some
-        """What hosts of this kind keep in the cache of this machine."""
+    def cache_entries(self, cache: Cache) -> Iterable[CacheEntry]:  # noqa: ARG002 - of the kinds that keep some
+        """The cache entries of this kind of host on this machine."""
         return ()

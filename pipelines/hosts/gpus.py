@@ -1,8 +1,8 @@
-"""``gpu`` of a host: which GPUs were asked for, for every kind, and how they come in.
+"""``gpu`` of a host, for every kind: which GPUs are requested, and how they are made available.
 
-Kinds differ in what can be given. A machine that has a driver (``winrm``, ``local``, a Windows
-container, the sandbox by a bridge) gives GPUs by the driver's numbers; a virtual machine is given
-whole cards, by their numbers on the PCI bus or by address.
+A machine with a driver (``winrm``, ``local``, a Windows container, the sandbox by a bridge)
+provides GPUs by the driver's numbers; a virtual machine is given complete cards, by number on the
+PCI bus or by address.
 """
 
 from __future__ import annotations
@@ -29,69 +29,69 @@ Address = Annotated[
 ]
 
 
-def _one(found: object) -> int | str:
+def _one(value: object) -> int | str:
     """A number or an address; a short address with its domain."""
-    if isinstance(found, str) and (parts := _ADDRESS.fullmatch(found.lower())):
+    if isinstance(value, str) and (parts := _ADDRESS.fullmatch(value.lower())):
         return f"{parts[1] or '0000'}:{parts[2]}"
-    found = yaml_value(found)
-    if isinstance(found, int) and not isinstance(found, bool):
-        if not 0 <= found < _MOST:
-            raise ValueError(f"GPUs are counted from 0 to {_MOST - 1}")
-        return found
-    if isinstance(found, str) and found.startswith("bridge"):
-        raise ValueError("a bridge is for hosts of kind sandbox; " + _EXPECTED)
+    value = yaml_value(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < _MOST:
+            raise ValueError(f"GPU numbers range from 0 to {_MOST - 1}")
+        return value
+    if isinstance(value, str) and value.startswith("bridge"):
+        raise ValueError("bridge is only valid for hosts of kind sandbox; " + _EXPECTED)
     raise ValueError(_EXPECTED)
 
 
-def _read(found: object) -> object:
-    if found is None:
+def _read(raw: object) -> object:
+    if raw is None:
         raise ValueError(_EXPECTED)
-    if isinstance(value := yaml_value(found), bool) or value == "all":
+    if isinstance(value := yaml_value(raw), bool) or value == "all":
         return value
-    if not isinstance(found, list | tuple):
-        return _one(found)
-    several = tuple(_one(each) for each in found)
+    if not isinstance(raw, list | tuple):
+        return _one(raw)
+    several = tuple(_one(each) for each in raw)
     if not several:
-        raise ValueError("the list is empty: 'gpu: false' asks for none")
+        raise ValueError("the list is empty: 'gpu: false' requests none")
     if len({type(each) for each in several}) > 1:
-        raise ValueError("a list has numbers or PCI addresses, not both")
+        raise ValueError("a list contains either numbers or PCI addresses, not both")
     if len(set(several)) < len(several):
-        raise ValueError("a GPU stands in the list twice")
+        raise ValueError("a GPU is listed twice")
     return several
 
 
 def _by_number(gpu: Gpu) -> Gpu:
     if addresses(gpu):
         raise ValueError(
-            "PCI addresses are for kind vm; here GPUs have the numbers that nvidia-smi gives them"
+            "PCI addresses are for kind vm; here use the numbers that nvidia-smi shows"
         )
     return gpu
 
 
-#: Of a virtual machine: which of the engine's machine's GPUs it is given.
+#: For a virtual machine: the GPUs of the engine's machine to pass through.
 Gpu = Annotated[
     bool | Literal["all"] | Index | Address | tuple[Index, ...] | tuple[Address, ...],
     BeforeValidator(_read),
 ]
-#: Of a machine with a driver: which of its GPUs what runs there may see.
+#: For a machine with a driver: the visible GPUs.
 DriverGpu = Annotated[Gpu, AfterValidator(_by_number)]
 
 
-def _read_bridge(found: object) -> object:
-    if yaml_value(found) is False:
+def _read_bridge(value: object) -> object:
+    if yaml_value(value) is False:
         return False
-    if not isinstance(found, str) or not (parts := _BRIDGE.fullmatch(found)):
+    if not isinstance(value, str) or not (parts := _BRIDGE.fullmatch(value)):
         raise ValueError(
-            "the sandbox has a GPU through a bridge to Linux' driver only: expected bridge, "
-            "bridge:0,1 with nvidia-smi's numbers, or false"
+            "the sandbox reaches GPUs only through a bridge to the Linux driver: expected bridge, "
+            "bridge:0,1 with numbers from nvidia-smi, or false"
         )
     numbers = [_one(int(number)) for number in parts[1].split(",")] if parts[1] else []
     if len(set(numbers)) < len(numbers):
-        raise ValueError("a GPU stands in the list twice")
-    return found
+        raise ValueError("a GPU is listed twice")
+    return value
 
 
-#: Of the sandbox: whether it has a bridge to this machine's driver, and which GPUs may be seen.
+#: For the sandbox: whether to use a bridge to this machine's driver, and the visible GPUs.
 BridgedGpu = Annotated[
     Literal[False] | Annotated[str, StringConstraints(pattern=_BRIDGE.pattern)],
     BeforeValidator(_read_bridge),
@@ -99,30 +99,30 @@ BridgedGpu = Annotated[
 
 
 def bridged_numbers(gpu: str | bool) -> tuple[int, ...]:
-    """The numbers of ``bridge:0,1``; empty: all that there are."""
+    """The numbers of ``bridge:0,1``; empty: all."""
     numbers = str(gpu).partition(":")[2]
     return tuple(map(int, numbers.split(","))) if numbers else ()
 
 
 def indexes(gpu: Gpu | None) -> tuple[int, ...]:
-    """The numbers that were asked for; empty where it was something else."""
+    """The requested numbers; empty for any other request."""
     each = gpu if isinstance(gpu, tuple) else (gpu,)
-    return tuple(one for one in each if isinstance(one, int) and not isinstance(one, bool))
+    return tuple(index for index in each if isinstance(index, int) and not isinstance(index, bool))
 
 
 def addresses(gpu: Gpu | None) -> tuple[str, ...]:
-    """The PCI addresses that were asked for; empty where it was something else."""
+    """The requested PCI addresses; empty for any other request."""
     each = gpu if isinstance(gpu, tuple) else (gpu,)
-    return tuple(one for one in each if isinstance(one, str) and one != "all")
+    return tuple(address for address in each if isinstance(address, str) and address != "all")
 
 
 def is_wanted(gpu: Gpu | None) -> bool:
-    """Whether any GPU was asked for; the number 0 is one."""
+    """Whether any GPU is requested; the number 0 is one."""
     return gpu is not None and gpu is not False
 
 
 def written(gpu: Gpu | None) -> str:
-    """As it stands in ``pipeline.yaml``; empty where no GPU was asked for."""
+    """As written in ``pipeline.yaml``; empty if no GPU is requested."""
     if not is_wanted(gpu):
         return ""
     if isinstance(gpu, tuple):
@@ -132,22 +132,22 @@ def written(gpu: Gpu | None) -> str:
 
 def _numbered(way: str, gpu: Gpu | None) -> GpuWay:
     numbers = indexes(gpu)
-    return GpuWay(way=way, asked=written(gpu), count=len(numbers) or None, visible=numbers)
+    return GpuWay(way=way, requested=written(gpu), count=len(numbers) or None, visible=numbers)
 
 
 def own(gpu: Gpu | None) -> GpuWay:
-    """Of a machine that has the GPUs itself."""
+    """For a machine that has the GPUs itself."""
     return _numbered("the host's own", gpu)
 
 
 def by_bridge(gpu: str | bool) -> GpuWay:
-    """Of a sandbox whose DLL hands the calls of Windows' driver to that of Linux."""
+    """For a sandbox whose DLL forwards the calls of Windows' driver to Linux'."""
     if not gpu:
         return GpuWay()
     numbers = bridged_numbers(gpu)
     return GpuWay(
         way="NVIDIA's Linux driver through a bridge",
-        asked=f"gpu: {gpu}",
+        requested=f"gpu: {gpu}",
         count=len(numbers) or None,
         visible=numbers,
         bridged=True,
@@ -155,14 +155,14 @@ def by_bridge(gpu: str | bool) -> GpuWay:
 
 
 def by_class(gpu: Gpu | None) -> GpuWay:
-    """Of a Windows container under process isolation, which is given the class of all GPUs."""
+    """For a Windows container under process isolation, which is given the class of all GPUs."""
     if not is_wanted(gpu):
         return GpuWay()
     return _numbered("class device in a process-isolated container", gpu)
 
 
 def by_vfio(gpu: Gpu | None, cards: int) -> GpuWay:
-    """Of a virtual machine that is given so many whole cards."""
+    """For a virtual machine with so many complete cards."""
     if not is_wanted(gpu):
         return GpuWay()
-    return GpuWay(way="VFIO in a virtual machine", asked=written(gpu), count=cards or None)
+    return GpuWay(way="VFIO in a virtual machine", requested=written(gpu), count=cards or None)

@@ -1,7 +1,7 @@
-"""The kinds of hosts: one table. A new kind is a folder beside this file, and a line here.
+"""The kinds of hosts: one table. A new kind is a folder next to this file, and a line here.
 
-``hosts/<kind>/config.py`` has the keys that ``pipeline.yaml`` may have and opens the adapter beside
-it. Nothing outside of ``hosts`` asks which kind a host is: only what it can do.
+``hosts/<kind>/config.py`` has the keys for ``pipeline.yaml`` and opens the adapter next to it.
+Code outside ``hosts`` never checks the kind of a host, only its capabilities.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The session with a host that a whole line of stages shares."""
+"""The session with a host that all stages of a pipeline share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class LiveSession:
-    """A session that connects at its first use and goes on when the host was restarted.
+    """A session that connects at first use and reconnects after a restart of the host.
 
-    It does what :class:`pipelines.session.base.Session` does.
+    It implements :class:`pipelines.session.base.Session`.
     """
 
     def __init__(self, host: Host) -> None:
@@ -28,27 +28,27 @@ class LiveSession:
         self._facts: remote_facts.Facts | None = None
 
     def connect(self) -> Session:
-        """The connection; made now if there is none yet."""
+        """The connection; opened if there is none yet."""
         if self._session is None:
             self._session = self.host.connect()
         return self._session
 
     @property
     def facts(self) -> remote_facts.Facts:
-        """What the host says of itself, within its bounds; asked for once."""
+        """The host's facts, within its limits; read once."""
         if self._facts is None:
             self._facts = self.host.bounds.apply(self.call(remote_facts.facts))
         return self._facts
 
     def prepare(self, *, repair: bool) -> None:
-        """As the host's; for a repair the connection is made again, by a Python that was."""
+        """As the host's; a repair reconnects, because it may replace the running Python."""
         if repair and self._session is not None:
             self._session.close()
             self._session, self._facts = None, None
         self.host.prepare(repair=repair)
 
     def restart(self) -> None:
-        """Restart the host and wait for it; the next use goes to the new Windows."""
+        """Restart the host and wait for it; the next use connects to the new Windows."""
         self._session, self._facts = self.host.restart(self.connect()), None
 
     def call(
@@ -64,15 +64,15 @@ class LiveSession:
         *args: Given.args,
         **arguments: Given.kwargs,
     ) -> Iterator[Item]:
-        """Run a remote generator function there: its items as they come."""
+        """Run a remote generator function there: yields its items as they arrive."""
         return self.connect().stream(function, *args, **arguments)
 
     def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
-        """Send a file; the sha256 that both ends have."""
+        """Send a file; returns its sha256, verified at both ends."""
         return self.connect().put(source, target, progress=progress)
 
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
-        """Fetch a file; the sha256 that both ends have."""
+        """Fetch a file; returns its sha256, verified at both ends."""
         return self.connect().get(source, target, progress=progress)
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class LiveSession:
         self.close()
 
     def close(self) -> None:
-        """Leave the host as it was found."""
+        """Close the session and the host."""
         session, self._session, self._facts = self._session, None, None
         try:
             if session is not None:
@@ -97,20 +97,20 @@ class LiveSession:
 
 
 def gpus_of(session: LiveSession) -> tuple[str, ...]:
-    """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
+    """Compute capabilities (``9.0``) of the visible GPUs, from the driver."""
     from pipelines.remote.inspection import tools
 
-    found, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
-    chosen = [gpu for number, gpu in enumerate(found) if not visible or number in visible]
-    told = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]
-    return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
+    gpus, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
+    chosen = [gpu for number, gpu in enumerate(gpus) if not visible or number in visible]
+    capabilities = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]
+    return tuple(text for text in capabilities if re.fullmatch(r"\d{1,2}\.\d", text))
 
 
-def part_of(told: remote_facts.Facts, slots: int) -> remote_facts.Facts:
-    """What one of so many equal parts of a host has, which work side by side."""
-    cores, memory = told.get("cpus"), (told.get("memory") or {}).get("total")
+def part_of(facts: remote_facts.Facts, slots: int) -> remote_facts.Facts:
+    """The resources of one of several equal, parallel parts of a host."""
+    cores, memory = facts.get("cpus"), (facts.get("memory") or {}).get("total")
     bounds = Bounds(
         cores=max(1, cores // slots) if isinstance(cores, int) else 1,
         memory=memory // slots if isinstance(memory, int) else None,
     )
-    return bounds.apply(told) if slots > 1 else told
+    return bounds.apply(facts) if slots > 1 else facts

@@ -1,4 +1,4 @@
-"""Kinds of hosts that pin something besides the tool chain, where others publish what there is."""
+"""Kinds of hosts with pins besides the toolchain's, from files that others publish."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import ClassVar
 
 
 class OwnPins:
-    """What such a kind is besides a configuration; ``invoke lock`` asks it."""
+    """The interface of such a kind besides its configuration, used by ``invoke lock``."""
 
-    #: What ``invoke lock --only`` calls its pins.
+    #: The name of its pins for ``invoke lock --only``.
     own_pins: ClassVar[str]
 
     @classmethod
     @abstractmethod
-    def make_pins(cls, *, anew: bool) -> None:
-        """Complete the pins, or make them ``anew``; raises :class:`LockError`."""
+    def make_pins(cls, *, force: bool) -> None:
+        """Complete the pins, or recreate all of them; raises :class:`LockError`."""

@@ -14,17 +14,17 @@ from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, secret
 from pipelines.core.paths import home
-from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
+from pipelines.hosts.base import Events, Host, OpenOptions, Silent, Supply
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
+    DesiredResource,
     Layout,
     Place,
     Resources,
-    Wanted,
+    desired_resources,
     layout_of,
     load_resources,
-    wanted_resources,
 )
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import Translated, translate
@@ -112,19 +112,19 @@ class BuildPlan:
         return SourceTree(self.recipe, self.cache)
 
     @cached_property
-    def wanted(self) -> tuple[Wanted, ...]:
+    def wanted(self) -> tuple[DesiredResource, ...]:
         """What the host is wanted to have, in order.
 
         Raises :class:`LockError` for a tool that the lock does not have.
         """
         lock = self.cache.lock
-        return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
+        return tuple(desired_resources(self.resources, self.recipe, lock, self.place))
 
     @property
     def tested(self) -> tuple[Target, ...]:
         """The cells in whose environments the wheel is tested there."""
         existing = self.host.existing is not None
-        lock, instead = self.cache.lock, self.host.instead
+        lock, instead = self.cache.lock, self.host.replacements
         return cells_of_tests(self.recipe, self.target, lock, instead, existing=existing)
 
     @cached_property
@@ -314,7 +314,7 @@ def open_host(
     api: Api = "plain",
 ) -> Host:
     """The target's host, for a package that needs ``api``; nothing is started yet."""
-    given = Opening(target.python, cache, events or Silent(), secret, api)
+    given = OpenOptions(target.python, cache, events or Silent(), secret, api)
     return settings.host(target.host).open(target.host, given)
 
 
@@ -344,7 +344,7 @@ def resolve(
         target=target,
         executable=host.executable,
         existing=host.existing,
-        instead=host.instead,
+        replacements=host.replacements,
         builds=given is None,
         requires=lambda: build_requires(recipe, cache, target.python, host.capabilities.windows),
     )

@@ -160,7 +160,7 @@ def host_rules(
     giving = [
         name
         for name, other in others().items()
-        if not other.lacks and not [*_lacking(recipe, target, other)]
+        if not other.missing and not [*_lacking(recipe, target, other)]
     ]
     elsewhere = f"--host {' or '.join(giving)}" if giving else _NO_HOST
     return found + [
@@ -175,9 +175,9 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     As the smoke suite judges it: a driver runs every CUDA of its major version; the PTX of one with
     a newer minor version it does not compile.
     """
-    for lack in supply.lacks:
-        yield Finding(lack.rule, lack.says, "this machine", lack.hint, raises=lack.raises)
-    if supply.lacks or not supply.driver or not target.cuda:
+    for lack in supply.missing:
+        yield Finding(lack.rule, lack.message, "this machine", lack.hint, raises=lack.raises)
+    if supply.missing or not supply.driver or not target.cuda:
         return
     driver, wanted = Version(supply.driver), Version(target.cuda)
     own = f"this machine's driver knows CUDA {supply.driver}"
@@ -297,7 +297,7 @@ def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
 def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
     if not target.torch:
         return
-    if "torch" in supply.instead:  # of builds without CUDA the lock says which there are
+    if "torch" in supply.replacements:  # of builds without CUDA the lock says which there are
         host = target.host or "the host"
         says = (
             f"torch is a CPU build on {host}: what is built there for CUDA {target.cuda} is tested "

@@ -145,7 +145,7 @@ def lay_ground(
     wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_tools))
     if supply.existing:  # nothing of the lock is installed there
         wanted = {}
-    if supply.lent:
+    if supply.msvc_tools:
         lent = (one for one in resources.resources if one.needs == ("msvc",))
         names = (name for one in lent for name in getattr(one, "tools", ()))
         wanted |= dict.fromkeys(name for name in names if "*" not in name)  # a tool kit is judged
@@ -156,15 +156,15 @@ def lay_ground(
         # A crate is for no Python, and a plan of it has none.
         asked = (name for name in wanted if target.python or "{python}" not in name)
         names = [fill(name, target.fields()) for name in asked]
-        found = cache.lock.lacking(names, known, supply.instead)
+        found = cache.lock.lacking(names, known, supply.replacements)
         for cell in () if supply.existing else tested(known):
             if cell.torch != known.torch:
-                lacks = cache.lock.lacking(["torch"], cell, supply.instead)
+                lacks = cache.lock.lacking(["torch"], cell, supply.replacements)
                 found += [f"{name} for torch {cell.torch}" for name in lacks]
         return found
 
     def tested(target: Target) -> tuple[Target, ...]:
-        lock, instead = cache.lock, supply.instead
+        lock, instead = cache.lock, supply.replacements
         return cells_of_tests(recipe, target, lock, instead, existing=supply.existing)
 
     def untested(target: Target) -> list[str]:

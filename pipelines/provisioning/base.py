@@ -1,4 +1,4 @@
-"""What every kind of resource has, and what it is bound with: recipe, lock, layout and place."""
+"""What all kinds of resources share, and what they are bound to: recipe, lock, layout and place."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pipelines.record.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
 from pipelines.toolchain.variants import Names
 
-#: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: something is built there,
-#: not only a wheel tested that was given; ``cxx_runtime``: see :attr:`Place.cxx_runtime`.
+#: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: the host builds, rather
+#: than only testing a given wheel; ``cxx_runtime``: see :attr:`Place.cxx_runtime`.
 Capability = Literal[
     "windows",
     "msvc",
@@ -37,18 +37,18 @@ Capability = Literal[
 
 
 class Layout(Model):
-    """Where things are on a host; may use {cuda}, {python}, and what stands above."""
+    """Paths on a host; may use {cuda}, {python}, and the names above."""
 
     build_root: str
     temp: str
     wheels: str
     tools: str = ""
-    """Directory of what the pipeline unpacks there, but for the next three."""
+    """Directory the pipeline unpacks into, apart from the next three."""
     toolkits: str = ""
     pythons: str = ""
     visual_studio: str = ""
     uv: str
-    """The program that makes environments; empty where the Python's own pip does."""
+    """The program that creates environments; empty to use Python's own pip."""
     cuda: str
     python: str
     marker: str
@@ -59,49 +59,49 @@ class Layout(Model):
     compile_cache: str
     """Directory of sccache's local cache."""
     fixed: str
-    """Directory for what compilers may write down the place of: one on all hosts of a system."""
+    """Directory whose path compilers may embed: the same on all hosts of one system."""
 
     @property
     def separator(self) -> str:
-        """Of the host's paths."""
+        """The path separator on the host."""
         return "\\" if "\\" in self.build_root else "/"
 
     def join(self, *parts: str) -> str:
-        """A path below ``parts[0]``, which is one of the layout's, as the host writes it."""
+        """A path below ``parts[0]``, which is one of the layout's, in the host's notation."""
         return self.separator.join(parts)
 
     def above(self, path: str) -> str:
-        """The directory that a path of the host's is in."""
+        """The parent directory of a path on the host."""
         return path.rpartition(self.separator)[0]
 
 
 @dataclass(frozen=True)
 class Place:
-    """What decides the wanted state besides the file: the host's abilities and the cell."""
+    """What determines the desired state besides the file: the host's capabilities and the cell."""
 
     capabilities: Mapping[str, bool]
     target: Target
     executable: str
-    """The Python that the session runs in; builds use it where none is provisioned."""
+    """The Python the session runs in; builds use it when none is provisioned."""
     existing: Existing | None = None
-    """An environment that is used as it is."""
-    instead: Mapping[str, str] = field(default_factory=dict)
-    """The host's: name of a tool -> the one whose entry of the lock is taken for it there."""
+    """An environment that is used unchanged."""
+    replacements: Mapping[str, str] = field(default_factory=dict)
+    """Name of a tool -> the lock entry this host uses for it."""
     builds: bool = True
-    """Whether something is built there; else it is made ready for a test alone."""
+    """Whether to prepare it for a build; otherwise only for a test."""
     requires: Callable[[], tuple[Requirement, ...]] = tuple
-    """What the package's ``build-system.requires`` wants of such an environment, once asked."""
+    """What the package's ``build-system.requires`` needs of such an environment, if known."""
 
     @property
     def cxx_runtime(self) -> bool:
-        """Whether Microsoft's C++ run-time takes the place of Wine's: for torch, for MSVC's."""
+        """Whether Microsoft's C++ runtime replaces Wine's: for torch and for MSVC's."""
         have = self.capabilities
-        cpu_torch = bool(self.target.torch) and "torch" in self.instead
+        cpu_torch = bool(self.target.torch) and "torch" in self.replacements
         return cpu_torch or (have["msvc"] and have["emulated"])
 
     @property
     def cell(self) -> dict[str, str]:
-        """What the strings of the file may use, besides the layout's names."""
+        """The names available in the file's strings, besides the layout's."""
         cell = self.target.fields() | {"beside": self.executable.rpartition("\\")[0]}
         cell["release"] = python_release(self.target.python)
         cell["threads"] = _FREE if free_threaded(self.target.python) else _LOCKED
@@ -110,21 +110,21 @@ class Place:
             cell |= {"executable": self.executable, "exe": exe, "root": self.existing.root}
             cell |= {"toolkit": self.existing.toolkit, "sccache": self.existing.sccache}
             cell["fixed"] = self.existing.fixed or f"{self.existing.root}/f"
-            if not self.existing.toolkit:  # one is unpacked there, by the resource of this name
+            if not self.existing.toolkit:  # one is unpacked there by the resource of this name
                 cell["toolkit"] = f"{self.existing.root}/cuda/{self.target.cuda}"
         return cell
 
     def text(self, text: str, layout: Mapping[str, str]) -> str:
-        """A text of the file with the names in braces filled in; the cell's go first.
+        """A text of the file with the names in braces filled in; the cell's take precedence.
 
-        Paths of an existing environment are written as Windows does, if it is one.
+        Paths of an existing environment use Windows' notation if it is a Windows.
         """
         text = fill(text, {**layout, **self.cell})
         native = self.existing is not None and self.capabilities["windows"]
         return text.replace("/", "\\") if native else text
 
 
-#: What ``python -VV`` says of a Python without the global lock, and not of one with it.
+#: In the output of ``python -VV`` of a Python without the global lock only.
 _FREE, _LOCKED = "(?=.*free-threading)", "(?!.*free-threading)"
 
 
@@ -136,7 +136,7 @@ def fill(text: str, names: Mapping[str, str]) -> str:
 
 
 def each(value: object, change: Callable[[str], str]) -> object:
-    """``value`` with every string in it changed."""
+    """``value`` with ``change`` applied to every string in it."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -147,51 +147,51 @@ def each(value: object, change: Callable[[str], str]) -> object:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One resource as the host is asked for it."""
+class DesiredResource:
+    """One resource as requested from the host."""
 
     id: str
     why: str
     spec: dict[str, Any]
-    """What goes to the host: ``Spec`` of the kind's module in ``pipelines/remote/resources``."""
+    """What is sent to the host: ``Spec`` of the kind's module in ``pipelines/remote/resources``."""
     uploads: dict[str, str]
-    """Tool of the lock -> path on the host: what must be there before it is applied."""
+    """Tool of the lock -> path on the host: files required before it is applied."""
     summary: str
-    """The wanted state in a few words, for tables."""
+    """The desired state in a few words, for tables."""
 
 
 @dataclass(frozen=True)
 class PinnedFile:
-    """A file of the lock, and where the host gets it."""
+    """A file of the lock and its path on the host."""
 
     package: str
-    """What is installed, if it is a wheel."""
+    """The installed package, if it is a wheel."""
     entry: str
-    """Of the lock."""
+    """From the lock."""
     tool: Tool
     file: str
     """Path on the host."""
 
     @property
     def row(self) -> dict[str, str]:
-        """As the host is told of it."""
+        """As sent to the host."""
         version, sha256 = self.tool.version, self.tool.sha256
         return {"name": self.entry, "version": version, "sha256": sha256, "file": self.file}
 
 
 @dataclass(frozen=True)
 class Binding:
-    """What resources are bound with."""
+    """What resources are bound to."""
 
     recipe: Recipe
     lock: ToolchainLock
     layout: Layout
     place: Place
     resources: tuple[Resource, ...]
-    """Those that concern this host, filled in, in order."""
+    """The ones that apply to this host, filled in, in order."""
 
     def listed(self, names: Iterable[str]) -> list[str]:
-        """``names`` once each; {recipe.build} and its like stand for what the recipe lists."""
+        """``names`` without duplicates; {recipe.build} etc. stand for the recipe's lists."""
         lists = self._lists
         return [*dict.fromkeys(n for name in names for n in lists.get(name, (name,)))]
 
@@ -205,118 +205,122 @@ class Binding:
         }
 
     def pinned(self, names: Iterable[str], folder: str) -> list[PinnedFile]:
-        """The lock's files that ``names`` stand for, as they lie in a directory of the host.
+        """The lock's files that ``names`` stand for, as stored in a directory of the host.
 
-        Raises :class:`LockError` for a tool that the lock does not have; one that it has not
-        pinned has no sha256, and whether the host needs it is for provisioning to find out.
+        Raises :class:`LockError` for a tool missing from the lock; an unpinned one has no
+        sha256, and provisioning determines whether the host needs it.
         """
         lists = self._lists
-        wanted = [tool for name in names for tool in lists.get(name, ())]
+        selected = [tool for name in names for tool in lists.get(name, ())]
         place = self.place
-        found = dict.fromkeys(self.lock.entries_for(wanted, place.target, place.instead).items())
+        files = dict.fromkeys(
+            self.lock.entries_for(selected, place.target, place.replacements).items()
+        )
         if "{recipe.test}" in names:
             existing = place.existing is not None
             for cell in cells_of_tests(
-                self.recipe, place.target, self.lock, place.instead, existing=existing
+                self.recipe, place.target, self.lock, place.replacements, existing=existing
             ):
-                tools = self.lock.entries_for(self.recipe.test_tools, cell, place.instead)
-                found |= dict.fromkeys(tools.items())
+                tools = self.lock.entries_for(self.recipe.test_tools, cell, place.replacements)
+                files |= dict.fromkeys(tools.items())
         for name in names:
-            if name not in lists:  # other files are called as their entry
+            if name not in lists:  # other files are named like their entry
                 matching = self._matching(fill(name, place.cell))
-                found |= dict.fromkeys((tool, tool) for tool in matching)
-        pins = [(package, entry, self.lock.tools[entry]) for package, entry in found]
+                files |= dict.fromkeys((tool, tool) for tool in matching)
+        pins = [(package, entry, self.lock.tools[entry]) for package, entry in files]
         return [
             PinnedFile(package, entry, tool, self.layout.join(folder, tool.file))
             for package, entry, tool in pins
         ]
 
     def _matching(self, name: str) -> list[str]:
-        """The tools that a name with ``*`` stands for; any other is the cell's, or an entry."""
+        """The tools that a name with ``*`` matches; other names are the cell's, or entries."""
         if "*" not in name:
             return [Names(self.lock.tools).resolve(name, self.place.target)]
-        found = fnmatch.filter(self.lock.tools, name)
-        if not found:
+        names = fnmatch.filter(self.lock.tools, name)
+        if not names:
             raise LockError(
                 f"toolchain.lock.yaml has no tool '{name}'",
-                hint="Another CUDA version, or one more group of entries there.",
+                hint="Choose another CUDA version, or add its entries to toolchain.yaml.",
             )
-        return found
+        return names
 
     def brought(self, program: str) -> list[str]:
-        """Directories in which provisioning puts that program."""
+        """Directories in which provisioning installs that program."""
         layout, end = self.layout, f"{self.layout.separator}{program}.exe"
         paths = (resource.program(layout) for resource in self.resources)
         return [layout.above(path) for path in paths if path.endswith(end)]
 
     def places(self, program: str) -> list[str]:
-        """Directories in which a program is looked for before PATH."""
+        """Directories searched for a program before PATH."""
         layout = self.layout
-        beside = layout.above(layout.python)
+        folder = layout.above(layout.python)
         if self.place.existing is not None:
-            return [beside, layout.join(layout.cuda, "bin")]
-        return [*self.brought(program), layout.join(beside, "Scripts")]
+            return [folder, layout.join(layout.cuda, "bin")]
+        return [*self.brought(program), layout.join(folder, "Scripts")]
 
 
 def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
+        raise ValueError(f"invalid regular expression: {error}") from None
     return pattern
 
 
 class Proof(Model):
-    """A command that shows that what was installed runs."""
+    """A command that shows that the installation works."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)]
     prints: Annotated[str, AfterValidator(_compiles)]
-    """A regular expression that its output must contain."""
+    """A regular expression that must match its output."""
 
 
 class Resource(Model):
-    """What every kind has."""
+    """Fields of every kind."""
 
-    #: Keys that decide whether and when, and are not sent to the host.
+    #: Keys that determine whether and when, and are not sent to the host.
     LOCAL: ClassVar = frozenset({"id", "why", "after", "needs", "without", "tools", "strip"})
 
     id: Annotated[str, Field(min_length=1)]
     why: Annotated[str, Field(min_length=1)]
     after: tuple[str, ...] = ()
-    """Resources that must be brought about before this one."""
+    """Resources that must be applied before this one."""
     needs: tuple[Capability, ...] = ()
     without: tuple[Capability, ...] = ()
-    """Only for hosts that have, or lack, these capabilities."""
+    """Only for hosts that have, or do not have, these capabilities."""
 
     def concerns(self, place: Place) -> bool:
-        """Whether it is for such a host."""
+        """Whether it applies to such a host."""
         own = {"builds": place.builds, "cxx_runtime": place.cxx_runtime}
         have = {**own, **place.capabilities}
         return all(have[n] for n in self.needs) and not any(have[n] for n in self.without)
 
     def filled(self, change: Callable[[str], str]) -> Self:
-        """Itself, with every string that the host is sent changed."""
+        """A copy with every string for the host changed."""
         spec = each(self.spec(), change)
-        assert isinstance(spec, dict)  # noqa: S101 - it was one
+        assert isinstance(spec, dict)  # noqa: S101 - it was a dict before
         return self.model_validate(self.model_dump(include=set(self.LOCAL)) | spec)
 
     def spec(self) -> dict[str, object]:
-        """What the file says of it for the host, in builtins."""
+        """The file's entry for the host, as builtins."""
         return self.model_dump(mode="json", exclude=set(self.LOCAL), exclude_none=True)
 
-    def bind(self, binding: Binding) -> Wanted | None:  # noqa: ARG002 - of kinds that need it
-        """It, filled in already, as the host is asked for it; ``None``: there is nothing to ask."""
-        return self.wanted(self.summary())
+    def bind(self, binding: Binding) -> DesiredResource | None:  # noqa: ARG002 - of kinds that need it
+        """The request to the host for this filled-in resource; ``None``: nothing to request."""
+        return self.desired(self.summary())
 
-    def wanted(self, summary: str, uploads: Iterable[PinnedFile] = (), **more: object) -> Wanted:
-        """What the host is asked, with ``more`` than the file says."""
+    def desired(
+        self, summary: str, uploads: Iterable[PinnedFile] = (), **more: object
+    ) -> DesiredResource:
+        """What is requested from the host, with ``more`` fields than the file has."""
         files = {pin.entry: pin.file for pin in uploads}
-        return Wanted(self.id, self.why, {**self.spec(), **more}, files, summary)
+        return DesiredResource(self.id, self.why, {**self.spec(), **more}, files, summary)
 
     def summary(self) -> str:
-        """The wanted state in a few words, for tables."""
+        """The desired state in a few words, for tables."""
         return self.id
 
     def program(self, layout: Layout) -> str:  # noqa: ARG002 - of kinds that bring one
-        """Path of the program that it brings, or nothing."""
+        """Path of the program it installs, or an empty string."""
         return ""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.provisioning.base import Binding, Layout, Proof, Resource, Wanted, fill
+from pipelines.provisioning.base import Binding, DesiredResource, Layout, Proof, Resource, fill
 
 
 class Archive(Resource):
@@ -20,17 +20,17 @@ class Archive(Resource):
     path: str
     tools: Annotated[tuple[str, ...], Field(min_length=1)]
     strip: str = ""
-    """Only members below it are unpacked, without it; may use {version} and {stem}."""
+    """Only members below it are unpacked, without this prefix; may use {version} and {stem}."""
     proof: str
-    """A file that is there afterwards."""
+    """A file that must exist afterwards."""
     unwatched: tuple[str, ...] = ()
-    """Globs of files below ``path`` that others change, and that are no damage then."""
+    """Globs of files below ``path`` that may change without being reported as damage."""
     shared: bool = False
-    """Whether others have files in the directory, which are left alone."""
+    """Whether the directory also holds files of others, which are left alone."""
     check: Proof | None = None
 
-    def bind(self, binding: Binding) -> Wanted:
-        """With what is unpacked."""
+    def bind(self, binding: Binding) -> DesiredResource:
+        """With the files to unpack."""
         pins = binding.pinned(self.tools, binding.layout.temp)
         archives = [
             {
@@ -42,7 +42,7 @@ class Archive(Resource):
             for pin in pins
         ]
         shown = [f"{pin.entry.removeprefix('nvidia-')} {pin.tool.version}" for pin in pins]
-        return self.wanted(f"{self.path}: {', '.join(shown)}", pins, archives=archives)
+        return self.desired(f"{self.path}: {', '.join(shown)}", pins, archives=archives)
 
     def program(self, layout: Layout) -> str:
         """Its proof."""
@@ -50,17 +50,17 @@ class Archive(Resource):
 
 
 class Files(Resource):
-    """Files of the lock, as they are."""
+    """Files of the lock, unchanged."""
 
     kind: Literal["files"]
     path: str
     tools: tuple[str, ...]
 
-    def bind(self, binding: Binding) -> Wanted:
-        """With what lies there."""
+    def bind(self, binding: Binding) -> DesiredResource:
+        """With its files."""
         pins = binding.pinned(self.tools, self.path)
         files = [pin.row for pin in pins]
-        return self.wanted(f"{self.path}: {len(pins)} pinned files", pins, files=files)
+        return self.desired(f"{self.path}: {len(pins)} pinned files", pins, files=files)
 
 
 class Packages(Resource):
@@ -69,12 +69,12 @@ class Packages(Resource):
     kind: Literal["packages"]
     tools: tuple[str, ...]
 
-    def bind(self, binding: Binding) -> Wanted:
-        """With their versions; their files are there already."""
+    def bind(self, binding: Binding) -> DesiredResource:
+        """With their versions; the files are already there."""
         layout = binding.layout
         pins = binding.pinned(self.tools, layout.wheels)
         packages = {pin.package: pin.tool.version for pin in pins}
-        return self.wanted(
+        return self.desired(
             ", ".join(f"{name} {version}" for name, version in packages.items()),
             packages=packages,
             files=[pin.file for pin in pins],
@@ -89,30 +89,30 @@ class Installer(Resource):
 
     kind: Literal["installer"]
     tools: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The installer first, then files that lie beside it when it runs."""
+    """The installer first, then the files it needs in its directory when it runs."""
     arguments: tuple[str, ...]
-    """May use {tool-name}, the path of a file there, and {arguments}, those of the lock;
-    {components} becomes ``--add ID`` each."""
+    """May use {tool-name}, the path of a file on the host, and {arguments}, those of the lock;
+    {components} becomes ``--add ID`` for each."""
     path: str = ""
-    """The directory that it fills, if that is one of ours. The product of Visual Studio that is
+    """The directory that it fills, if the pipeline manages it. The Visual Studio product found
     there afterwards must be the one of the lock."""
     detect: str
-    """A glob of paths: something matches once it is installed; may use {toolset}."""
+    """A glob that matches a path once it is installed; may use {toolset}."""
     registered: str = ""
-    """A key whose ``Version`` must not be older than the pinned one: files do not say how old
-    they are."""
+    """A key whose ``Version`` must not be older than the pinned one, for installers whose files
+    do not show their version."""
     success: tuple[int, ...] = (0,)
     reboot: tuple[int, ...] = (3010, 1641)
-    """Exit codes that mean success, and a restart of Windows."""
+    """Exit codes that mean success but require a restart of Windows."""
     as_task: bool = False
-    """Run by the Task Scheduler: some installers refuse a network logon."""
+    """Run it through the Task Scheduler: some installers refuse a network logon."""
     logs: tuple[str, ...] = ()
-    """Globs of log files on the host, brought home when it fails."""
+    """Globs of log files on the host, downloaded when it fails."""
     minutes: Annotated[float, Field(gt=0)] = 60
     check: Proof | None = None
 
-    def bind(self, binding: Binding) -> Wanted:
-        """With its own file and those that its arguments name."""
+    def bind(self, binding: Binding) -> DesiredResource:
+        """With its own file and those named in its arguments."""
         pins = binding.pinned(self.tools, binding.layout.temp)
         own, paths = pins[0], {pin.entry: pin.file for pin in pins}
         adds = [word for component in own.tool.components for word in ("--add", component)]
@@ -121,7 +121,7 @@ class Installer(Resource):
         for word in self.arguments:
             arguments += several.get(word) or [fill(word, paths)]
         version, toolset = own.tool.version, own.tool.toolset or ""
-        return self.wanted(
+        return self.desired(
             f"{own.entry} {version}",
             pins,
             name=own.entry,

@@ -1,8 +1,8 @@
-"""The kinds of things a host can be wanted to have, as ``resources.yaml`` writes them.
+"""The kinds of resources a host can have, as written in ``resources.yaml``.
 
 ``pipelines/remote/resources`` has a module of the same name for each, which checks and applies it
-on the host; here it is bound with the recipe, the lock and the host's layout. Strings may hold
-{cuda}, {python}, {torch} and the names of the layout. What comes from the tool-chain lock is in
+on the host; here it is bound to the recipe, the lock and the host's layout. Strings may contain
+{cuda}, {python}, {torch} and the names of the layout. Resources from the toolchain lock are in
 :mod:`.pinned_models`.
 """
 
@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator, Field
 
 from pipelines.core.yamlfile import yaml_value
-from pipelines.provisioning.base import Binding, Proof, Resource, Wanted
+from pipelines.provisioning.base import Binding, DesiredResource, Proof, Resource
 from pipelines.provisioning.pinned_models import Archive, Files, Installer, Packages
 
 
@@ -34,7 +34,7 @@ class Registry(_Named):
     kind: Literal["registry"]
     key: Annotated[str, Field(pattern=r"^HK(LM|CU)\\")]
     reboot: bool = False
-    """Whether it takes effect at the next start of Windows only."""
+    """Whether it only takes effect after a restart of Windows."""
 
 
 class Environment(_Named):
@@ -64,41 +64,44 @@ class Directory(Resource):
 
 
 class Distributions(Resource):
-    """Python packages that must be there already, torch for the cell's release and CUDA."""
+    """Python packages that must already be installed, torch for the cell's version and CUDA."""
 
     LOCAL = Resource.LOCAL | {"spare", "index"}
 
     kind: Literal["distributions"]
     tools: tuple[str, ...]
     spare: tuple[str, ...] = ()
-    """Tools of the lock that only hosts without their own environment need."""
+    """Tools of the lock needed only by hosts without their own environment."""
     torch: str = "{torch}"
     cuda: str = "{cuda}"
     release: str = "{python}"
-    """Of the Python itself; what is built is for that one, whatever was asked for."""
+    """Of the Python itself; builds target this one, whatever was requested."""
 
     index: str = ""
-    """Where pip finds that torch; {cu} is its CUDA without the dot."""
+    """Where pip finds that torch; {cu} is its CUDA version without the dot."""
 
-    def bind(self, binding: Binding) -> Wanted:
-        """With what recipe and package name; a crate is for no Python."""
-        asked = {
-            str(canonicalize_name(one.name)): one.specifier for one in binding.place.requires()
+    def bind(self, binding: Binding) -> DesiredResource:
+        """With the packages the recipe names; a crate needs no Python."""
+        requested = {
+            str(canonicalize_name(requirement.name)): requirement.specifier
+            for requirement in binding.place.requires()
         }
         recipe = [name for name in binding.listed(self.tools) if name not in self.spare]
-        names = [*dict.fromkeys([*recipe, *asked])]
+        names = [*dict.fromkeys([*recipe, *requested])]
         requires = {
-            name: [[one.operator, one.version] for one in clauses]
-            for name, clauses in asked.items()
+            name: [[requirement.operator, requirement.version] for requirement in clauses]
+            for name, clauses in requested.items()
             if clauses
         }
         release = self.release if binding.recipe.is_wheel else ""
-        # A wheel for several releases of torch has a CUDA run-time of its own.
+        # A wheel for several versions of torch has its own CUDA runtime.
         cuda = "" if binding.recipe.tested_with else self.cuda
         torch = f"torch {self.torch} ({f'CUDA {cuda}' if cuda else 'any CUDA'})"
         shown = [f"Python {release}"] if release else []
-        shown += [torch if name == "torch" else f"{name}{asked.get(name, '')}" for name in names]
-        return self.wanted(
+        shown += [
+            torch if name == "torch" else f"{name}{requested.get(name, '')}" for name in names
+        ]
+        return self.desired(
             ", ".join(shown),
             names=names,
             requires=requires,
@@ -110,45 +113,45 @@ class Distributions(Resource):
 
 
 class Program(Resource):
-    """A program that must be there already."""
+    """A program that must already be installed."""
 
     kind: Literal["program"]
     path: str
     check: Proof
     otherwise: Annotated[str, Field(min_length=1)]
-    """What to do when it is missing or another."""
+    """What to do if it is missing or has another version."""
 
     def summary(self) -> str:
-        """Its path and what it must say."""
+        """Its path and expected output."""
         return f"{self.path}: {self.check.prints}"
 
 
 class Commands(Resource):
-    """Programs that the build starts, found where provisioning puts tools or on PATH."""
+    """Programs run by the build, in provisioning's tool directories or on PATH."""
 
     kind: Literal["commands"]
     names: tuple[str, ...]
 
-    def bind(self, binding: Binding) -> Wanted | None:
-        """With the recipe's names; nothing where it has none."""
+    def bind(self, binding: Binding) -> DesiredResource | None:
+        """With the recipe's names; nothing if it has none."""
         names = binding.listed(self.names)
         places = [*dict.fromkeys(place for name in names for place in binding.places(name))]
-        return self.wanted(", ".join(names), names=names, places=places) if names else None
+        return self.desired(", ".join(names), names=names, places=places) if names else None
 
 
 class Compilers(Resource):
-    """What compiles there, where that is the host's own: only looked at."""
+    """The compilers of the host itself, for information only."""
 
     kind: Literal["compilers"]
     names: tuple[str, ...]
 
-    def bind(self, binding: Binding) -> Wanted:  # noqa: ARG002 - of every kind
+    def bind(self, binding: Binding) -> DesiredResource:  # noqa: ARG002 - of every kind
         """With the programs' names."""
-        return self.wanted("whatever is there", names=self.names)
+        return self.desired("whatever is there", names=self.names)
 
 
 class WinrmQuota(Resource):
-    """A quota of the WinRM service, at least so large (0: no limit)."""
+    """A minimum quota of the WinRM service (0: no limit)."""
 
     kind: Literal["winrm_quota"]
     place: Literal["shell", "plugin"]
@@ -172,7 +175,7 @@ class DefenderExclusion(Resource):
 
 
 class PageFile(Resource):
-    """A page file of fixed bounds: the commit limit is what parallel compiles run into."""
+    """A page file of fixed size: parallel compiles run into the commit limit."""
 
     kind: Literal["page_file"]
     path: str
@@ -180,19 +183,19 @@ class PageFile(Resource):
     maximum_mb: Annotated[int, Field(gt=0)]
 
     def summary(self) -> str:
-        """Path and bounds."""
+        """Path and size."""
         return f"{self.path} {self.initial_mb} to {self.maximum_mb} MB"
 
 
 class Reboot(Resource):
-    """A restart, if something above asked for it or Windows itself waits for one."""
+    """A restart, if a resource above requested it or Windows itself has one pending."""
 
     kind: Literal["reboot"]
     marker: str
-    """A file on the host that remembers who asked, should this controller not live to see it."""
+    """A file on the host that records who requested the restart, in case this controller dies."""
 
     def summary(self) -> str:
-        """Nothing to wait for."""
+        """Nothing pending."""
         return "no restart pending"
 
 

@@ -1,8 +1,8 @@
-"""What a host is wanted to have, in order, with the lock's pins.
+"""The desired state of a host, in order, with the lock's pins.
 
 ``pipelines/provisioning/resources.yaml`` for hosts where the pipeline installs its tools,
-``pipelines/provisioning/resources-existing.yaml`` for an environment that is used as it is. To the
-former comes what ``resources.yaml`` of the user's repository and of packages adds or replaces.
+``pipelines/provisioning/resources-existing.yaml`` for an environment used unchanged. The former is
+extended by ``resources.yaml`` of the user's repository and of packages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Model, read_data
 from pipelines.provisioning import resource_models
-from pipelines.provisioning.base import Binding, Layout, Place, Wanted
+from pipelines.provisioning.base import Binding, DesiredResource, Layout, Place
 from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import ToolchainLock
 
@@ -24,15 +24,15 @@ EXISTING_FILE = RESOURCES_FILE.with_name("resources-existing.yaml")
 __all__ = [
     "EXISTING_FILE",
     "RESOURCES_FILE",
+    "DesiredResource",
     "Layout",
     "Place",
     "Resources",
-    "Wanted",
     "bind",
+    "desired_resources",
     "in_order",
     "layout_of",
     "load_resources",
-    "wanted_resources",
 ]
 _HINT = "pipelines/provisioning/resource_models.py describes every kind."
 
@@ -45,31 +45,33 @@ class Resources(Model):
 
 
 class More(Model):
-    """``resources.yaml`` of a repository or a package: more of them, or others of the same name."""
+    """``resources.yaml`` of a repository or a package: additional or replacement resources."""
 
     resources: tuple[resource_models.AnyResource, ...]
 
 
 def load_resources(path: Path = RESOURCES_FILE) -> Resources:
-    """Read the file, and what is brought besides; :class:`ConfigError` names the wrong key.
+    """Read the file and its extensions; :class:`ConfigError` names the invalid key.
 
-    A resource of a name that there is takes its place: the repository's own that of a package,
-    which takes that of one built in. Two packages with one name are refused.
+    A resource replaces one of the same name: the repository's that of a package, a package's that
+    of a built-in one. Two packages with the same name are refused.
     """
     made = read_data(path, Resources, hint=_HINT)
     _check(made, path)
     if path != RESOURCES_FILE:
         return made
     brought = [
-        (found, read_data(found.path, More, hint=_HINT))
-        for found in plugins.each(plugins.RESOURCES)
+        (source, read_data(source.path, More, hint=_HINT))
+        for source in plugins.each(plugins.RESOURCES)
     ]
-    told = ((found, [one.id for one in more.resources]) for found, more in brought)
-    plugins.refuse_doubles(told, "resource")
-    for found, more in reversed(brought):
-        rows = {one.id: one for one in made.resources} | {one.id: one for one in more.resources}
+    ids = ((source, [resource.id for resource in more.resources]) for source, more in brought)
+    plugins.refuse_doubles(ids, "resource")
+    for source, more in reversed(brought):
+        rows = {resource.id: resource for resource in made.resources} | {
+            resource.id: resource for resource in more.resources
+        }
         made = made.model_copy(update={"resources": tuple(rows.values())})
-        _check(made, found.path)
+        _check(made, source.path)
     return made
 
 
@@ -81,9 +83,9 @@ def _check(made: Resources, path: Path) -> None:
 
 
 def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_models.AnyResource]:
-    """What others come after first, otherwise as written.
+    """Dependencies first, otherwise in the order written.
 
-    Raises :class:`ConfigError` for a name that is used twice, an unknown one, and a cycle.
+    Raises :class:`ConfigError` for a duplicate name, an unknown one, and a cycle.
     """
     by_id: dict[str, resource_models.AnyResource] = {}
     for resource in resources:
@@ -95,8 +97,8 @@ def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_
         for name in resource.after:
             if name not in by_id:
                 raise ConfigError(
-                    f"resource '{resource.id}' comes after '{name}', which there is not",
-                    hint=f"There are: {', '.join(by_id)}",
+                    f"resource '{resource.id}' comes after '{name}', which does not exist",
+                    hint=f"Known resources: {', '.join(by_id)}",
                 )
     graph = graphlib.TopologicalSorter({name: r.after for name, r in by_id.items()})
     try:
@@ -104,7 +106,7 @@ def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_
     except graphlib.CycleError as error:
         circle = " after ".join(f"'{name}'" for name in reversed(error.args[1]))
         raise ConfigError(
-            f"resources wait for each other: {circle}", hint="Take one 'after' out."
+            f"resources depend on each other: {circle}", hint="Remove one 'after'."
         ) from None
     order: list[resource_models.AnyResource] = []
     ready: list[str] = []
@@ -117,19 +119,19 @@ def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_
 
 
 def layout_of(resources: Resources, place: Place) -> Layout:
-    """Where things are for this cell on this host."""
+    """The paths for this cell on this host."""
     filled: dict[str, str] = {}
     for name, text in resources.layout.model_dump().items():
         filled[name] = place.text(text, filled)
-    if place.existing is None and place.capabilities["emulated"]:  # it is made with one
+    if place.existing is None and place.capabilities["emulated"]:  # its image contains one
         filled |= {"python": place.executable}
-    if place.existing is None and not place.capabilities["msvc"]:  # none of them is unpacked there
+    if place.existing is None and not place.capabilities["msvc"]:  # no tools are unpacked there
         filled |= {"python": place.executable, "sccache": "", "ninja": ""}
     return Layout.model_validate(filled)
 
 
 def bind(resources: Resources, recipe: Recipe, lock: ToolchainLock, place: Place) -> Binding:
-    """The resources that concern this host, filled in, with all that they are bound with."""
+    """The resources that apply to this host, filled in, with everything they are bound to."""
     layout = layout_of(resources, place)
     names = layout.model_dump()
     concerned = tuple(
@@ -140,23 +142,23 @@ def bind(resources: Resources, recipe: Recipe, lock: ToolchainLock, place: Place
     return Binding(recipe, lock, layout, place, concerned)
 
 
-def wanted_resources(
+def desired_resources(
     resources: Resources, recipe: Recipe, lock: ToolchainLock, place: Place
-) -> list[Wanted]:
-    """Every resource that concerns this host, with its pins, in order.
+) -> list[DesiredResource]:
+    """Every resource that applies to this host, with its pins, in order.
 
-    Raises :class:`LockError` for a tool that the lock does not have.
+    Raises :class:`LockError` for a tool missing from the lock.
     """
     binding = bind(resources, recipe, lock, place)
     bound = (resource.bind(binding) for resource in binding.resources)
-    return [wanted for wanted in bound if wanted is not None]
+    return [desired for desired in bound if desired is not None]
 
 
-def surely_lacking(every: Iterable[Wanted], lock: ToolchainLock) -> list[str]:
-    """Entries without a pin that no host has already: what they bring is known by it alone.
+def known_missing(resources: Iterable[DesiredResource], lock: ToolchainLock) -> list[str]:
+    """Unpinned entries that no host can already have: they are identified by their sha256 alone.
 
-    An installer is another matter: the host is asked for what it installs.
+    Installers are different: the host is checked for what they install.
     """
-    brought = (one.uploads for one in every if one.spec["kind"] != "installer")
+    brought = (resource.uploads for resource in resources if resource.spec["kind"] != "installer")
     names = dict.fromkeys(name for uploads in brought for name in uploads)
     return [name for name in names if not lock.tools[name].pinned]

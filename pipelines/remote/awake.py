@@ -1,6 +1,6 @@
-"""What a process asks of Windows at its start, and a clock that stops while the machine sleeps.
+"""Keeps Windows awake, and a clock that stops while the machine sleeps.
 
-Imports nothing of this package: smoke suites take a copy along.
+Imports nothing of this package: smoke suites ship a copy of it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def begin() -> None:
-    """Keep Windows awake while this thread lives, and have no error box wait for a click.
+    """Keep Windows awake while this thread lives, and suppress error dialogs.
 
-    Load alone does not keep it awake; a user's own command or a closed lid still sends it to sleep.
+    Load alone does not keep it awake; a user command or a closed lid still puts it to sleep.
     https://learn.microsoft.com/windows/win32/api/winbase/nf-winbase-setthreadexecutionstate
     https://learn.microsoft.com/windows/win32/api/errhandlingapi/nf-errhandlingapi-seterrormode
     """
@@ -25,7 +25,7 @@ def begin() -> None:
 
 
 def seconds() -> float:
-    """Seconds of the machine's running time, the same in all its processes.
+    """Seconds that the machine has been awake, the same in all its processes.
 
     Windows' time.monotonic counts sleep: GetTickCount64, from Python 3.13 QueryPerformanceCounter.
     https://learn.microsoft.com/windows/win32/api/realtimeapiset/nf-realtimeapiset-queryunbiasedinterrupttime

@@ -1,12 +1,12 @@
-"""The host's side of put and get: files by blocks, each with a check sum, the whole with a sha256.
+"""The host's side of put and get: files in blocks with checksums, and a sha256 of the whole.
 
-A damaged block is found by its CRC-32, and sent again; sha256 takes eight times as long, and proves
-the whole file at both ends before it lands.
+A damaged block is found by its CRC-32 and sent again; sha256 takes eight times as long, and
+verifies the complete file at both ends before it is renamed into place.
 
-What has come of an upload lies beside its target, as ``<target>.<key>.part``. The key is the
-beginning of the content's sha256, so that different contents never mix, and whoever sends the same
-content writes the same bytes. That, and not a lock, is what lets two controllers send at once: a
-lock would be held on by the Python of a connection that broke, for as long as its shell lives.
+The received part of an upload is next to its target, as ``<target>.<key>.part``. The key is the
+beginning of the content's sha256, so that different contents never mix, and uploads of the same
+content write the same bytes. This, rather than a lock, allows two controllers to upload at once: a
+lock would be held by the Python of a broken connection for as long as its shell lives.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .files import sha256 as file_sha256
 from .rpc import Feed, fed, idempotent
 
 _READ = 1 << 20
-#: No piece unpacks to more than this, whatever it claims.
+#: Limit for a decompressed piece, whatever it claims.
 _PIECE = 16 << 20
-#: A part that got no block for so many seconds is nobody's any more.
+#: Seconds without a new block after which a part counts as abandoned.
 ABANDONED = 600.0
 _PART = re.compile(r"\.[0-9a-f]{12}\.part")
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 class Digest(Protocol):
-    """As much of hashlib's interface as is used here."""
+    """The parts of hashlib's interface used here."""
 
     def update(self, data: bytes, /) -> None:
         """Take more data."""
 
     def hexdigest(self) -> str:
-        """What it amounts to, in hexadecimal digits."""
+        """The digest in hexadecimal digits."""
 
 
 class Check:
@@ -65,25 +65,25 @@ def _part(path: str, key: str) -> str:
 
 
 def pack(piece: bytes) -> bytes:
-    """Compress a piece: level 1, for the network has to be slower than this to make it pay."""
+    """Compress a piece: level 1, since stronger compression would be slower than the network."""
     return zlib.compress(piece, 1)
 
 
 def unpack(piece: bytes) -> bytes:
-    """What was packed; ``ValueError`` when that is not what it is."""
+    """The decompressed piece; ``ValueError`` if it is invalid."""
     machine = zlib.decompressobj()
     try:
         data = machine.decompress(piece, _PIECE)
     except zlib.error as error:
-        raise ValueError(f"a packed piece of a file is damaged: {error}") from error
+        raise ValueError(f"a compressed block of a file is damaged: {error}") from error
     if not machine.eof:
-        raise ValueError("a packed piece of a file is cut off, or too large")
+        raise ValueError("a compressed block of a file is truncated, or too large")
     return data
 
 
 @contextlib.contextmanager
 def _filling(path: str, part: str) -> Iterator[None]:
-    """Name the target in errors; what is on a full disk is removed, so as to leave some room."""
+    """Name the target in errors; on a full disk the part is removed to free space."""
     try:
         with writing(path):
             yield
@@ -98,9 +98,9 @@ def _filling(path: str, part: str) -> Iterator[None]:
 def receive(
     chunks: Feed, path: str, key: str, offset: int, *, packed: bool = False, whole: bool = False
 ) -> bool:
-    """Take one block of an upload; says whether it came as it was sent, else nothing is written.
+    """Write one block of an upload; returns whether it arrived intact, else nothing is written.
 
-    With ``whole`` the block is the file, which then lands at once.
+    With ``whole`` the block is the complete file, which is then renamed into place.
     """
     digest: Digest = hashlib.sha256() if whole else Check()
     block = bytearray()
@@ -134,21 +134,21 @@ def receive(
 def land(path: str, key: str, size: int, sha256: str) -> str:
     """Rename a part to its target if its sha256, which is returned, is this one.
 
-    Without a part it is the target's: whoever sent the same may have been faster. Empty: neither.
+    Without a part, returns the target's: another upload may have been faster. Empty: neither.
     """
     part = _part(path, key)
     try:
         with _filling(path, part), open(part, "r+b") as file:  # noqa: PTH123
             file.truncate(min(size, os.fstat(file.fileno()).st_size))
-            # Read, not remembered: whoever sent the same may have taken the part that this Python
-            # wrote to, and begun another.
+            # Read again, not cached: another upload of the same content may have finished the part
+            # that this Python wrote to, and started a new one.
             read = os.fstat(file.fileno())
             digest = hashlib.sha256()
             while data := file.read(_READ):
                 digest.update(data)
-            found = digest.hexdigest()
-            if found != sha256:
-                return found
+            actual = digest.hexdigest()
+            if actual != sha256:
+                return actual
             os.fsync(file.fileno())
         if not os.path.samestat(read, os.stat(part)):  # noqa: PTH116
             return ""
@@ -162,31 +162,31 @@ def land(path: str, key: str, size: int, sha256: str) -> str:
 
 @idempotent
 def discard(path: str, key: str) -> None:
-    """Remove a part; harmless when there is none."""
+    """Remove a part, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_part(path, key))  # noqa: PTH108
 
 
 def _land(part: str, path: str, sha256: str) -> None:
-    """Rename, and remove what is left of other contents for this target."""
+    """Rename, and remove the parts of other contents for this target."""
     target = long_path(path)
     try:
         replace(part, target)
-    except FileNotFoundError:  # another controller sent the same, and was faster
+    except FileNotFoundError:  # another controller uploaded the same, and was faster
         if file_sha256(path) != sha256:
             raise
     folder, name = os.path.split(target)
     for entry in os.scandir(folder or "."):
         if entry.name.startswith(name) and _PART.fullmatch(entry.name[len(name) :]):
-            with contextlib.suppress(OSError):  # Windows: somebody writes to it
+            with contextlib.suppress(OSError):  # Windows: it is being written to
                 if entry.stat().st_mtime < time.time() - ABANDONED:
                     os.unlink(entry.path)  # noqa: PTH108
 
 
 def digests(path: str, block: int, count: int, key: str = "") -> Iterator[str]:
-    """Yield the check sum of each of the first ``count`` blocks of a file, or of its part.
+    """Yield the checksum of each of the first ``count`` blocks of a file, or of its part.
 
-    The last may be shorter. Nothing when there is no such file.
+    The last may be shorter. Nothing if the file does not exist.
     """
     try:
         with open(_part(path, key) if key else long_path(path), "rb") as file:  # noqa: PTH123
@@ -203,7 +203,7 @@ def digests(path: str, block: int, count: int, key: str = "") -> Iterator[str]:
 
 
 class Head(TypedDict):
-    """Size in bytes, and time of change in nanoseconds since the epoch."""
+    """Size in bytes, and modification time in nanoseconds since the epoch."""
 
     size: int
     changed: int
@@ -211,18 +211,18 @@ class Head(TypedDict):
 
 @idempotent
 def head(path: str) -> Head:
-    """Of a file that is to be fetched; ``OSError`` if it cannot be."""
+    """For a file to be downloaded; ``OSError`` if it cannot be read."""
     with open(long_path(path), "rb") as file:  # noqa: PTH123
-        found = os.fstat(file.fileno())
-    return {"size": found.st_size, "changed": found.st_mtime_ns}
+        result = os.fstat(file.fileno())
+    return {"size": result.st_size, "changed": result.st_mtime_ns}
 
 
 def send(
     path: str, offset: int, length: int, chunk: int, *, packed: bool = False
 ) -> Generator[bytes, None, str]:
-    """Yield one block of a file in pieces of ``chunk`` bytes; returns its check sum.
+    """Yield one block of a file in pieces of ``chunk`` bytes; returns its checksum.
 
-    The block is shorter where the file has become so.
+    The block is shorter if the file has become shorter.
     """
     digest = Check()
     with open(long_path(path), "rb") as file:  # noqa: PTH123

@@ -1,18 +1,18 @@
 """Calls a package's build system for a wheel: ``buildwheel.py SOURCE OUT`` (PEP 517).
 
-A program of its own, run by the Python that builds, in its environment. It does what a front end
-without isolation does, and some things more:
+A separate program, run by the building Python in its environment. It does what a front end without
+isolation does, plus:
 
-- Compile units that take long begin first. ninja starts them in the order in which they are written
-  down, setuptools sorts them by name, and a build whose slow units come last leaves most cores idle
-  at its end (ninja 1.13 takes no times into account).
-- torch is imported through a link at one fixed place. Where its headers stand is in all that the
-  preprocessor puts out, so units of another Python, with a torch of its own, would never be found
-  in the compile cache; and ``__FILE__`` is in the wheel.
-- Of its compile units a share may be compiled alone, or those of other hosts be linked: see
-  :mod:`.shares.hook`, which lies beside this file then.
-- For a reproducible build directories are listed by name. File systems have other orders, and what
-  a ``glob`` in setup.py gives decides the order of objects in the link.
+- Slow compile units start first. ninja starts them in the order in which they are written,
+setuptools sorts them by name, and a build whose slow units come last leaves most cores idle at its
+end (ninja 1.13 does not consider durations).
+- torch is imported through a link at one fixed path. Its headers' path is in all preprocessor
+output, so units of another Python with its own torch would never be found in the compile cache; and
+``__FILE__`` is in the wheel.
+- A single shard of its compile units can be compiled, or those of other hosts linked: see
+:mod:`.shards.hook`, which is then in this file's directory.
+- For a reproducible build directories are listed by name. File systems have other orders, and the
+result of a ``glob`` in setup.py determines the order of objects in the link.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-#: A JSON list of globs on the names of sources: what takes longest first.
+#: A JSON list of globs on source names, slowest first.
 SLOW_FIRST = "WCW_SLOW_FIRST"
-#: The release of CUDA that a CPU build of torch is taken to be for.
+#: The CUDA version to use a CPU build of torch with.
 CPU_TORCH = "WCW_CPU_TORCH"
-#: What torch's own build generates, and wheels without CUDA lack: those on which c10/cuda and
-#: ATen/cuda stand. What else of NVIDIA's such a torch would have been built with nobody knows.
+#: Headers that torch's own build generates and wheels without CUDA do not have: those included by
+#: c10/cuda and ATen/cuda. Which other NVIDIA options such a torch would have is unknown.
 _GENERATED = {
     "c10/cuda/impl/cuda_cmake_macros.h": "#define C10_CUDA_BUILD_SHARED_LIBS\n",
     "ATen/cuda/CUDAConfig.h": "".join(
@@ -42,22 +42,22 @@ _GENERATED = {
     )
     + '#define NVCC_FLAGS_EXTRA ""\n',
 }
-#: Where the link is to be. There is nothing yet, and nobody else uses it.
+#: Path of the link. It does not exist yet and is not used by anything else.
 PACKAGES = "WCW_PACKAGES"
-#: A directory whose name is no job's, for what compilers may write down the place of.
+#: A directory that no job uses, for paths that compilers embed.
 FIXED = "WCW_FIXED"
 
-#: A file with what :func:`.shares.hook.run` is to do.
+#: A file with the input of :func:`.shards.hook.run`.
 UNITS = "WCW_UNITS"
-#: Where back ends build that take a directory of a random name otherwise, from the source tree: of
-#: another name the bytes are others, and nobody finds what was compiled when the build goes on.
+#: Build directories, below the source tree, of back ends that use a random name otherwise, which
+#: changes the bytes and prevents a continued build from finding its compiled objects.
 _BUILD_DIRECTORY = "build/wheel"
 
 _PATIENCE = 10.0  # seconds
 
 
 class Backend(Protocol):
-    """As much of PEP 517 as is called."""
+    """The parts of PEP 517 that are called."""
 
     def build_wheel(
         self, wheel_directory: str, config_settings: dict[str, str] | None = None, /
@@ -66,7 +66,7 @@ class Backend(Protocol):
 
 
 def backend() -> tuple[str, Backend]:
-    """The build backend of pyproject.toml and its name, or setuptools' as pip takes it without."""
+    """The build backend of pyproject.toml and its name, or setuptools' like pip."""
     system: dict[str, Any] = {}
     if os.path.isfile("pyproject.toml"):  # noqa: PTH113
         try:
@@ -77,21 +77,21 @@ def backend() -> tuple[str, Backend]:
             system = toml.load(file).get("build-system", {})
     sys.path[:0] = [os.path.abspath(path) for path in system.get("backend-path", [])]  # noqa: PTH100
     name, _, inside = system.get("build-backend", "setuptools.build_meta:__legacy__").partition(":")
-    found: Any = importlib.import_module(name)
+    module: Any = importlib.import_module(name)
     for part in filter(None, inside.split(".")):
-        found = getattr(found, part)
-    made: Backend = found
+        module = getattr(module, part)
+    made: Backend = module
     return name, made
 
 
 def rank(source: str, globs: list[str]) -> int:
-    """The place of the first glob that fits the source's file name; after all, if none does."""
+    """The index of the first glob matching the source's file name; the last if none does."""
     name = source.replace("\\", "/").rpartition("/")[2]
     return next((n for n, glob in enumerate(globs) if fnmatch.fnmatchcase(name, glob)), len(globs))
 
 
 def order_units(globs: list[str]) -> None:
-    """Have torch write its ninja file in that order; a torch that works otherwise is left alone."""
+    """Have torch write its ninja file in that order; an unknown torch is left alone."""
     try:
         extension: Any = importlib.import_module("torch.utils.cpp_extension")
         write = extension._write_ninja_file
@@ -110,12 +110,12 @@ def order_units(globs: list[str]) -> None:
 
 
 def packages_at(place: str) -> None:
-    """Have what is beside torch imported from ``place``, which becomes a link to it.
+    """Import torch's site-packages from ``place``, which becomes a link to it.
 
-    Whoever named the place removes the link, when nothing runs any more that looks through it.
+    The code that chose the path removes the link once nothing uses it any more.
     """
-    found = importlib.util.find_spec("torch")
-    homes = found and found.submodule_search_locations
+    torch_spec = importlib.util.find_spec("torch")
+    homes = torch_spec and torch_spec.submodule_search_locations
     if not homes:
         return
     home = os.path.realpath(os.path.dirname(homes[0]))  # noqa: PTH120
@@ -126,22 +126,22 @@ def packages_at(place: str) -> None:
         _link(home, place)
         os.stat(os.path.join(place, "torch"))  # noqa: PTH116, PTH118
     except OSError as error:
-        print(f"torch is compiled against where it is: {error}", flush=True)
+        print(f"torch is used in its own location: {error}", flush=True)
     else:
         sys.path[:] = paths
         importlib.invalidate_caches()
 
 
 def torch_with_cuda(cuda: str, folder: str) -> None:
-    """Have torch.utils.cpp_extension take a CPU build of torch for one with ``cuda``.
+    """Have torch.utils.cpp_extension use a CPU build of torch like one with ``cuda``.
 
-    It then looks for CUDA_HOME as it does for any, and compilers find in ``folder`` the headers
-    that such a wheel lacks. The wheel is left as it is. ``SystemExit`` if torch has CUDA.
+    It then looks for CUDA_HOME as usual, and compilers find in ``folder`` the headers missing from
+    such a wheel. The wheel is not changed. ``SystemExit`` if torch has CUDA.
     """
     torch: Any = importlib.import_module("torch")
     if torch.version.cuda is not None:
-        found = f"torch {torch.__version__} is for CUDA {torch.version.cuda}"
-        raise SystemExit(f"{found}: a CPU build was to be here")
+        description = f"torch {torch.__version__} is for CUDA {torch.version.cuda}"
+        raise SystemExit(f"{description}, expected a CPU build")
     for name, text in _GENERATED.items():
         path = os.path.join(folder, name)  # noqa: PTH118
         os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
@@ -152,18 +152,18 @@ def torch_with_cuda(cuda: str, folder: str) -> None:
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
     extension.CUDA_HOME = os.environ["CUDA_HOME"]
     print(
-        f"torch {torch.__version__} is a CPU build: it is taken for one with CUDA {cuda}, and "
-        f"given {len(_GENERATED)} headers that its wheel lacks",
+        f"torch {torch.__version__} is a CPU build: used as one with CUDA {cuda}, with "
+        f"{len(_GENERATED)} headers added that its wheel does not have",
         flush=True,
     )
 
 
 class _Listed:
-    """What ``os.scandir`` gives, by name."""
+    """The result of ``os.scandir``, sorted by name."""
 
     def __init__(self, path: Any) -> None:
-        with _scandir(path) as found:
-            self._entries = iter(sorted(found, key=lambda entry: entry.name))
+        with _scandir(path) as entries:
+            self._entries = iter(sorted(entries, key=lambda entry: entry.name))
 
     def __iter__(self) -> Iterator[Any]:
         return self._entries
@@ -178,14 +178,14 @@ class _Listed:
         self.close()
 
     def close(self) -> None:
-        """Nothing is open: all was read."""
+        """Does nothing: everything was read."""
 
 
 _scandir, _listdir = os.scandir, os.listdir
 
 
 def list_by_name() -> None:
-    """Have this process list every directory by name, as os.walk and glob then do as well."""
+    """Have this process list every directory by name, including os.walk and glob."""
     made: Any = os
     made.scandir = lambda path=".": _Listed(path)
     made.listdir = lambda path=".": sorted(_listdir(path))
@@ -195,13 +195,13 @@ def _link(home: str, place: str) -> None:
     if sys.platform != "win32":
         os.symlink(home, place)  # noqa: PTH211
         return
-    import _winapi  # a symbolic link needs a privilege, a junction does not
+    import _winapi  # a symbolic link needs a privilege, a junction none
 
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             _winapi.CreateJunction(home, place)
-        except PermissionError:  # a scanner looks at the directory that becomes the junction
+        except PermissionError:  # a scanner has the directory open
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
@@ -217,7 +217,7 @@ def main(source: str, out: str) -> None:
     sys.argv[1:] = []  # setup.py reads them
     order = os.environ.pop(UNITS, "")
     divide = importlib.import_module("wcw_shares.hook").run if order else None
-    sys.path[:1] = []  # where this file is
+    sys.path[:1] = []  # the directory of this file
     if os.environ.get(FIXED):
         list_by_name()
     if place := os.environ.get(PACKAGES):

@@ -1,7 +1,7 @@
-"""Builds a Rust crate on the host, its CUDA kernels first: as a library that is kept under a key.
+"""Builds a Rust crate on the host, its CUDA kernels first: as a library cached under a key.
 
-ninja compiles them: it takes the slow ones first, goes on after an interruption, and knows a half
-written object from a whole one. A second build with the same key finds the library and links.
+ninja compiles them: it starts the slow ones first, continues after an interruption, and detects
+incomplete objects. A second build with the same key uses the cached library and only links.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from . import awake, builder, compilecache, files, locks, process, protected_dir
 from .resources import commands
 from .rpc import idempotent
 
-_TURN = 60.0  # seconds that another build may need to leave the same library
+_TURN = 60.0  # seconds to wait for another build of the same library
 _NOTE = "library.json"
-_OBJECTS = "build"  # where the gauge looks for ninja's log
+_OBJECTS = "build"  # where the resource gauge looks for ninja's log
 _KEY = re.compile(r"[0-9a-f]{16}")
-_LONGEST = 1 << 20  # bytes of a line of cargo's
+_LONGEST = 1 << 20  # bytes of one line of cargo's output
 
-#: What a function here that runs programs returns: the last one's exit code, and if it was ended.
+#: The result of a function that runs programs: the last exit code, and whether it timed out.
 _Ended = tuple[int, bool]
 
 
 class Unit(TypedDict):
-    """A kernel to compile, below the project's directory, and the file name of its object."""
+    """A kernel to compile, relative to the project's directory, and its object's file name."""
 
     source: str
     object: str
 
 
 class Steps(TypedDict):
-    """How the library is made, see recipe/library.py."""
+    """How to build the library, see recipe/library.py."""
 
     key: str
     directory: str
@@ -55,42 +55,42 @@ class Steps(TypedDict):
 
 class _Optional(TypedDict, total=False):
     ninja: str
-    """A program; empty looks on PATH, as for the next."""
+    """The program's path; empty looks on PATH, as for the next."""
     cargo: str
 
 
 class Spec(builder.Source, _Optional):
-    """What is given to the build of a crate."""
+    """Parameters of a crate build."""
 
     steps: Steps
     jobs: int
     toolkit: str
     """CUDA's directory."""
     root: str
-    """Where libraries are kept."""
+    """Directory of cached libraries."""
 
 
-class Library(builder.Left):
+class Library(builder.OutputFile):
     """The library of kernels."""
 
     key: str
     restored: bool
-    """Whether it was kept; else it was made."""
+    """Whether it came from the cache; otherwise it was built."""
     seconds: float
 
 
 class Built(builder.Built):
-    """How a build ended; its timeline is that of the kernels, empty when none was compiled."""
+    """How a build ended; its timeline covers the kernels, empty if none was compiled."""
 
     library: Library | None
-    programs: list[builder.Left]
+    programs: list[builder.OutputFile]
     """What ``verify`` linked."""
 
 
 def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     """Run a build; yields log bytes, then its result, which has no wheels."""
     if "units" in spec:
-        raise ValueError("the kernels of a crate are one library: they are not divided into shares")
+        raise ValueError("the kernels of a crate are one library and cannot be sharded")
     began = awake.seconds()
     job = pathlib.Path(spec["directory"])
     result: Built = {
@@ -106,7 +106,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
         "programs": [],
     }
     with compilecache.running(spec.get("cache"), job / "src") as cache:
-        yield cache.line() + builder.drop_unsettled(job / "boot", cache.source)
+        yield cache.line() + builder.drop_unflushed(job / "boot", cache.source)
         builder.unpack_source(spec["archive"], str(cache.source))
         made = _Build(spec, cache, began)
         code, late = yield from made.library(result)
@@ -117,7 +117,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
 
 
 class _Build:
-    """One build: where everything is, and the steps."""
+    """One build: its paths and its steps."""
 
     def __init__(self, spec: Spec, cache: compilecache.Running, began: float) -> None:
         self.steps, self.spec, self.cache = spec["steps"], spec, cache
@@ -143,11 +143,11 @@ class _Build:
         self.store = pathlib.Path(spec["root"]) / self.key
 
     def program(self, name: str) -> str:
-        """Its path on the build's PATH, which is not this process'."""
-        found = commands.find(name, self.environment["PATH"])
-        if found is None:
-            raise FileNotFoundError(f"there is no {name} on the host's PATH")
-        return found
+        """Its path on the build's PATH, which differs from this process'."""
+        path = commands.find(name, self.environment["PATH"])
+        if path is None:
+            raise FileNotFoundError(f"{name} is not on the host's PATH")
+        return path
 
     def _host_compiler(self) -> str:
         if sys.platform == "win32":
@@ -167,37 +167,37 @@ class _Build:
     # -- the library ------------------------------------------------------------------------------
 
     def library(self, result: Built) -> Generator[bytes, None, _Ended]:
-        """Have the library in the store, compiled or as it was kept."""
+        """Provide the library in the store, compiled or cached."""
         began = awake.seconds()
         protected_dirs.make(self.store.parent)
         with locks.claim(self.store.with_name(f"{self.key}.lock"), _TURN) as mine:
             if not mine:
-                raise RuntimeError(f"another build on this host makes {self.store}")
-            kept, damaged = self._kept()
+                raise RuntimeError(f"another build on this host is creating {self.store}")
+            cached, damaged = self._kept()
             if damaged:
-                yield f"{self.store}: {damaged}: it is made again\n".encode()
+                yield f"{self.store}: {damaged}: rebuilding it\n".encode()
                 files.remove_tree(str(self.store))
-            if kept is None:
+            if cached is None:
                 ended = yield from self._make(result)
                 if ended != (0, False):
                     return ended
-                kept, damaged = self._kept()
-                if kept is None:
-                    raise RuntimeError(f"{self.store} is not whole: {damaged}")
+                cached, damaged = self._kept()
+                if cached is None:
+                    raise RuntimeError(f"{self.store} is damaged: {damaged}")
                 restored = False
             else:
                 restored = True
-                os.utime(self.store / _NOTE)  # used today
+                os.utime(self.store / _NOTE)  # mark as used
             seconds = awake.seconds() - began
-        result["library"] = {**kept, "key": self.key, "restored": restored, "seconds": seconds}
+        result["library"] = {**cached, "key": self.key, "restored": restored, "seconds": seconds}
         how = "restored" if restored else "made"
-        yield f"library {self.key} {how} in {seconds:.1f} s, {kept['size']:,} bytes\n".encode()
+        yield f"library {self.key} {how} in {seconds:.1f} s, {cached['size']:,} bytes\n".encode()
         return 0, False
 
-    def _kept(self) -> tuple[builder.Left | None, str]:
-        """The library if it is whole; else why what is there is not taken, empty if nothing is."""
+    def _kept(self) -> tuple[builder.OutputFile | None, str]:
+        """The library if it is intact; else why not, empty if none exists."""
         try:
-            told = json.loads((self.store / _NOTE).read_text("utf-8"))
+            note = json.loads((self.store / _NOTE).read_text("utf-8"))
         except FileNotFoundError:
             return None, ""
         except ValueError:
@@ -207,15 +207,15 @@ class _Build:
             path = self.store / name
             try:
                 same = path != first and path.samefile(first)
-                if not same and files.sha256(str(path)) != told["sha256"]:
-                    return None, f"{name} is not what was kept"
+                if not same and files.sha256(str(path)) != note["sha256"]:
+                    return None, f"{name} does not match its record"
             except OSError:
                 return None, f"{name} is missing"
-        return {"path": str(first), "size": first.stat().st_size, "sha256": told["sha256"]}, ""
+        return {"path": str(first), "size": first.stat().st_size, "sha256": note["sha256"]}, ""
 
     def _make(self, result: Built) -> Generator[bytes, None, _Ended]:
         objects = self.store / _OBJECTS
-        yield builder.drop_unsettled(self.store.with_name(f"{self.key}.boot"), objects)
+        yield builder.drop_unflushed(self.store.with_name(f"{self.key}.boot"), objects)
         objects.mkdir(parents=True, exist_ok=True)
         rules = self.store / "build.ninja"
         rules.write_text(self._rules(objects), "utf-8")
@@ -229,7 +229,7 @@ class _Build:
         if ended != (0, False):
             return ended
         out = self.store / f"joined{pathlib.Path(self.steps['library'][-1]).suffix}"
-        out.unlink(missing_ok=True)  # ar would add to it
+        out.unlink(missing_ok=True)  # ar would append to it
         first, *words = (word.replace("{out}", str(out)) for word in self.steps["archiver"])
         paths = [str(objects / unit["object"]) for unit in self.steps["units"]]
         ended = yield from self.run([self.program(first), *words, *paths])
@@ -238,7 +238,7 @@ class _Build:
         return ended
 
     def _rules(self, objects: pathlib.Path) -> str:
-        """A build.ninja that compiles every unit, the first ones first."""
+        """A build.ninja that compiles every unit in this order."""
         lines = ["builddir = " + _literal(str(objects)), "rule unit"]
         lines += ["  command = $words", "  description = $name"]
         for unit in self.steps["units"]:
@@ -252,7 +252,7 @@ class _Build:
         return "\n".join(lines) + "\n"
 
     def _keep(self, out: pathlib.Path) -> None:
-        """Under every name, and last the note that makes it one that is kept."""
+        """Store it under every name; the note comes last and makes it valid."""
         first, *others = (self.store / name for name in self.steps["library"])
         sha256 = files.sha256(str(out))
         files.replace(str(out), str(first))
@@ -260,21 +260,22 @@ class _Build:
             other.unlink(missing_ok=True)
             try:
                 os.link(first, other)
-            except OSError:  # a disk without links
+            except OSError:  # a file system without hard links
                 shutil.copyfile(first, other)
         part = self.store / f"{_NOTE}.part"
         part.write_text(json.dumps({"sha256": sha256}), "utf-8")
         files.replace(str(part), str(self.store / _NOTE))
-        files.remove_tree(str(self.store / _OBJECTS))  # they are in it
+        files.remove_tree(str(self.store / _OBJECTS))  # they are in the library
 
     # -- the crate --------------------------------------------------------------------------------
 
     def crate(self, result: Built) -> Generator[bytes, None, _Ended]:
-        """Run cargo over the library, then link programs with it."""
+        """Run cargo with the library, then link programs with it."""
         more = {
             self.steps["variable"]: str(self.store),
             "CARGO_TERM_COLOR": "never",
-            # A changed variable does not run a build script again: another library, another target.
+            # Cargo does not rerun a build script for a changed variable: another library, another
+            # target.
             "CARGO_TARGET_DIR": str(pathlib.Path(self.spec["directory"]) / f"target-{self.key}"),
         }
         cargo = self.spec.get("cargo") or self.program("cargo")
@@ -291,17 +292,17 @@ class _Build:
                 ended = (int(end.value[0]), bool(end.value[1]))
                 break
             for line in lines:
-                yield from _told(line + b"\n", result)
+                yield from _program_version(line + b"\n", result)
             if len(rest) > _LONGEST:
                 yield rest
                 rest = b""
         if rest:
-            yield from _told(rest, result)
+            yield from _program_version(rest, result)
         return ended
 
 
-def _told(line: bytes, result: Built) -> Iterator[bytes]:
-    """Take the programs out of cargo's messages; what is none is the log's."""
+def _program_version(line: bytes, result: Built) -> Iterator[bytes]:
+    """Extract the programs from cargo's messages; other lines go to the log."""
     if not line.startswith(b"{"):
         yield line
         return
@@ -316,11 +317,11 @@ def _told(line: bytes, result: Built) -> Iterator[bytes]:
 
 
 def _version(command: list[str]) -> str:
-    """What a compiler states of itself."""
-    code, said = process.capture(command, timeout=60)
+    """The version a compiler reports."""
+    code, output = process.capture(command, timeout=60)
     if code:
-        raise RuntimeError(f"{command[0]} --version left with {code}: {said[-300:]}")
-    return said
+        raise RuntimeError(f"{command[0]} --version exited with {code}: {output[-300:]}")
+    return output
 
 
 def _before(environment: dict[str, str], name: str, folder: pathlib.Path) -> None:
@@ -335,11 +336,11 @@ def _path(text: str) -> str:
     return text.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
-# -- room -----------------------------------------------------------------------------------------
+# -- space -----------------------------------------------------------------------------------------
 
 
 class Row(TypedDict):
-    """A library that is kept, or has begun to be made."""
+    """A cached library, or an unfinished one."""
 
     key: str
     bytes: int
@@ -350,7 +351,7 @@ class Row(TypedDict):
 
 @idempotent
 def libraries(root: str) -> list[Row]:
-    """What is kept below ``root``."""
+    """The libraries below ``root``."""
     rows: list[Row] = []
     for folder in pathlib.Path(root).glob("*"):
         if folder.is_dir() and _KEY.fullmatch(folder.name):
@@ -358,8 +359,8 @@ def libraries(root: str) -> list[Row]:
             seen: dict[int, int] = {}
             for path in folder.rglob("*"):
                 with contextlib.suppress(OSError):
-                    found = path.lstat()
-                    seen[found.st_ino or len(seen)] = found.st_size  # names of one file count once
+                    stat = path.lstat()
+                    seen[stat.st_ino or len(seen)] = stat.st_size  # hard links count once
             used = (note if note.exists() else folder).stat().st_mtime
             size = sum(seen.values())
             rows.append({"key": folder.name, "bytes": size, "used": used, "whole": note.exists()})

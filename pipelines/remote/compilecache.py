@@ -1,13 +1,13 @@
-"""sccache for the length of one build: its server, its figures, its directory.
+"""sccache for the duration of one build: its server, its statistics, its directory.
 
 The server is started here and not by the first ``sccache nvcc``: that one would end with the
-build's process group and might hold the pipe of its log. It alone is given secrets. Compilers are
-its children, so it ends, with all of them, when the build does.
+build's process group and might hold the pipe of its log. Only the server gets the secrets.
+Compilers are its children, so it ends, with all of them, when the build does.
 
-A unit is known by the absolute paths of its source and of all that it includes. nvcc hands the
-first to cicc and cudafe++, and sccache takes their arguments into the key, with SCCACHE_BASEDIRS or
-without. Jobs have directories of their own, so while it is compiled a tree is moved to one fixed
-place, and back; so are, by a link, the packages of the Python that builds.
+The cache key contains the absolute paths of a unit's source and of everything it includes. nvcc
+passes the former to cicc and cudafe++, and sccache includes their arguments in the key, with or
+without SCCACHE_BASEDIRS. Jobs have separate directories, so during compilation a tree is moved to
+one fixed path, and back; the packages of the building Python are accessible there through a link.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from . import buildwheel, locks, protected_dirs, sccache
-from .fixedplace import linked, moved
+from .fixed_paths import linked, moved_to
 from .rpc import idempotent
 
-#: Holds the secrets, as JSON, on their way from the controller to this process; gone at once.
+#: Passes the secrets, as JSON, from the controller to this process; deleted at once.
 SECRETS = "WCW_CACHE_SECRETS"
 
 _LOCK = "in-use"
 _ENTRY = re.compile(r"[0-9a-f]{32,64}")
-_TURN = 10.0  # seconds that a build before this one may take to let go
+_TURN = 10.0  # seconds to wait for a previous build to release it
 
 
 class Spec(TypedDict):
@@ -46,23 +46,23 @@ class Spec(TypedDict):
     environment: dict[str, str]
     """sccache's variables, without secrets."""
     remote: list[str]
-    """Names in it that are left out for the local cache; empty when that is the one asked for."""
+    """Variables of it to omit for the local cache; empty when the local cache was requested."""
     nvcc: str
     place: str
-    """Where the source is compiled; empty: where it is."""
+    """Directory to compile the source in; empty: where it is."""
     packages: str
-    """Where the packages of the Python that builds are found meanwhile; empty: where they are."""
+    """Directory of the building Python's packages during the build; empty: where they are."""
     pinned: bool
-    """Whether all tools are."""
+    """Whether all tools are pinned."""
     without: dict[str, list[str]]
-    """Words that variables of the build do not have with the cache."""
+    """Words removed from variables of the build while the cache is used."""
 
 
 class _Steps(TypedDict, total=False):
     """Counts of steps.
 
-    A unit of nvcc is several (cudafe++, cicc, ptxas), and one with a miss costs what that step
-    costs.
+    A unit of nvcc has several (cudafe++, cicc, ptxas), and one with a miss takes as long as that
+    step.
     """
 
     requests: int
@@ -73,29 +73,29 @@ class _Steps(TypedDict, total=False):
     errors: int
     """Of all kinds."""
     most: int | None
-    """Bytes that the cache may have."""
+    """Capacity of the cache in bytes."""
     version: str
 
 
 class Figures(_Steps, total=False):
-    """Of a server; empty without a cache, or when nobody answers."""
+    """Statistics of a server; empty without a cache, or if it does not respond."""
 
     bytes: int | None
-    """Size of the cache, where that is known."""
+    """Size of the cache, if known."""
 
 
 class Stats(_Steps):
-    """Of the local cache, and of a build that runs."""
+    """Statistics of the local cache, and of a running build."""
 
     entries: int
     bytes: int
 
 
 class Pruned(TypedDict):
-    """What was removed: entries and bytes; ``bytes`` are left."""
+    """What was removed: entries and bytes; ``bytes`` remain."""
 
     busy: bool
-    """A build uses the cache: it was left alone."""
+    """A build is using the cache, which was left alone."""
     removed: int
     freed: int
     bytes: int
@@ -103,29 +103,29 @@ class Pruned(TypedDict):
 
 @dataclass
 class Running:
-    """What a build is given: where its source is, and what to add to its environment."""
+    """The parameters of a build: its source directory, and its additional environment."""
 
     source: pathlib.Path
     environment: dict[str, str] = field(default_factory=dict)
-    """Empty when there is no cache; then ``said`` says why."""
+    """Empty when there is no cache; then ``said`` gives the reason."""
     launcher: list[str] = field(default_factory=list)
     """Words to put before a compiler that torch does not start."""
     without: dict[str, list[str]] = field(default_factory=dict)
-    """Words to leave out of variables."""
-    said: str = ""
+    """Words to remove from variables."""
+    status: str = ""
     _ask: list[str] = field(default_factory=list)
 
     def join(self, environment: dict[str, str]) -> None:
-        """Make a build's environment one with the cache."""
+        """Add the cache to a build's environment."""
         environment |= self.environment
         for name in self.without.keys() & environment.keys():
-            for word in self.without[name]:  # the others keep the blanks that may be quoted
-                one = rf"(?<!\S){re.escape(word)}(?!\S) ?"
-                environment[name] = re.sub(one, "", environment[name]).strip()
+            for word in self.without[name]:  # the others keep their spaces, which may be quoted
+                pattern = rf"(?<!\S){re.escape(word)}(?!\S) ?"
+                environment[name] = re.sub(pattern, "", environment[name]).strip()
 
     def line(self) -> bytes:
         """``said`` as a line for the build's log."""
-        return f"compile cache: {self.said}\n".encode()
+        return f"compile cache: {self.status}\n".encode()
 
     def figures(self) -> Figures:
         """Of this build."""
@@ -134,30 +134,34 @@ class Running:
 
 @contextlib.contextmanager
 def running(spec: Spec | None, source: pathlib.Path) -> Iterator[Running]:
-    """Have a cache for the tree ``source`` while the block runs; work on ``.source`` within.
+    """Provide a cache for the tree ``source`` while the block runs; work on ``.source`` within.
 
-    Whatever is wrong with the cache, the build goes on without it.
+    If anything is wrong with the cache, the build continues without it.
     """
     secrets = _secrets()
     if spec is None:
-        yield Running(source, said="off")
+        yield Running(source, status="off")
         return
     with contextlib.ExitStack() as stack:
         try:
             made = _enter(stack, spec, secrets, source)
         except OSError as error:
             stack.close()
-            made = Running(source, said=f"not used: {error}")
+            made = Running(source, status=f"not used: {error}")
         yield made
 
 
 def _secrets() -> dict[str, str]:
-    """What the controller handed over, taken out of this process' environment."""
+    """The controller's secrets, removed from this process' environment."""
     try:
-        told = json.loads(os.environ.pop(SECRETS, "{}"))
+        secrets = json.loads(os.environ.pop(SECRETS, "{}"))
     except ValueError:
         return {}
-    return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
+    return (
+        {str(key): str(value) for key, value in secrets.items()}
+        if isinstance(secrets, dict)
+        else {}
+    )
 
 
 def _enter(
@@ -167,21 +171,21 @@ def _enter(
     source: pathlib.Path,
 ) -> Running:
     if not os.path.isfile(spec["executable"]):  # noqa: PTH113 - a host's path, as a string
-        return Running(source, said=f"not used: there is no {spec['executable']}")
+        return Running(source, status=f"not used: {spec['executable']} does not exist")
     directory = pathlib.Path(spec["directory"])
     protected_dirs.make(directory)
     # sccache: "the local storage only supports a single server at a time".
     if not stack.enter_context(locks.claim(directory / _LOCK, _TURN)):
-        return Running(source, said="not used: another build on this host is at it")
-    sccache.stop(spec["executable"], directory)  # one whose runner was killed
+        return Running(source, status="not used: another build on this host is using it")
+    sccache.stop(spec["executable"], directory)  # left by a killed runner
     place, packages = source, None
     if spec["place"]:
-        place = stack.enter_context(moved(source, pathlib.Path(spec["place"])))
+        place = stack.enter_context(moved_to(source, pathlib.Path(spec["place"])))
     if spec["packages"]:
         packages = stack.enter_context(linked(pathlib.Path(spec["packages"])))
-    wanted, failed = dict(spec["environment"]), ""
-    local = {key: value for key, value in wanted.items() if key not in spec["remote"]}
-    for environment, more in ((wanted, secrets), (local, {}))[: 1 + bool(spec["remote"])]:
+    requested, failed = dict(spec["environment"]), ""
+    local = {key: value for key, value in requested.items() if key not in spec["remote"]}
+    for environment, more in ((requested, secrets), (local, {}))[: 1 + bool(spec["remote"])]:
         try:
             address = stack.enter_context(
                 sccache.server(spec["executable"], directory, {**environment, **more})
@@ -191,38 +195,39 @@ def _enter(
             for value in more.values():
                 failed = failed.replace(value, "***")
             continue
-        told = {**environment, **address, "SCCACHE_IGNORE_SERVER_IO_ERROR": "1"}
-        told["PYTORCH_NVCC"] = quoted([spec["executable"], spec["nvcc"]])
+        variables = {**environment, **address, "SCCACHE_IGNORE_SERVER_IO_ERROR": "1"}
+        variables["PYTORCH_NVCC"] = quoted([spec["executable"], spec["nvcc"]])
         if packages is not None:
-            told[buildwheel.PACKAGES] = str(packages)
+            variables[buildwheel.PACKAGES] = str(packages)
         if spec["pinned"]:
-            # Where there are dependency files to be made, sccache runs nvcc's preprocessor once
-            # more for them, hit or miss. Pinned tools and sources need none: others, other job.
-            told["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] = "1"
+            # If dependency files are generated, sccache runs nvcc's preprocessor again for them,
+            # hit or miss. Pinned tools and sources do not need them: a change gives another job.
+            variables["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] = "1"
         where = "local disk" if environment == local else spec["kind"]
-        said = f"{failed}; {where} instead" if failed else f"{where}, {directory}"
+        description = f"{failed}; {where} instead" if failed else f"{where}, {directory}"
         words = [spec["executable"]]
-        return Running(place, told, words, spec["without"], said, words)
-    return Running(place, said=failed)
+        return Running(place, variables, words, spec["without"], description, words)
+    return Running(place, status=failed)
 
 
 def quoted(words: list[str]) -> str:
-    """``words`` as one command line of this system."""
+    """``words`` as a command line of this system."""
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
-# -- figures and room -----------------------------------------------------------------------------
+# -- statistics and space
+# -----------------------------------------------------------------------------
 
 
 def _stats(command: list[str], address: dict[str, str]) -> Figures:
-    return figures(sccache.tell([*command, "--show-stats", "--stats-format=json"], address))
+    return figures(sccache.query([*command, "--show-stats", "--stats-format=json"], address))
 
 
 def figures(text: str) -> Figures:
-    """``sccache --show-stats --stats-format=json`` in a few numbers; empty if it is none."""
+    """The figures of ``sccache --show-stats --stats-format=json``; empty if it is invalid."""
     try:
-        told = json.loads(text)
-        stats = told["stats"]
+        data = json.loads(text)
+        stats = data["stats"]
         return {
             "requests": int(stats["compile_requests"]),
             "hits": sum(stats["cache_hits"]["counts"].values()),
@@ -232,9 +237,9 @@ def figures(text: str) -> Figures:
             "errors": sum(stats["cache_errors"]["counts"].values())
             + sum(stats[key] for key in ("cache_read_errors", "cache_write_errors"))
             + stats["cache_timeouts"],
-            "bytes": told.get("cache_size"),
-            "most": told.get("max_cache_size"),
-            "version": str(told.get("version", "")),
+            "bytes": data.get("cache_size"),
+            "most": data.get("max_cache_size"),
+            "version": str(data.get("version", "")),
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
@@ -242,47 +247,47 @@ def figures(text: str) -> Figures:
 
 @idempotent
 def stats(executable: str, directory: str) -> Stats:
-    """The local cache, and :func:`figures` of a build that runs.
+    """The local cache, and :func:`figures` of a running build.
 
     Nothing is started for it; a missing directory is an empty cache.
     """
     rows = _entries(pathlib.Path(directory))
     address = sccache.address_of(pathlib.Path(directory))
-    told: Figures = _stats([executable], address) if sccache.answers(address) else {}
-    return {**told, "entries": len(rows), "bytes": sum(size for _, size, _ in rows)}
+    answer: Figures = _stats([executable], address) if sccache.answers(address) else {}
+    return {**answer, "entries": len(rows), "bytes": sum(size for _, size, _ in rows)}
 
 
 @idempotent
 def prune(directory: str, most: int) -> Pruned:
-    """Remove what was used longest ago until the local cache has ``most`` bytes."""
+    """Remove the least recently used entries until the local cache has ``most`` bytes."""
     folder = pathlib.Path(directory)
     rows = sorted(_entries(folder), key=lambda row: row[2])
     size = sum(row[1] for row in rows)
-    told: Pruned = {"busy": False, "removed": 0, "freed": 0, "bytes": size}
+    pruned: Pruned = {"busy": False, "removed": 0, "freed": 0, "bytes": size}
     if size <= most:
-        return told
+        return pruned
     with locks.claim(folder / _LOCK) as mine:
         if not mine:
-            return {**told, "busy": True}
+            return {**pruned, "busy": True}
         for path, held, _ in rows:
-            if told["bytes"] <= most:
+            if pruned["bytes"] <= most:
                 break
             with contextlib.suppress(OSError):
                 path.unlink()
-                told["removed"] += 1
-                told["freed"] += held
-                told["bytes"] -= held
-    return told
+                pruned["removed"] += 1
+                pruned["freed"] += held
+                pruned["bytes"] -= held
+    return pruned
 
 
 def _entries(folder: pathlib.Path) -> list[tuple[pathlib.Path, int, float]]:
-    """Path, size and time of last use of what sccache keeps; nothing else that lies there."""
+    """Path, size and time of last use of sccache's entries, ignoring other files."""
     rows = []
     for base, _, names in os.walk(folder):
         for name in names:
             if _ENTRY.fullmatch(name):
                 with contextlib.suppress(OSError):
                     path = pathlib.Path(base, name)
-                    found = path.stat()
-                    rows.append((path, found.st_size, found.st_mtime))
+                    stat = path.stat()
+                    rows.append((path, stat.st_size, stat.st_mtime))
     return rows

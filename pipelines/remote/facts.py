@@ -1,7 +1,7 @@
-"""What a host is: quick and quiet, no WMI and no child processes.
+"""Facts of a host: fast and silent, no WMI and no child processes.
 
-``platform.*`` is avoided on purpose: on Windows it asks WMI, which takes seconds where it works
-and hangs under Wine.
+``platform.*`` is avoided on purpose: on Windows it queries WMI, which takes seconds or hangs under
+Wine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypedDict, cast
 from . import limits
 from .rpc import idempotent
 
-#: The variables that explain a failure; never all of them, for they may hold secrets.
+#: The variables that explain a failure; never all of them, since they may hold secrets.
 ENVIRONMENT = (
     "COMPUTERNAME",
     "CUDA_PATH",
@@ -38,7 +38,7 @@ ENVIRONMENT = (
 
 
 class Memory(TypedDict, total=False):
-    """In bytes; on Windows also memory plus page file (the commit limit). Empty if not known."""
+    """In bytes; on Windows also memory plus page file (the commit limit). Empty if unknown."""
 
     total: int
     available: int
@@ -47,7 +47,7 @@ class Memory(TypedDict, total=False):
 
 
 class Windows(TypedDict):
-    """The version that the kernel reports."""
+    """The version reported by the kernel."""
 
     version: str
     build: int
@@ -64,7 +64,7 @@ class Disk(TypedDict):
 
 
 class Facts(TypedDict):
-    """What every build asks for; ``None`` where the source failed, see ``problems``."""
+    """Facts that every build needs; ``None`` where the source failed, see ``problems``."""
 
     platform: str
     windows: Windows | None
@@ -100,23 +100,23 @@ class _MemoryStatus(ctypes.Structure):
 
 
 def gather(sources: Mapping[str, Callable[[], object]]) -> dict[str, object]:
-    """What each source says, under its name; ``None`` from one that fails, and why in ``problems``.
+    """Each source's result, under its name; ``None`` from one that fails, with ``problems``.
 
-    A diagnosis is wanted most on a machine that is broken: no source may take the others with it.
+    Diagnosis matters most on a broken machine: a failing source must not affect the others.
     """
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     problems: dict[str, str] = {}
     for name, source in sources.items():
         try:
-            found[name] = source()
-        except Exception as error:  # noqa: BLE001, RUF100 - whatever it is, the others go on
-            found[name] = None
+            results[name] = source()
+        except Exception as error:  # noqa: BLE001, RUF100 - the others continue
+            results[name] = None
             problems[name] = f"{type(error).__name__}: {error}"[:300]
-    return {**found, "problems": problems}
+    return {**results, "problems": problems}
 
 
 def memory() -> Memory:
-    """How much there is, and how much of it is free."""
+    """Total and free memory."""
     if sys.platform == "win32":
         status = _MemoryStatus()
         status.length = ctypes.sizeof(status)
@@ -144,18 +144,18 @@ def _windows() -> Windows | None:
     """The version of this Windows; ``None`` elsewhere."""
     if sys.platform != "win32":
         return None
-    found = sys.getwindowsversion()
-    major, minor, build = found.platform_version
+    version = sys.getwindowsversion()
+    major, minor, build = version.platform_version
     return {
         "version": f"{major}.{minor}.{build}",
         "build": build,
-        "server": found.product_type != 1,
-        "service_pack": found.service_pack,
+        "server": version.product_type != 1,
+        "service_pack": version.service_pack,
     }
 
 
 def _machine() -> str:
-    """The processor: what the machine is, not what a 32-bit process takes it for."""
+    """The processor architecture of the machine, even for a 32-bit process."""
     if sys.platform == "win32":
         native = os.environ.get("PROCESSOR_ARCHITEW6432")
         return native or os.environ.get("PROCESSOR_ARCHITECTURE", "")
@@ -178,7 +178,7 @@ def disk(path: str) -> Disk:
 @idempotent
 def facts(path: str = ".") -> Facts:
     """The host's facts; ``disk`` is that of ``path``."""
-    found = gather(
+    gathered = gather(
         {
             "platform": lambda: sys.platform,
             "windows": _windows,
@@ -196,4 +196,4 @@ def facts(path: str = ".") -> Facts:
             "environment": lambda: {n: os.environ[n] for n in ENVIRONMENT if n in os.environ},
         }
     )
-    return cast("Facts", found)
+    return cast("Facts", gathered)

@@ -1,6 +1,6 @@
 """Files on the host: the few operations that stages need; put and get are in blocks.py.
 
-Paths are the caller's business; they may be relative to the Python's working directory. Errors
+Callers choose the paths; they may be relative to the Python's working directory. Errors
 are plain ``OSError``s: a full disk arrives at the controller as ``ENOSPC`` with the path.
 """
 
@@ -37,10 +37,10 @@ def long_path(path: str) -> str:
 
 @contextlib.contextmanager
 def writing(path: str) -> Generator[None, None, None]:
-    """Name ``path`` in the errors of writing it, and call a full disk by its name.
+    """Name ``path`` in write errors, and report a full disk as such.
 
-    The C run-time may report a write that found no room as "invalid argument", or, when some of it
-    did find room, as "bad file descriptor".
+    The C runtime may report a write without space as "invalid argument", or, if part of it was
+    written, as "bad file descriptor".
     """
     try:
         yield
@@ -53,14 +53,14 @@ def writing(path: str) -> Generator[None, None, None]:
 
 
 def _free(path: str) -> int:
-    """Bytes free where ``path`` is, or would be."""
+    """Free bytes on the disk of ``path``."""
     return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 
 
 def patiently(change: Callable[[], T], *held: int, seconds: float | None = None) -> T:
-    """Do it again while Windows says that a scanner, or a process that ends, is still at it.
+    """Retry while Windows reports that a scanner, or an ending process, holds the file.
 
-    ``held``: other ``errno`` that say so.
+    ``held``: further ``errno`` with that meaning.
     """
     deadline = awake.seconds() + (_SCAN if seconds is None else seconds)
     while True:
@@ -79,7 +79,7 @@ def replace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> N
 
 
 class Stat(TypedDict):
-    """Size in bytes, time of change (seconds since the epoch) and kind of what has a path."""
+    """Size in bytes, modification time (seconds since the epoch) and kind of a path."""
 
     size: int
     mtime: float
@@ -88,27 +88,27 @@ class Stat(TypedDict):
 
 @idempotent
 def stat(path: str) -> Stat | None:
-    """Size, time of change and kind of ``path``; ``None`` when there is nothing."""
+    """Size, modification time and kind of ``path``; ``None`` if it does not exist."""
     try:
-        found = os.stat(long_path(path))  # noqa: PTH116
+        status = os.stat(long_path(path))  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
         return None
     return {
-        "size": found.st_size,
-        "mtime": found.st_mtime,
-        "directory": modes.S_ISDIR(found.st_mode),
+        "size": status.st_size,
+        "mtime": status.st_mtime,
+        "directory": modes.S_ISDIR(status.st_mode),
     }
 
 
 @idempotent
 def make_dirs(path: str) -> None:
-    """Make the directory and those above it; harmless when it is there."""
+    """Create the directory and its parents, if missing."""
     protected_dirs.make(long_path(path))
 
 
 @idempotent
 def remove_tree(path: str) -> bool:
-    """Remove a directory with all that is in it, or a file; says whether there was anything."""
+    """Remove a directory with its contents, or a file; returns whether it existed."""
     target = long_path(path)
     if os.path.islink(target) or os.path.isfile(target):  # noqa: PTH113, PTH114
         patiently(lambda: os.unlink(target))  # noqa: PTH108
@@ -121,11 +121,11 @@ def remove_tree(path: str) -> bool:
         name: str,
         problem: BaseException | tuple[object, BaseException, object],
     ) -> None:
-        """Windows refuses to remove read-only files, git's objects for one: lift that, once."""
+        """Windows refuses to remove read-only files, such as git's: make them writable."""
         error = problem if isinstance(problem, BaseException) else problem[1]
         if isinstance(error, FileNotFoundError):
             return
-        # What was removed and is still held open keeps its directory from being empty.
+        # A removed file that is still open keeps its directory from being empty.
         if not isinstance(error, PermissionError) and getattr(error, "errno", 0) != errno.ENOTEMPTY:
             raise error
         with contextlib.suppress(FileNotFoundError):

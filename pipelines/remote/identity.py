@@ -1,4 +1,4 @@
-"""Which machine this is, by a name that was left on it: whatever it is called elsewhere."""
+"""Identifies this machine by a name stored on it, whatever it is called elsewhere."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .facts import disk
 from .reboot import boot_identity
 from .rpc import idempotent
 
-#: Below the directory of builds: what uses the same one must not be used as two hosts.
+#: Below the build directory: hosts sharing it must not be used as two hosts.
 MARK = ".host-id"
-_PATIENCE = 2.0  # seconds that another who makes the same file may take
+_PATIENCE = 2.0  # seconds that another process may take to create the same file
 
 
 class Identity(TypedDict):
-    """Two that have ``place`` and ``boot`` alike are one; ``time`` is seconds since the epoch."""
+    """Equal ``place`` and ``boot`` mean one machine; ``time`` is seconds since the epoch."""
 
     place: str
     boot: str
     time: float
     free: int
-    """Bytes of the disk with the directory of builds."""
+    """Size in bytes of the disk with the build directory."""
 
 
 @idempotent
 def identity(root: str) -> Identity:
-    """Of the machine with the directory of builds ``root``, which is made. Raises ``OSError``.
+    """Of the machine with the build directory ``root``, which is created. Raises ``OSError``.
 
-    A fleet asks before it provisions, so this may be the first to make that directory.
+    A fleet asks before it provisions, so this may be the first to create that directory.
     """
     folder = pathlib.Path(root)
     protected_dirs.make(folder)
@@ -46,6 +46,6 @@ def identity(root: str) -> Identity:
         time.sleep(0.05)
     try:
         boot = boot_identity()
-    except OSError:  # a container without /proc, say: the place alone tells
+    except OSError:  # such as a container without /proc: only the path identifies it
         boot = ""
     return {"place": place, "boot": boot, "time": time.time(), "free": disk(root)["free"]}

@@ -1,6 +1,6 @@
-"""What this process may use of the machine: containers and job schedulers give it less.
+"""What this process may use of the machine, within containers and job schedulers.
 
-Windows has none of these files, so there it is what the machine has; Wine's processes are Linux'.
+Windows has none of these files, so there it is the whole machine; Wine's processes are Linux'.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import posixpath
 import sys
 from collections.abc import Iterator
 
-#: What Wine has Linux' files under.
+#: Where Wine mounts Linux' files.
 UNIX = r"\\?\unix"
 _ROOT = UNIX if sys.platform == "win32" else ""
 
@@ -31,16 +31,16 @@ def cores() -> int:
 
 
 def memory(total: int) -> int:
-    """Bytes: the least of ``total`` and the limits of its control groups."""
+    """Bytes: the minimum of ``total`` and the limits of its control groups."""
     names = ("memory.max", "memory.limit_in_bytes")
-    found = (_read(f"{folder}/{name}") for folder in _groups("memory") for name in names)
-    return min([total, *(int(text) for text in found if text.isdecimal())])
+    texts = (_read(f"{folder}/{name}") for folder in _groups("memory") for name in names)
+    return min([total, *(int(text) for text in texts if text.isdecimal())])
 
 
 def free_memory(available: int) -> int:
-    """Bytes: the least of ``available`` and what its control groups have left.
+    """Bytes: the minimum of ``available`` and what its control groups have left.
 
-    Files that the kernel keeps in memory do not count, as in ``MemAvailable``.
+    The kernel's file cache counts as free, as in ``MemAvailable``.
     """
     left = [available]
     for folder in _groups("memory"):
@@ -54,7 +54,7 @@ def free_memory(available: int) -> int:
 
 
 def _groups(controller: str) -> Iterator[str]:
-    """Directories of the process' control groups and of those above, of both versions.
+    """Directories of the process' control groups and their parents, in both versions.
 
     https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
@@ -63,7 +63,7 @@ def _groups(controller: str) -> Iterator[str]:
         if controllers and controller not in controllers.split(","):
             continue
         root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
-        while path.strip("/"):  # in a container it may be one that only the outside knows
+        while path.strip("/"):  # in a container the path may only exist outside
             yield root + path
             path = posixpath.dirname(path)
         yield root

@@ -55,7 +55,7 @@ class SourceFinder(MetaPathFinder, ExecutionLoader):
 
 
 def main(channel: Channel) -> None:
-    """Install the sources, say so, and serve calls until the controller leaves."""
+    """Install the sources, confirm it, and serve calls until the controller disconnects."""
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, SourceFinder(json.loads(zlib.decompress(channel.receive()))))
     from importlib import import_module
@@ -65,5 +65,5 @@ def main(channel: Channel) -> None:
     rpc.serve(channel)
 
 
-if __name__ == "__channelexec__":  # what execnet calls the code that it was sent
+if __name__ == "__channelexec__":  # the module name execnet uses for sent code
     main(globals()["channel"])

@@ -1,4 +1,4 @@
-"""Locks that the operating system lets go of when their holder dies, however it dies."""
+"""Locks that the operating system releases when their holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HELD = 33  # ERROR_LOCK_VIOLATION
 
 @contextlib.contextmanager
 def claim(path: pathlib.Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the lock file ``path`` if nobody else does; says whether it is held.
+    """Acquire the lock file ``path`` if it is free; returns whether it was acquired.
 
-    ``shared`` locks keep exclusive ones out, but not each other: so several may look at once.
-    Waits up to ``patience`` seconds. The file is made, and stays. Raises ``OSError``.
+    ``shared`` locks exclude exclusive ones, but not each other, so several readers can hold one.
+    Waits up to ``patience`` seconds. The file is created, and stays. Raises ``OSError``.
     """
     deadline = awake.seconds() + patience
     with path.open("a+b") as file:
@@ -44,7 +44,7 @@ def _lock(descriptor: int, shared: bool) -> bool:
 
 
 def _lock_on_windows(descriptor: int, shared: bool) -> bool:
-    """LockFileEx, for the C run-time's locks are exclusive all."""
+    """LockFileEx, because all locks of the C runtime are exclusive."""
     import msvcrt
 
     kernel: Any = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined, unused-ignore]

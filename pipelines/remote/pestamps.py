@@ -1,8 +1,8 @@
-"""Times in Windows binaries: where linkers write them, and what to put there instead.
+"""Timestamps in Windows binaries: where linkers write them, and replacing them.
 
 The layout: https://learn.microsoft.com/windows/win32/debug/pe-format. With ``/Brepro`` a linker
-writes a hash in their place and says so with a debug entry of type REPRO; such a binary is left as
-it is. So is one that is older than the build, which only copied it, and one that is signed.
+writes a hash instead and marks it with a debug entry of type REPRO; such a binary is not changed.
+Neither is one older than the build, which only copied it, and one that is signed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PE32_PLUS = 0x20B
 _ENTRY = 28  # bytes of a debug entry
 _CHECKSUM = 64  # where it is in the optional header
 _MOST = 64  # debug entries, and levels and rows of resources times a thousand
-_SLACK = 2.0  # seconds: stamps are whole ones
+_SLACK = 2.0  # seconds: timestamps have whole seconds
 _DAY = 86400.0
 
 
 class Debug(NamedTuple):
-    """A debug entry: where it is in the file, its type, where its data are and how many."""
+    """A debug entry: its offset in the file, its type, and the offset and size of its data."""
 
     at: int
     kind: int
@@ -35,14 +35,14 @@ class Debug(NamedTuple):
 
 
 class Image:
-    """The parts of a binary that hold times; ``ValueError`` where ``data`` is none, or cut."""
+    """The parts of a binary with timestamps; ``ValueError`` if ``data`` is invalid or truncated."""
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data = data
         try:
             (self.header,) = struct.unpack_from("<I", data, 0x3C)
             if data[:2] != b"MZ" or data[self.header : self.header + 4] != b"PE\0\0":
-                raise ValueError("no Windows binary")
+                raise ValueError("not a Windows binary")
             sections, optional = struct.unpack_from("<2xH12xH", data, self.header + 4)
             self.optional = self.header + 24
             (magic,) = struct.unpack_from("<H", data, self.optional)
@@ -53,10 +53,10 @@ class Image:
                 struct.unpack_from("<IIII", data, rows + 40 * n + 8) for n in range(sections)
             ]
         except struct.error as error:
-            raise ValueError(f"cut short: {error}") from None
+            raise ValueError(f"truncated: {error}") from None
 
     def table(self, number: int) -> tuple[int, int]:
-        """Where a data directory is in the file, and its size; zeros: there is none."""
+        """File offset and size of a data directory; zeros: none."""
         if number >= self._count:
             return 0, 0
         at, size = struct.unpack_from("<II", self.data, self._tables + 8 * number)
@@ -65,7 +65,7 @@ class Image:
         return (at if number == _CERTIFICATE else self.offset(at)), size
 
     def offset(self, address: int) -> int:
-        """Where an address is in the file; 0 where it is not in it."""
+        """The file offset of an address; 0 if it is not in the file."""
         for _, start, length, place in self._sections:
             if start <= address < start + length:
                 return int(address - start + place)
@@ -76,35 +76,35 @@ class Image:
         at, size = self.table(_DEBUG)
         if not at:
             return []
-        found = []
+        entries = []
         for place in range(at, min(at + size, len(self.data)) - _ENTRY + 1, _ENTRY)[:_MOST]:
             kind, length, _, data = struct.unpack_from("<IIII", self.data, place + 12)
-            found.append(Debug(place, kind, data, length))
-        return found
+            entries.append(Debug(place, kind, data, length))
+        return entries
 
     @property
     def signed(self) -> bool:
-        """Whether it has an Authenticode signature, or room for one."""
+        """Whether it has an Authenticode signature, or space for one."""
         return self.table(_CERTIFICATE) != (0, 0)
 
     @property
     def repro(self) -> bool:
-        """Whether its linker says that the stamps are no times."""
-        return any(one.kind == _REPRO for one in self.debug())
+        """Whether its linker marks the timestamps as hashes."""
+        return any(entry.kind == _REPRO for entry in self.debug())
 
     def stamps(self) -> Iterator[tuple[str, int]]:
-        """Every place of a time, with what it is called."""
+        """The offset of every timestamp, with a name for it."""
         yield "header", self.header + 8
         if (at := self.table(_EXPORT)[0]) and at + 8 <= len(self.data):
             yield "exports", at + 4
-        for number, one in enumerate(self.debug()):
-            yield f"debug entry {number}", one.at + 4
+        for number, entry in enumerate(self.debug()):
+            yield f"debug entry {number}", entry.at + 4
         root, size = self.table(_RESOURCE)
         for number, at in enumerate(self._resources(root, min(root + size, len(self.data)))):
             yield f"resources {number}", at
 
     def _resources(self, root: int, end: int) -> Iterator[int]:
-        """The stamps of the tables of resources: a tree, of which each is visited once."""
+        """The timestamps of the resource tables: a tree, each visited once."""
         waiting, seen = [root] if root else [], set[int]()
         while waiting and len(seen) < _MOST * 1000:
             at = waiting.pop()
@@ -120,26 +120,26 @@ class Image:
 
     def pdb(self) -> str:
         """The file of debug information that it names; empty: none."""
-        for one in self.debug():
-            if one.kind == _CODEVIEW and self.data[one.data : one.data + 4] == b"RSDS":
-                name = self.data[one.data + 24 : one.data + min(one.size, 1024)]
+        for entry in self.debug():
+            if entry.kind == _CODEVIEW and self.data[entry.data : entry.data + 4] == b"RSDS":
+                name = self.data[entry.data + 24 : entry.data + min(entry.size, 1024)]
                 return name.partition(b"\0")[0].decode("utf-8", "replace")
         return ""
 
 
 def settled(data: bytes, since: float, epoch: int) -> tuple[bytes, list[str]]:
-    """``data`` with ``epoch`` for every time since then; what was replaced, or left and why."""
+    """``data`` with recent timestamps set to ``epoch``; the changes, or why there are none."""
     try:
         image = Image(data)
         places = [(name, at) for name, at in image.stamps() if _is_time(data, at, since)]
         pdb, repro, signed = image.pdb(), image.repro, image.signed
     except (ValueError, struct.error) as error:
-        return data, [f"left as it is: {error}"]
-    left = [f"names {pdb}, with a number of its own: link with /DEBUG:NONE"] if pdb else []
+        return data, [f"unchanged: {error}"]
+    left = [f"names {pdb}, with its own signature: link with /DEBUG:NONE"] if pdb else []
     if repro or not places:
         return data, left if repro else []
     if signed:
-        return data, ["left as it is: it is signed, and its stamps are of this build"]
+        return data, ["unchanged: it is signed, and its timestamps are of this build"]
     made = bytearray(data)
     for _, at in places:
         struct.pack_into("<I", made, at, epoch)
@@ -147,7 +147,7 @@ def settled(data: bytes, since: float, epoch: int) -> tuple[bytes, list[str]]:
     if made[where : where + 4] != bytes(4):
         struct.pack_into("<I", made, where, 0)
         struct.pack_into("<I", made, where, checksum(made))
-    return bytes(made), [f"stamp of the {name} replaced" for name, _ in places] + left
+    return bytes(made), [f"timestamp of the {name} replaced" for name, _ in places] + left
 
 
 def _is_time(data: bytes, at: int, since: float) -> bool:
@@ -156,7 +156,7 @@ def _is_time(data: bytes, at: int, since: float) -> bool:
 
 
 def checksum(data: bytes | bytearray) -> int:
-    """What belongs in a binary's header, where there is zero in ``data``: IMAGEHLP's sum."""
+    """The header checksum of ``data``, which has zero in its place: IMAGEHLP's algorithm."""
     words = array.array("H", bytes(data) + b"\0" * (len(data) % 2))
     if sys.byteorder == "big":
         words.byteswap()

@@ -1,4 +1,4 @@
-"""Runs a program on the host: its output as it comes, its whole tree gone when nobody listens."""
+"""Runs a program on the host: streams its output, and kills its process tree with the reader."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Any, TypedDict
 
 from . import awake
 
-#: What runs a script of PowerShell, which comes last.
+#: The command line of a PowerShell script, which is appended.
 POWERSHELL = ("powershell.exe", "-NoProfile", "-NonInteractive", "-Command")
-#: Set when all that runs in this process is to end: the runner of a detached job sets it.
+#: Set when all child processes are to end: by the runner of a detached job.
 cancelled = threading.Event()
 
 _CHUNK = 32768
-_LINGER = 1.0  # seconds that output may still come after the program's end
-_PIECES = 64  # chunks in waiting; beyond that the program blocks on its pipe
+_LINGER = 1.0  # seconds that output may still arrive after the program's end
+_PIECES = 64  # queued chunks; beyond that the program blocks on its pipe
 
 
 class Ended(TypedDict):
@@ -36,9 +36,9 @@ class Ended(TypedDict):
 
 
 class _Job:
-    """A Windows job object: whatever was started in it ends with its handle.
+    """A Windows job object: the processes in it end with its handle.
 
-    That covers the orderly end, a killed controller and a dead connection alike, because the
+    That covers an orderly end, a killed controller and a dead connection alike, because the
     handle closes with this Python. (JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE)
     """
 
@@ -77,16 +77,16 @@ class _Job:
 
     def close(self) -> None:
         if self._handle:
-            # Closing alone would end them with exit code 0, as if all had been well.
+            # Closing alone would end them with exit code 0, like a success.
             self._kernel.TerminateJobObject(self._handle, 1)
             self._kernel.CloseHandle(self._handle)
             self._handle = None
 
 
 def confine() -> None:
-    """Let everything that this process starts end with it, and give way to others; on Windows only.
+    """Make all child processes end with this process, at a lower priority; on Windows only.
 
-    Who sits at a shared machine goes first. What has this priority hands it on to what it starts
+    Interactive users of a shared machine have priority. Child processes inherit it
     (https://learn.microsoft.com/windows/win32/api/processthreadsapi/nf-processthreadsapi-createprocessw).
     """
     if sys.platform == "win32":
@@ -94,7 +94,7 @@ def confine() -> None:
         _confines[-1].add_self()
 
 
-_confines: list[_Job] = []  # never closed: the handle is to live as long as the process
+_confines: list[_Job] = []  # never closed: the handle lives as long as the process
 
 
 def _start(
@@ -131,7 +131,7 @@ def _end(process: subprocess.Popen[bytes], job: _Job | None) -> None:
 def _reader(
     process: subprocess.Popen[bytes], stopped: threading.Event
 ) -> queue.Queue[bytes | None]:
-    """A bounded queue that a thread fills from the program's pipe; ``None`` is its end."""
+    """A bounded queue filled by a thread from the program's pipe; ``None`` is its end."""
     pieces: queue.Queue[bytes | None] = queue.Queue(_PIECES)
 
     def put(piece: bytes | None) -> None:
@@ -142,7 +142,7 @@ def _reader(
 
     def read() -> None:
         pipe = process.stdout
-        assert pipe is not None  # noqa: S101 - PIPE was asked for
+        assert pipe is not None  # noqa: S101 - PIPE was requested
         while data := pipe.read1(_CHUNK):  # type: ignore[attr-defined]
             put(data)
         put(None)
@@ -154,7 +154,7 @@ def _reader(
 def _output(
     process: subprocess.Popen[bytes], pieces: queue.Queue[bytes | None], deadline: float
 ) -> Generator[bytes, None, bool]:
-    """What the program prints until it ends; returns whether ``deadline`` came first."""
+    """The program's output until it ends; returns whether ``deadline`` came first."""
     quiet_since: float | None = None
     while True:
         try:
@@ -163,14 +163,14 @@ def _output(
             now = awake.seconds()
             if now > deadline or cancelled.is_set():
                 return now > deadline
-            # A helper that outlives its parent (mspdbsrv.exe does) may hold the pipe for ever:
-            # the program's own end decides, once nothing more has come for a while.
+            # A helper that outlives its parent (mspdbsrv.exe does) may hold the pipe forever:
+            # the program's own end counts, once there has been no output for a while.
             if process.poll() is not None:
                 quiet_since = quiet_since or now
                 if now - quiet_since > _LINGER:
                     return False
             continue
-        if data is None:  # it may have closed its output and go on
+        if data is None:  # it may have closed its output and continue
             while process.poll() is None and not cancelled.is_set():
                 if awake.seconds() > deadline:
                     return True
@@ -193,8 +193,8 @@ def stream(
 ) -> Generator[bytes | Ended, None, None]:
     """Yield the output as bytes, then how the program ended.
 
-    stdout and stderr come as one. Closing the generator, or a ``timeout`` in seconds, ends the
-    program and all that it started.
+    stdout and stderr are merged. Closing the generator, or a ``timeout`` in seconds, ends the
+    program and all its child processes.
     """
     began = awake.seconds()
     stopped = threading.Event()

@@ -1,9 +1,9 @@
-r"""The one way to make a directory on a host, and to see whether one that exists may be used.
+r"""The one way to create a directory on a host, and to check whether an existing one may be used.
 
-On Windows every account may make directories below the root of a drive and, on a client, change
-what others made there (https://github.com/golang/go/issues/35575). What lies in a directory of ours
-is run by administrators and by SYSTEM, so a new one gets its access list in the call that makes it,
-and an existing one is used only if nobody else can have put anything there.
+On Windows every account may create directories below the root of a drive and, on a client, change
+those that others created there (https://github.com/golang/go/issues/35575). Files in our
+directories are run by administrators and by SYSTEM, so a new one gets its access list in the call
+that creates it, and an existing one is used only if no other account can have put anything there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _SYSTEM, _ADMINISTRATORS = "S-1-5-18", "S-1-5-32-544"
-#: Who may own a directory, and change it, besides the account that asks. The third is Windows' own
-#: TrustedInstaller, the fourth ContainerAdministrator, whom only the inside of a container knows:
+#: Owners and accounts with write access to accept, besides the current one. The third is Windows'
+#: TrustedInstaller, the fourth ContainerAdministrator, which only exists inside a container:
 #: https://learn.microsoft.com/windows/win32/secauthz/well-known-sids
 _TRUSTED = {
     _SYSTEM,
@@ -32,14 +32,14 @@ _TRUSTED = {
     "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464",
     "S-1-5-93-2-1",
 }
-#: CREATOR OWNER and OWNER RIGHTS stand for whoever owns what is there, and that is looked at.
+#: CREATOR OWNER and OWNER RIGHTS stand for the owner, who is checked.
 _OWNERS = {"S-1-3-0", "S-1-3-4"}
 #: https://learn.microsoft.com/windows/win32/fileio/file-access-rights-constants
-#: Delete child, WRITE_DAC, WRITE_OWNER, GENERIC_ALL: with one of them another directory can be put
-#: in the place of what is in this one.
+#: Delete child, WRITE_DAC, WRITE_OWNER, GENERIC_ALL: any of them allows replacing a directory in
+#: this one.
 _REPLACE = 0x40 | 0x40000 | 0x80000 | 0x10000000
 _DELETE = 0x10000
-#: Those, and add file, add subdirectory, write attributes (enough to make an empty directory a
+#: Those, plus add file, add subdirectory, write attributes (enough to make an empty directory a
 #: junction), write extended attributes, delete, GENERIC_WRITE.
 _WRITE = _REPLACE | _DELETE | 0x2 | 0x4 | 0x10 | 0x100 | 0x40000000
 _REPARSE_POINT, _NAME_SURROGATE = 0x400, 0x20000000
@@ -51,18 +51,18 @@ _FOUND = 183  # ERROR_ALREADY_EXISTS
 
 
 class Seen(NamedTuple):
-    """What Windows says of a directory."""
+    """Windows' information on a directory."""
 
     attributes: int
     tag: int
-    """Of a reparse point."""
+    """Whether it is a reparse point."""
     owner: str
     rights: list[tuple[str, int]] | None
-    """SID and access mask of what is allowed or inherited; ``None``: everything, to everybody."""
+    """SID and access mask of allowed or inherited entries; ``None``: full access for everybody."""
 
 
 class UnsafeError(OSError):
-    """A directory that others may have filled; ``hint`` is what an administrator can type."""
+    """A directory that others may have filled; ``hint`` is a command for an administrator."""
 
     def __init__(self, folder: str, why: str, shown: str) -> None:
         """``shown`` is its access list."""
@@ -71,7 +71,7 @@ class UnsafeError(OSError):
         self.why = f"{folder} is not safe to use: {why}. Found {shown}"
         self.hint = (
             f'As administrator, if nothing in it is needed: cmd /c ren "{folder}" "{end}.old". To '
-            f"keep it, first look at what others may have put there, then: "
+            f"keep it, first check what others may have put there, then: "
             f'icacls "{folder}" /setowner "*{_ADMINISTRATORS}" /t /q; icacls "{folder}" /reset /t '
             f'/q; icacls "{folder}" /inheritance:r /grant:r {grant}'
         )
@@ -79,11 +79,11 @@ class UnsafeError(OSError):
 
 
 def make(path: str | pathlib.Path, *, readable: bool = False) -> None:
-    """Make the directory and those above it, or see that the ones that exist are safe.
+    """Create the directory and its parents, or check that the existing ones are safe.
 
-    On Windows a new one below the root of a drive is for SYSTEM, administrators and, if that is
-    no administrator's, this account; ``readable``: other users may read what is in it. What is made
-    in it inherits that. Raises :class:`UnsafeError`, ``FileExistsError`` for a file, ``OSError``.
+    On Windows a new one below the root of a drive is for SYSTEM, administrators and, unless it is
+    an administrator, this account; ``readable``: other users may read its contents. Its contents
+    inherit that. Raises :class:`UnsafeError`, ``FileExistsError`` for a file, ``OSError``.
     """
     if sys.platform != "win32":
         pathlib.Path(path).mkdir(parents=True, exist_ok=True)
@@ -94,14 +94,14 @@ def make(path: str | pathlib.Path, *, readable: bool = False) -> None:
         except FileNotFoundError:
             access = _access(readable=readable) if folder.parent == folder.parent.parent else ""
             _create(str(folder), access)
-            seen = _look(str(folder))  # another was faster, or the file system has no access lists
+            seen = _look(str(folder))  # another process was faster, or there are no access lists
         if not seen.attributes & stat.FILE_ATTRIBUTE_DIRECTORY:
-            raise FileExistsError(f"{folder} is a file, a directory is wanted")
+            raise FileExistsError(f"{folder} is a file, expected a directory")
         _refuse(folder, seen, _WRITE)
 
 
 def inspect(path: str | pathlib.Path) -> None:
-    """Raise :class:`UnsafeError` if somebody else can have put ``path``, or part of it, there."""
+    """Raise :class:`UnsafeError` if another user can have created ``path``, or part of it."""
     if sys.platform == "win32":
         for folder in _chain(path):
             with contextlib.suppress(FileNotFoundError):
@@ -110,12 +110,12 @@ def inspect(path: str | pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def private() -> Iterator[pathlib.Path]:
-    """A new directory that no other user may enter, removed with what is in it afterwards."""
+    """A new directory that no other user may enter, removed with its contents afterwards."""
     if sys.platform != "win32":
         folder = pathlib.Path(tempfile.mkdtemp(prefix="wcw-"))
     else:
         above = pathlib.Path(tempfile.gettempdir())
-        for part in _chain(above):  # everybody may add to C:\Windows\Temp, and not rename there
+        for part in _chain(above):  # everybody may add to C:\Windows\Temp, but not rename there
             _refuse(part, _look(str(part)), _REPLACE | _DELETE)
         folder = above / f"wcw-{secrets.token_hex(8)}"
         _create(str(folder), _access(readable=False), fresh=True)
@@ -127,8 +127,8 @@ def private() -> Iterator[pathlib.Path]:
 
 
 def _chain(path: str | pathlib.Path) -> list[pathlib.Path]:
-    """The directories on the way, from below the root of the drive, which is looked at first."""
-    folder = pathlib.Path(os.path.abspath(path))  # noqa: PTH100 - links are not to be followed
+    """The directories of the path, from below the root of the drive, which is checked first."""
+    folder = pathlib.Path(os.path.abspath(path))  # noqa: PTH100 - links must not be followed
     *chain, root = folder, *folder.parents
     _refuse(root, _look(str(root)), _REPLACE)
     return chain[::-1]
@@ -140,15 +140,15 @@ def _refuse(folder: pathlib.Path, seen: Seen, forbidden: int) -> None:
 
 
 def complaint(seen: Seen, account: str, forbidden: int = _WRITE) -> str:
-    """Why others may have filled a directory, or nothing; ``account`` is the SID of who asks."""
+    """Why others may have filled a directory, or empty; ``account`` is the current SID."""
     if seen.attributes & _REPARSE_POINT and seen.tag & _NAME_SURROGATE:
         return "it is a junction or a link"
     trusted = {*_TRUSTED, account}
     if seen.owner not in trusted:
-        return f"its owner {seen.owner} is neither this account nor an administrator's group"
+        return f"its owner {seen.owner} is neither this account nor an administrators group"
     if seen.rights is None:
         return "it has no access list: everybody may change it"
-    # An entry that is only inherited counts too: it is that of what is made there.
+    # An inherit-only entry counts too: it applies to new contents.
     others = {sid for sid, mask in seen.rights if mask & forbidden} - trusted - _OWNERS
     return f"{', '.join(sorted(others))} may change it" if others else ""
 
@@ -159,7 +159,7 @@ def _shown(seen: Seen) -> str:
 
 
 def parsed(descriptor: bytes) -> tuple[str, list[tuple[str, int]] | None]:
-    """Owner and rights of a self-relative security descriptor, as [MS-DTYP] 2.4.6 lays it out."""
+    """Owner and rights of a self-relative security descriptor, per [MS-DTYP] 2.4.6."""
     control, owner, _, _, acl = struct.unpack_from("<2xH4I", descriptor)
     name = _sid(descriptor, owner) if owner else ""
     if not (control & _DACL_PRESENT and acl):
@@ -170,7 +170,7 @@ def parsed(descriptor: bytes) -> tuple[str, list[tuple[str, int]] | None]:
     for _ in range(count):
         kind, size, mask = struct.unpack_from("<BxHI", descriptor, place)
         if kind not in _DENY:
-            # No file has others; what they grant, and whom, is not known.
+            # Other types do not occur on files; what they grant, and to whom, is unknown.
             who = _sid(descriptor, place + 8) if kind in _ALLOW else f"entry of type {kind}"
             rights.append((who, mask))
         place += size
@@ -185,14 +185,14 @@ def _sid(data: bytes, place: int) -> str:
 
 
 def _access(*, readable: bool) -> str:
-    """Of a new directory, as SDDL; that of its parent is not inherited."""
+    """The SDDL of a new directory; its parent's access list is not inherited."""
     account, administrator = _account()
     full = ["SY", "BA", *([] if administrator else [account])]
     entries = [f"(A;OICI;FA;;;{who})" for who in full] + ["(A;OICI;0x1200a9;;;BU)"] * readable
     return f"D:P{''.join(entries)}"
 
 
-# -- Windows' own part; nothing below decides anything --------------------------------------------
+# -- Windows API; no policy below --------------------------------------------
 
 
 @functools.cache
@@ -206,9 +206,9 @@ def _failed(path: str) -> OSError:
 
 
 def _create(path: str, access: str, *, fresh: bool = False) -> None:
-    """Make a directory together with its access list; without one it inherits. ``OSError``.
+    """Create a directory with its access list; without one it inherits. ``OSError``.
 
-    One that exists already is left alone, or an error if it is to be ``fresh``.
+    An existing one is left alone, or an error if it must be ``fresh``.
     """
     kernel, security = _library("kernel32"), _library("advapi32")
     descriptor = ctypes.c_void_p()
@@ -219,8 +219,8 @@ def _create(path: str, access: str, *, fresh: bool = False) -> None:
     # SECURITY_ATTRIBUTES: its size, the descriptor, whether the handle is inherited.
     attributes = (ctypes.c_void_p * 3)(24, descriptor, None)
     try:
-        given = ctypes.byref(attributes) if access else None
-        if not kernel.CreateDirectoryW(ctypes.c_wchar_p(path), given):
+        pointer = ctypes.byref(attributes) if access else None
+        if not kernel.CreateDirectoryW(ctypes.c_wchar_p(path), pointer):
             error = _failed(path)
             if fresh or ctypes.get_last_error() != _FOUND:  # type: ignore[attr-defined]
                 raise error
@@ -229,7 +229,7 @@ def _create(path: str, access: str, *, fresh: bool = False) -> None:
 
 
 def _look(path: str) -> Seen:
-    """``FileNotFoundError`` when there is nothing; a link is not followed."""
+    """``FileNotFoundError`` if it does not exist; links are not followed."""
     kernel, security = _library("kernel32"), _library("advapi32")
     kernel.CreateFileW.restype = ctypes.c_void_p
     # READ_CONTROL | FILE_READ_ATTRIBUTES; shared; OPEN_EXISTING; BACKUP_SEMANTICS (a directory) |
@@ -243,12 +243,14 @@ def _look(path: str) -> Seen:
         tag, size = (ctypes.c_uint32 * 2)(), ctypes.c_uint32()
         if not kernel.GetFileInformationByHandleEx(handle, 9, tag, 8):  # FileAttributeTagInfo
             raise _failed(path)
-        wanted = 0x5  # OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION
-        security.GetKernelObjectSecurity(handle, wanted, None, 0, ctypes.byref(size))
+        information = 0x5  # OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION
+        security.GetKernelObjectSecurity(handle, information, None, 0, ctypes.byref(size))
         data = ctypes.create_string_buffer(size.value)
-        if not security.GetKernelObjectSecurity(handle, wanted, data, size, ctypes.byref(size)):
+        if not security.GetKernelObjectSecurity(
+            handle, information, data, size, ctypes.byref(size)
+        ):
             raise _failed(path)
-        # Wine's fd_is_mount_point shows a container's volume as a junction; it has no others.
+        # Wine's fd_is_mount_point reports a container's volume as a junction; it has no others.
         wine = hasattr(_library("ntdll"), "wine_get_version")
         return Seen(tag[0], 0 if wine else tag[1], *parsed(data.raw))
     finally:
@@ -257,7 +259,7 @@ def _look(path: str) -> Seen:
 
 @functools.cache
 def _account() -> tuple[str, bool]:
-    """The SID of this process' account, and whether it has an administrator's rights now."""
+    """The SID of this process' account, and whether it currently has administrator rights."""
     kernel, security = _library("kernel32"), _library("advapi32")
     kernel.GetCurrentProcess.restype = ctypes.c_void_p
     token, size = ctypes.c_void_p(), ctypes.c_uint32()

@@ -1,6 +1,6 @@
-"""Checks and applies resources; the controller says what is wanted and uploads what is needed.
+"""Checks and applies resources; the controller sends the desired state and uploads files.
 
-A resource goes check -> plan -> apply -> verify; to verify is to run its proof and check again.
+A resource goes through check -> plan -> apply -> verify; verifying runs its proof and checks again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .resources import Check, Proof, RefusedError, reboot
 from .rpc import idempotent
 
 _PROOF_TIMEOUT = 120.0
-#: Kinds that run, or believe, what lies in a directory of ours: their "path" or "git".
+#: Kinds that run, or trust, the contents of one of our directories: their "path" or "git".
 _INSPECTED = ("archive", "directory", "files", "git_config", "installer")
 
-#: A resource as its module's ``Spec`` has it, with its ``kind``.
+#: A resource as its module's ``Spec``, with its ``kind``.
 Spec = Mapping[str, object]
 
 
@@ -32,16 +32,16 @@ class Row(Check):
 
     plan: str
     error: str
-    """Why it could not be checked; empty when it could."""
+    """Why it could not be checked; empty if it could."""
 
 
 class Outcome(Check):
-    """A check after it was applied, and how that went."""
+    """A check after applying it, and the outcome."""
 
     reboot: str
-    """Why Windows must start anew; empty when it need not."""
+    """Why Windows must be restarted; empty if it need not."""
     error: str
-    """Why the resource itself refused; empty when it did not."""
+    """Why the resource refused; empty if it did not."""
     hint: str
     logs: list[str]
 
@@ -51,14 +51,14 @@ def _kind(spec: Spec) -> ModuleType:
 
 
 def _inspect(spec: Spec) -> None:
-    """Raise ``UnsafeError`` for a directory whose content may be another user's."""
+    """Raise ``UnsafeError`` for a directory that may contain another user's files."""
     place = spec.get("path") or spec.get("git")
     if place and spec["kind"] in _INSPECTED:
         protected_dirs.inspect(str(place))
 
 
 def _checked(spec: Spec) -> Row:
-    """What cannot be checked is not ok and says why."""
+    """A check that fails counts as not ok, with the error."""
     try:
         _inspect(spec)
         check: Check = _kind(spec).check(spec)
@@ -72,11 +72,11 @@ def _checked(spec: Spec) -> Row:
 
 @idempotent
 def check_all(specs: Sequence[Spec]) -> list[Row]:
-    """Check each resource; what differs has a plan."""
+    """Check each resource; those that differ have a plan."""
     rows = [_checked(spec) for spec in specs]
     for spec, row in zip(specs, rows, strict=True):
         if not row["ok"]:
-            with contextlib.suppress(Exception):  # the check has told what is wrong
+            with contextlib.suppress(Exception):  # the check has reported the problem
                 row["plan"] = _kind(spec).plan(spec)
     return rows
 
@@ -85,8 +85,8 @@ def check_all(specs: Sequence[Spec]) -> list[Row]:
 def apply_one(spec: Spec, marker: str) -> Outcome:
     """Apply a resource and verify it.
 
-    What is right already is left alone: this may be asked for again after a lost connection. A wish
-    to restart is remembered in ``marker``.
+    A correct one is left alone: this may be repeated after a lost connection. A requested restart
+    is recorded in ``marker``.
     """
     wish, refused = "", RefusedError("")
     if not (check := _checked(spec))["ok"]:
@@ -100,7 +100,7 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
             refused = error
         except protected_dirs.UnsafeError as error:
             refused = RefusedError(error.why, hint=error.hint)
-        check = _checked({**spec, "thorough": False})  # what was done is looked at, no more
+        check = _checked({**spec, "thorough": False})  # only the result is checked
     done: Outcome = {
         "ok": check["ok"],
         "found": check["found"],
@@ -116,7 +116,7 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
 
 
 def _prove(spec: Spec) -> None:
-    """Run the command that shows that what was installed works; what does not is forgotten."""
+    """Run the command that shows that the installation works; a failed one is marked as missing."""
     if "check" not in spec:
         return
     try:
@@ -135,14 +135,14 @@ def _run(proof: Proof) -> None:
         raise RefusedError(f"'{command}' does not run: {error}") from error
     if code or not re.search(proof["prints"], output, re.MULTILINE):
         raise RefusedError(
-            f"'{command}' left with {code} and printed {output.strip()[-300:]!r}, "
+            f"'{command}' exited with {code} and printed {output.strip()[-300:]!r}, "
             f"expected {proof['prints']!r}"
         )
 
 
 @idempotent
 def free_space(path: str) -> int:
-    """Bytes free on the volume of ``path``, whether or not that is there already."""
+    """Free bytes on the volume of ``path``, whether or not it exists yet."""
     place = pathlib.Path(path)
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -1,10 +1,10 @@
-"""Serves the controller's calls: finds the function, runs it, sends back what came of it.
+"""Serves the controller's calls: finds the function, runs it, sends back the result.
 
-Every channel is a worker of its own that handles one request after another, so that a session
-may follow a log on one and call functions on another. Requests are tuples ``(function, arguments,
-window)``; replies are tuples that begin with one of the words below. Everything else that travels
-towards the host (credits for streams, chunks of an upload) is not a tuple: what is left of it
-when a request ended early is thrown away before the next one.
+Every channel is a separate worker that handles one request after another, so that a session can
+follow a log on one and call functions on another. Requests are tuples ``(function, arguments,
+window)``; replies are tuples that start with one of the words below. Everything else sent to the
+host (credits for streams, chunks of an upload) is not a tuple: leftovers of a request that ended
+early are discarded before the next one.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from . import awake
 
 ITEM, ACK, DONE, ERROR = "item", "ack", "done", "error"
 
-#: How long functions that still run may take to clean up after the controller has left.
+#: How long running functions may take to clean up after the controller has disconnected.
 FAREWELL = 2.0
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class Channel(Protocol):
-    """As much of execnet's channel as is used on a host."""
+    """The parts of execnet's channel used on a host."""
 
     def send(self, item: object) -> None:
-        """One message, of builtins; ``OSError`` when nobody listens any more."""
+        """Send one message of builtins; ``OSError`` if the other side is gone."""
 
     def receive(self) -> Any:
-        """The next message; ``EOFError`` when none will come."""
+        """The next message; ``EOFError`` if there are no more."""
 
     def __iter__(self) -> Iterator[object]:
-        """The messages until the other side closes."""
+        """Iterate over the messages until the other side closes."""
 
 
 class Failure(TypedDict):
-    """An exception, in builtins."""
+    """An exception, as builtins."""
 
     kind: str
     """The name of its class."""
@@ -51,13 +51,13 @@ class Failure(TypedDict):
     trace: str
     errno: int | None
     errno_name: str
-    """Such as ``ENOSPC``; empty without a number."""
+    """Such as ``ENOSPC``; empty if there is no number."""
     winerror: int | None
     path: str | None
 
 
 def idempotent(function: Function) -> Function:
-    """Mark a function that may be run a second time when the connection broke during the first."""
+    """Mark a function that may be run again if the connection broke during the first run."""
     function.__dict__["idempotent"] = True
     return function
 
@@ -69,10 +69,10 @@ def fed(function: Function) -> Function:
 
 
 class Feed:
-    """The pieces of an upload; each is acknowledged once the next is asked for (backpressure).
+    """The pieces of an upload; each is acknowledged when the next is requested (backpressure).
 
-    The sender hashes while it sends, so the sha256 comes last: ``digest``, once the pieces are
-    through.
+    The sender hashes while sending, so the sha256 comes last: ``digest``, once all pieces have
+    been read.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -84,7 +84,7 @@ class Feed:
             try:
                 chunk = self.channel.receive()
             except EOFError:
-                raise ConnectionAbortedError("the sender went away in mid-upload") from None
+                raise ConnectionAbortedError("the sender disconnected during the upload") from None
             if isinstance(chunk, str):
                 self.digest = chunk
                 return
@@ -93,7 +93,7 @@ class Feed:
 
 
 def resolve(name: str) -> Callable[..., object]:
-    """The public function ``name`` ("files.stat") of this package, and nothing else."""
+    """The public function ``name`` ("files.stat") of this package; nothing else is accessible."""
     module_name, _, function_name = name.rpartition(".")
     parts = [*module_name.split("."), function_name]
     if not all(part.isidentifier() and not part.startswith("_") for part in parts):
@@ -106,7 +106,7 @@ def resolve(name: str) -> Callable[..., object]:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """The name under which a function of this package is asked for: "files.stat"."""
+    """The name of a function of this package in requests: "files.stat"."""
     package = __package__ or ""
     return f"{function.__module__.removeprefix(package + '.')}.{function.__name__}"
 
@@ -118,12 +118,12 @@ def is_idempotent(function: Callable[..., object]) -> bool:
 
 @idempotent
 def ping() -> float:
-    """Show that the host answers: its clock."""
+    """Show that the host responds: its clock."""
     return time.time()
 
 
 def describe(error: BaseException) -> Failure:
-    """What the controller needs to know of an exception, in builtins."""
+    """The controller's description of an exception, as builtins."""
     number = getattr(error, "errno", None)
     filename = getattr(error, "filename", None)
     return {
@@ -140,7 +140,7 @@ def describe(error: BaseException) -> Failure:
 def _send_items(
     channel: Channel, items: Generator[object, NoReturn, object], window: int
 ) -> object:
-    """Send what a generator yields, never more than ``window`` items ahead of the reader."""
+    """Send the items of a generator, at most ``window`` items ahead of the reader."""
     credit = window
     with contextlib.closing(items):
         while True:
@@ -155,7 +155,7 @@ def _send_items(
 
 
 def answer(channel: Channel, name: str, arguments: dict[str, object], window: int) -> None:
-    """Run one request; its outcome, whatever it is, goes back over the channel."""
+    """Run one request; its outcome is sent back over the channel."""
     try:
         function = resolve(name)
         if getattr(function, "fed", False):
@@ -165,7 +165,7 @@ def answer(channel: Channel, name: str, arguments: dict[str, object], window: in
             result = _send_items(channel, result, window)
         channel.send((DONE, result))
     except BaseException as error:  # noqa: BLE001, RUF100 - every outcome belongs to the controller
-        with contextlib.suppress(OSError):  # nobody is there to be told
+        with contextlib.suppress(OSError):  # the controller is gone
             channel.send((ERROR, describe(error)))
 
 
@@ -177,7 +177,7 @@ def work(channel: Channel) -> None:
 
 
 def serve(channel: Channel) -> None:
-    """Start a worker for every channel that the controller opens; returns when it has left."""
+    """Start a worker for every channel the controller opens; returns when it disconnects."""
     awake.begin()  # this thread lives as long as installers, transfers and tests need it
     workers: list[threading.Thread] = []
     for opened in channel:

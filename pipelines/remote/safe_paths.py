@@ -1,7 +1,7 @@
-"""File names that Windows has, and archives unpacked without leaving their directory.
+"""File names that are valid on Windows, and unpacking archives without leaving their directory.
 
-https://learn.microsoft.com/windows/win32/fileio/naming-a-file lists what Windows takes for a
-device, refuses, or shortens; such names are refused on every system, before anything is written.
+https://learn.microsoft.com/windows/win32/fileio/naming-a-file lists the names that Windows treats
+as devices, refuses, or shortens; they are refused on every system, before anything is written.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _DEVICE = re.compile(
 
 
 def name_fault(part: str) -> str:
-    """Why Windows has no file of that name; empty where it may have one."""
+    """Why a file name is invalid on Windows; empty if it is valid."""
     if not part:
         return "empty"
     if _DEVICE.match(part):
         return "the name of a device"
-    if found := _FORBIDDEN.search(part):
-        return f"has the character {found[0]!r}"
-    # Windows drops dots and blanks at the end: "..." and ". ." are names of folders above.
-    return "ends in a dot or a blank" if part[-1] in ". " else ""
+    if match := _FORBIDDEN.search(part):
+        return f"has the character {match[0]!r}"
+    # Windows drops trailing dots and spaces: "..." and ". ." are names of parent folders.
+    return "ends in a dot or a space" if part[-1] in ". " else ""
 
 
 def tree_faults(names: Iterable[str]) -> dict[str, str]:
-    """Paths that cannot lie in one directory on Windows, each with the reason.
+    """Paths that cannot exist in one directory on Windows, each with the reason.
 
-    With ``/`` between the parts, and behind a directory.
+    With ``/`` between the parts, and after a directory.
     """
     faults: dict[str, str] = {}
     files: dict[str, str] = {}
@@ -44,23 +44,25 @@ def tree_faults(names: Iterable[str]) -> dict[str, str]:
         if reason := next(filter(None, map(name_fault, name.removesuffix("/").split("/"))), ""):
             faults[name] = reason
         if last and (other := files.setdefault("/".join((*above, last)), name)) != name:
-            faults[name] = f"differs from {other} in case only"
+            faults[name] = f"differs from {other} only in case"
         folders.update("/".join(above[: depth + 1]) for depth in range(len(above)))
     faults.update((files[key], "a directory has that name") for key in files.keys() & folders)
     return faults
 
 
 def _as_compared(name: str) -> str:
-    """The name as NTFS compares it: each character by itself, so that no length changes."""
+    """The name as NTFS compares it: character by character, so that no length changes."""
     if name.isascii():
         return name.upper()
-    return "".join(upper if len(upper := one.upper()) == 1 else one for one in name)
+    return "".join(
+        upper if len(upper := character.upper()) == 1 else character for character in name
+    )
 
 
 def member_parts(name: str, archive: str) -> list[str]:
-    """The folders and the file that ``name`` (with ``/``) means below the place of unpacking.
+    """The folders and the file that ``name`` (with ``/``) means below the target directory.
 
-    ``ValueError`` when it would leave that place or be something else than it says.
+    ``ValueError`` if it would leave the directory or be something else than it claims.
     """
     parts = name.split("/")
     if any(map(name_fault, parts)):
@@ -71,10 +73,10 @@ def member_parts(name: str, archive: str) -> list[str]:
 def unpack_member(
     tar: tarfile.TarFile, member: tarfile.TarInfo, target: pathlib.Path, archive: str
 ) -> pathlib.Path:
-    """Write one file or directory of a tar below ``target``, with its time; where it is.
+    """Write one file or directory of a tar below ``target``, with its time; its path.
 
     Not ``TarFile.extract``: its filters came with Python 3.11.4, and Debian 12 has 3.11.2.
-    ``ValueError`` for links, devices and names that lead elsewhere: nothing is written of them.
+    ``ValueError`` for links, devices and names that lead elsewhere: nothing is written for them.
     """
     if not (member.isfile() or member.isdir()):
         raise refusal(member.name, archive)
@@ -92,8 +94,8 @@ def unpack_member(
 
 
 def refusal(name: str, archive: str) -> ValueError:
-    """The error for a member that is not unpacked."""
+    """The error for a member that is refused."""
     return ValueError(
-        f"{archive}: member {name!r} is refused: it would leave the directory, or is a link, "
-        "a device or a name that Windows does not have"
+        f"{archive}: member {name!r} is refused: it leaves the directory, or is a link, "
+        "a device or a name that is invalid on Windows"
     )

@@ -1,7 +1,7 @@
-"""The bill of materials of a wheel, completed where the wheel is packed (PEP 770).
+"""The SBOM of a wheel, completed when the wheel is packed (PEP 770).
 
-What it is made of is known before it is built; what it is called, its own build says. The host
-puts the two together, and so does whoever looks afterwards whether that is what lies in it.
+Its components are known before the build; its name and version come from the build. The host
+combines the two, and so does the check that compares them with the wheel later.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ FILE = "windows-cuda-wheels.cdx.json"
 
 
 def completed(bill: str, metadata: bytes) -> bytes:
-    """The bill of the wheel that has this METADATA: equal ones give equal bytes.
+    """The SBOM of the wheel with this METADATA: equal inputs give equal bytes.
 
-    ``bill`` is CycloneDX without a serial number, and without what it calls the wheel. Raises
-    ``ValueError`` where METADATA does not say that.
+    ``bill`` is CycloneDX without a serial number and without the wheel's name. Raises
+    ``ValueError`` if METADATA does not have that.
     """
-    told = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
-    name, version = told.get("Name", "").strip(), told.get("Version", "").strip()
+    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    name, version = headers.get("Name", "").strip(), headers.get("Version", "").strip()
     if not name or not version:
-        raise ValueError("METADATA has no Name, or no Version: whose bill of materials is it?")
+        raise ValueError("METADATA has no Name or no Version, which the SBOM needs")
     made = json.loads(bill)
     wheel = made["metadata"]["component"]
     # https://github.com/package-url/purl-spec/blob/main/types-doc/pypi-definition.md

@@ -1,4 +1,4 @@
-"""A server of sccache as a child of ours, and asking one that runs."""
+"""An sccache server as a child process, and requests to a running one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import awake, process
 _ADDRESS, _LOG = "server.json", "server.log"
 _START, _ASK, _FAREWELL = 25.0, 15.0, 12.0  # seconds
 _IDLE = "7200"  # seconds; only for a server whose runner was killed
-_WORDS = 400  # of the server's own words, in bytes
+_WORDS = 400  # of the server's output, in bytes
 _NO_WINDOW, _NEW_GROUP = 0x08000000, 0x00000200
 
 
@@ -26,18 +26,18 @@ _NO_WINDOW, _NEW_GROUP = 0x08000000, 0x00000200
 def server(
     executable: str, directory: pathlib.Path, environment: dict[str, str]
 ) -> Iterator[dict[str, str]]:
-    """A server of our own; yields the variable by which it is found.
+    """A server of our own; yields the variable with its address.
 
-    Raises ``OSError`` with its last words when it does not come up.
+    Raises ``OSError`` with its last output if it does not start.
     """
     with contextlib.ExitStack() as stack:
         if sys.platform == "win32":
             address = {"SCCACHE_SERVER_PORT": str(_free_port())}
-        else:  # a port would obey every user of the machine
+        else:  # a port would be open to every user of the machine
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sc-"))
             address = {"SCCACHE_SERVER_UDS": f"{folder}/s"}
         windows = sys.platform == "win32"
-        # Neither a user's own variables nor his file mix in settings of their own.
+        # Neither a user's variables nor the user's file may change settings.
         variables = {k: v for k, v in os.environ.items() if not k.startswith("SCCACHE_")}
         variables |= {**environment, **address, "SCCACHE_CONF": str(directory / "none.toml")}
         variables |= {"SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
@@ -56,41 +56,43 @@ def server(
         job = process._Job() if windows else None
         if job:
             job.add(started)
-        stack.callback(process._end, started, job)  # with the compilers that still run
-        _come_up(started, address, directory / _LOG)
+        stack.callback(process._end, started, job)  # with the compilers still running
+        _await_start(started, address, directory / _LOG)
         note = directory / _ADDRESS
         note.write_text(json.dumps(address), "utf-8")
         stack.callback(_forget, note)
-        stack.callback(_farewell, executable, address, started)
+        stack.callback(_shut_down, executable, address, started)
         yield address
 
 
 def _forget(path: pathlib.Path) -> None:
-    """Remove a file, if that can be done.
+    """Remove a file, if possible.
 
-    Windows refuses while a compiler that is just ending, or a scanner, has it open: no reason to
-    lose a build that has gone well.
+    Windows refuses while an ending compiler or a scanner has it open: no reason to lose a
+    successful build.
     """
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as server_socket:
+        server_socket.bind(("127.0.0.1", 0))
+        return int(server_socket.getsockname()[1])
 
 
-def _come_up(server: subprocess.Popen[bytes], address: dict[str, str], log: pathlib.Path) -> None:
+def _await_start(
+    server: subprocess.Popen[bytes], address: dict[str, str], log: pathlib.Path
+) -> None:
     deadline = awake.seconds() + _START
     while not answers(address):
         ended = server.poll() is not None
         if ended or awake.seconds() > deadline or process.cancelled.is_set():
             with log.open("rb") as words:
                 words.seek(max(0, words.seek(0, os.SEEK_END) - _WORDS))
-                said = " ".join(words.read().decode("utf-8", "replace").split())
-            why = "sccache's server ended" if ended else "sccache's server does not answer"
-            raise OSError(f"{why}: {said}" if said else why)
+                output = " ".join(words.read().decode("utf-8", "replace").split())
+            why = "sccache's server stopped" if ended else "sccache's server does not answer"
+            raise OSError(f"{why}: {output}" if output else why)
         time.sleep(0.05)
 
 
@@ -110,17 +112,17 @@ def answers(address: dict[str, str]) -> bool:
     return False
 
 
-def _farewell(executable: str, address: dict[str, str], server: subprocess.Popen[bytes]) -> None:
-    """Let the server write what it still has; whoever does not leave is ended by the caller."""
+def _shut_down(executable: str, address: dict[str, str], server: subprocess.Popen[bytes]) -> None:
+    """Let the server write pending entries; if it does not end, the caller kills it."""
     if process.cancelled.is_set():
         return
-    tell([executable, "--stop-server"], address)
+    query([executable, "--stop-server"], address)
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.wait(_FAREWELL)
 
 
-def tell(command: list[str], address: dict[str, str]) -> str:
-    """What sccache prints; empty when it does not answer."""
+def query(command: list[str], address: dict[str, str]) -> str:
+    """The output of sccache; empty if it does not respond."""
     try:
         done = subprocess.run(
             command,
@@ -137,11 +139,11 @@ def tell(command: list[str], address: dict[str, str]) -> str:
 
 
 def stop(executable: str, directory: pathlib.Path) -> bool:
-    """Ask a server that still runs for ``directory`` to end; whether there was one."""
+    """Ask a server still running for ``directory`` to end; whether there was one."""
     known = address_of(directory)
     if not answers(known):
         return False
-    tell([executable, "--stop-server"], known)
+    query([executable, "--stop-server"], known)
     deadline = awake.seconds() + _FAREWELL
     while answers(known) and awake.seconds() < deadline:
         time.sleep(0.1)
@@ -149,9 +151,9 @@ def stop(executable: str, directory: pathlib.Path) -> bool:
 
 
 def address_of(directory: pathlib.Path) -> dict[str, str]:
-    """The address of the server that was started for ``directory``; empty if there is none."""
+    """The address of the server started for ``directory``; empty if there is none."""
     try:
-        told = json.loads((directory / _ADDRESS).read_text("utf-8"))
+        data = json.loads((directory / _ADDRESS).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+    return {str(k): str(v) for k, v in data.items()} if isinstance(data, dict) else {}

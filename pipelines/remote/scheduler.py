@@ -27,10 +27,10 @@ _NAMESPACE = "http://schemas.microsoft.com/windows/2004/02/mit/task"
 _TIMEOUT = 60.0
 _POLL = 0.5
 _OUTPUT_LIMIT = 64 * 1024
-#: Seconds without a sign of life of ``taskmain``, the first one included, and for it to end.
+#: Seconds without a sign of life of ``taskmain``, including the first one, and for it to end.
 _SILENCE = 60.0
 _FAREWELL = 20.0
-#: Ends a task never by itself, on batteries neither; priority 7, the default, is below normal.
+#: Never ends a task by itself, not even on batteries; priority 7, the default, is below normal.
 _SETTINGS = {
     "MultipleInstancesPolicy": "IgnoreNew",
     "DisallowStartIfOnBatteries": "false",
@@ -42,7 +42,7 @@ _SETTINGS = {
 
 
 def definition(command: Sequence[str]) -> bytes:
-    """The task as XML; schtasks wants UTF-16."""
+    """The task as XML; schtasks requires UTF-16."""
     task = ET.Element("Task", {"version": "1.2", "xmlns": _NAMESPACE})
     ET.SubElement(task, "Triggers")
     principal = ET.SubElement(ET.SubElement(task, "Principals"), "Principal", {"id": "Author"})
@@ -65,13 +65,13 @@ def _must(*arguments: str) -> None:
     code, output = _schtasks(*arguments)
     if code:
         raise RefusedError(
-            f"schtasks {' '.join(arguments)} left with {code}: {output.strip()[-500:]}",
-            hint="The account must be an administrator's, and the Task Scheduler running.",
+            f"schtasks {' '.join(arguments)} exited with {code}: {output.strip()[-500:]}",
+            hint="The account must be an administrator, and the Task Scheduler must be running.",
         )
 
 
 def register(name: str, command: Sequence[str]) -> None:
-    """Make the task ``name``, over an older one."""
+    """Create the task ``name``, replacing an older one."""
     handle, path = tempfile.mkstemp(".xml")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -82,12 +82,12 @@ def register(name: str, command: Sequence[str]) -> None:
 
 
 def start(name: str) -> None:
-    """Have the task ``name`` run now."""
+    """Run the task ``name`` now."""
     _must("/Run", "/TN", name)
 
 
 def forget(name: str) -> None:
-    """Remove the task ``name``; what it started goes on."""
+    """Remove the task ``name``; its processes continue."""
     _schtasks("/Delete", "/TN", name, "/F")
 
 
@@ -98,7 +98,7 @@ def _tail(path: pathlib.Path) -> str:
 
 
 def _wait(folder: pathlib.Path, what: str, timeout: float) -> None:
-    """Return once ``result.json`` is there, however it came about."""
+    """Return once ``result.json`` exists."""
     began = awake.seconds()
     sign, seen = 0.0, began
     while not (folder / "result.json").exists():
@@ -108,15 +108,14 @@ def _wait(folder: pathlib.Path, what: str, timeout: float) -> None:
                 sign, seen = changed, now
         if now - seen > _SILENCE:
             raise RefusedError(
-                f"{what}: the task was started, and nothing has been heard of it for "
-                f"{_SILENCE:.0f} s",
-                hint="Look for it in the host's Task Scheduler: a policy or a virus scanner may "
-                "keep SYSTEM from starting Python.",
+                f"{what}: the task was started, but has not reported anything for {_SILENCE:.0f} s",
+                hint="Check the host's Task Scheduler: a policy or a virus scanner may prevent "
+                "SYSTEM from starting Python.",
             )
         if now - began > timeout or cancelled.is_set():
             (folder / "stop").touch()
             while not (folder / "result.json").exists() and awake.seconds() - now < _FAREWELL:
-                time.sleep(0.1)  # taskmain ends what it started
+                time.sleep(0.1)  # taskmain ends its child processes
             raise TimeoutError(f"{what} did not end within {timeout:.0f} s")
         time.sleep(_POLL)
 
@@ -126,8 +125,8 @@ def run(command: Sequence[str], *, timeout: float) -> tuple[int, str]:
 
     ``TimeoutError`` if it does not end, or was cancelled.
 
-    Tasks give no output back, so a small Python (``taskmain``) runs the program and leaves both in
-    files. What it runs lies where nobody else can change it, which is the caller's business.
+    Tasks return no output, so a small Python (``taskmain``) runs the program and writes both to
+    files. The caller must make sure that no other user can change the program.
     """
     with protected_dirs.private() as folder:
         return _run(command, timeout, folder)
@@ -140,7 +139,7 @@ def _run(command: Sequence[str], timeout: float, folder: pathlib.Path) -> tuple[
     (folder / "main.py").write_text(source.get_source(main.__name__), "utf-8")
     (folder / "command.json").write_text(json.dumps(list(command)), "utf-8")
     try:
-        # -I: nothing that lies beside it, or that SYSTEM's environment names, is imported.
+        # -I: nothing from its directory or from SYSTEM's environment is imported.
         register(name, [sys.executable, "-I", str(folder / "main.py")])
         start(name)
         _wait(folder, command[0], timeout)

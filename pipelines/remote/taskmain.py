@@ -1,8 +1,8 @@
-"""What a scheduled task runs: ``command.json`` beside it, into ``output`` and ``result.json``.
+"""The program of a scheduled task: runs ``command.json``, writes ``output`` and ``result.json``.
 
-A program of its own, on the host's disk while the task exists: it must not import its neighbours.
-``result.json`` comes last, by rename. A file ``stop`` ends the program and what it started. The
-date of ``alive`` changes about once a second as long as this runs.
+A separate program, on the host's disk while the task exists: it must not import other modules.
+``result.json`` is written last, by rename. A file ``stop`` ends the program and its children. The
+date of ``alive`` changes about once a second while this runs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import time
 
 
 def main(folder: pathlib.Path) -> None:
-    """Run the command and leave what came of it."""
+    """Run the command and write the result."""
     command = json.loads((folder / "command.json").read_text("utf-8"))
     windows = sys.platform == "win32"
-    if sys.platform == "win32":  # as awake.begin: an installer's box would wait for ever
+    if sys.platform == "win32":  # as awake.begin: an installer's dialog would wait forever
         ctypes.windll.kernel32.SetErrorMode(0x8003)
         ctypes.windll.kernel32.SetThreadExecutionState(0x80000001)
     (folder / "alive").touch()
@@ -60,7 +60,7 @@ def main(folder: pathlib.Path) -> None:
 
 
 def end(process: subprocess.Popen[bytes], *, windows: bool) -> None:
-    """End the program and all that it started."""
+    """End the program and all its child processes."""
     if windows:
         subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], check=False)
     elif sys.platform != "win32":

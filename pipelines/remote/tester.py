@@ -1,9 +1,9 @@
-"""Runs a smoke suite against a wheel: in a virtual environment of its own, from an empty directory.
+"""Runs a smoke suite against a wheel: in its own virtual environment, from an empty directory.
 
-``system`` is for environments that are used as they are: torch and the test tools are the given
-Python's, the wheel alone goes into a virtual environment over it, and the given one is not
-touched. Such an environment may be a virtual one itself, of which ``--system-site-packages``
-would see only the base: so the new one is told its directories by a ``.pth`` file.
+``system`` is for existing environments: torch and the test tools are the given Python's, the wheel
+alone is installed into a virtual environment on top of it, and the given one is not changed. Such
+an environment may be a virtual one itself, of which ``--system-site-packages`` would only see the
+base, so the new one gets its directories through a ``.pth`` file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from . import events, files, process, protected_dirs
 
 _UV = ("--quiet", "--offline", "--no-cache", "--no-config", "--color", "never")
 _WINDOWS = os.name == "nt"
-#: Variables of whoever started this that would choose other tests, or other packages.
+#: User variables that would select other tests or other packages.
 _OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
-_OF_UV = "UV_"  # each of its options has one; --no-config is for files alone
-#: Only what the virtual environment holds may be found, no toolkit. Not there rather than empty:
+_OF_UV = "UV_"  # each of its options has one; --no-config only covers files
+#: Only libraries of the virtual environment may be found, no toolkit. Unset rather than empty:
 #: https://github.com/abetlen/llama-cpp-python/blob/main/llama_cpp/_ctypes_extensions.py
 _OF_CUDA = ("CUDA_PATH", "CUDA_HOME")  # and CUDA_PATH_V13_0
-#: The suite ends itself before its time is up: a report with a reason instead of none.
+#: The suite ends before its time limit: a report with a reason instead of none.
 _RESERVE = 60.0
 _QUERY = """
 import json, site, sys
@@ -43,23 +43,23 @@ class _Optional(TypedDict, total=False):
     system: bool
     """``packages`` are not installed: ``python`` has them, with pytest and pytest-xdist."""
     libraries: list[str]
-    """Directories below site-packages, with ``/``, in which libraries are found as well."""
+    """Directories below site-packages, with ``/``, that contain libraries too."""
 
 
 class Spec(_Optional):
-    """What is to be run, on what."""
+    """What to run, and on what."""
 
     directory: str
-    """Made anew."""
+    """Recreated."""
     installer: str
     """uv.exe; empty: pip of ``python``."""
     python: str
     wheels: str
     """The directory of the pinned wheels."""
     wheel: str
-    """The one to test; empty: the suite needs none."""
+    """The wheel to test; empty: the suite needs none."""
     packages: list[str]
-    """What else to install."""
+    """Further packages to install."""
     suite: dict[str, str]
     """File name, perhaps below directories with ``/`` -> text."""
     expect: Mapping[str, object]
@@ -73,11 +73,11 @@ class Outcome(process.Ended):
     """How the last step ended."""
 
     step: str
-    """Which that was: ``venv``, ``install`` or ``pytest``."""
+    """The step that failed: ``venv``, ``install`` or ``pytest``."""
     junit: str | None
     """The report's path, if there is one."""
     resets: list[str]
-    """Of the display driver, while pytest ran and failed, also when it was run once more."""
+    """Resets of the display driver while pytest ran and failed, even if it was rerun."""
 
 
 def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
@@ -100,7 +100,7 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
         "SMOKE_SECONDS": str(max(spec["timeout"] - _RESERVE, spec["timeout"] / 2)),
         **spec["environment"],
         "SMOKE_EXPECT": str(root / "expect.json"),
-        # The user's environment may have plug-ins that change what pytest does.
+        # The user's environment may have plug-ins that change pytest's behaviour.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     libraries = [_site(root / "venv") / place for place in spec.get("libraries", [])]
@@ -120,7 +120,7 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
                 if resets and not again:
                     again = True
                     junit.unlink(missing_ok=True)
-                    yield f"the driver was reset, pytest runs again: {resets}\n".encode()
+                    yield f"the display driver was reset, running pytest again: {resets}\n".encode()
                     continue
                 report = str(junit) if junit.is_file() else None
                 yield {**item, "step": step, "junit": report, "resets": resets}
@@ -134,36 +134,37 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
 def _steps(
     spec: Spec, root: pathlib.Path, suite: pathlib.Path, junit: pathlib.Path
 ) -> Generator[tuple[str, list[str]], None, None]:
-    """The steps in order. The program that pytest is run by is in the new environment."""
+    """The steps in order. pytest's interpreter is in the new environment."""
     system = spec.get("system", False)
     venv = root / "venv"
     python = str(venv / ("Scripts/python.exe" if _WINDOWS else "bin/python"))
     uv = [spec["installer"], *_UV]
     if system or not spec["installer"]:
-        # The given one's pip is seen in the new one; an environment that uv made has none.
+        # The given one's pip is visible in the new one; an environment created by uv has none.
         bare = ["--without-pip"] if system and _has_pip(spec["python"]) else []
         yield "venv", [spec["python"], "-m", "venv", *bare, str(venv)]
     else:
         yield "venv", [*uv, "venv", "--python", spec["python"], str(venv)]
-    wanted = [spec["wheel"]] if spec["wheel"] else []
+    requirements = [spec["wheel"]] if spec["wheel"] else []
     options = ["--no-index"]
     if system:
         options += ["--no-deps"]
     else:
         options += ["--find-links", spec["wheels"]]
-        wanted += spec["packages"]
-    if wanted and spec["installer"]:
-        yield "install", [*uv, "pip", "install", "--python", python, *options, *wanted]
-    elif wanted:
+        requirements += spec["packages"]
+    if requirements and spec["installer"]:
+        yield "install", [*uv, "pip", "install", "--python", python, *options, *requirements]
+    elif requirements:
         # The user's pip, run by the new Python: it sees and would remove the user's own version.
         pip = ["-m", "pip", "--isolated", "--disable-pip-version-check", "--no-color", "install"]
         quiet = ["--quiet", "--no-cache-dir", "--ignore-installed", "--no-warn-script-location"]
-        yield "install", [python, *pip, *quiet, *options, *wanted]
+        yield "install", [python, *pip, *quiet, *options, *requirements]
     yield (
         "pytest",
         [
             *(python, "-m", "pytest", str(suite), "--rootdir", str(suite)),
-            # One worker: a case that ends the interpreter ends it alone, and another is started.
+            # One worker: a test that crashes the interpreter only ends that worker, and another is
+            # started.
             *("-p", "xdist.plugin", "-n", "1", "--max-worker-restart", "64"),
             *("-p", "no:cacheprovider", "-q", "-ra", "--color=no", "--tb=short"),
             f"--junitxml={junit}",
@@ -177,13 +178,13 @@ def _site(venv: pathlib.Path) -> pathlib.Path:
 
 
 def _found(libraries: list[pathlib.Path]) -> dict[str, str]:
-    """What lets the loader find libraries in these directories."""
+    """Variables that let the loader find libraries in these directories."""
     name = "PATH" if _WINDOWS else "LD_LIBRARY_PATH"
     return {name: os.pathsep.join([*map(str, libraries), *filter(None, [os.environ.get(name)])])}
 
 
 def _let_load(venv: pathlib.Path, libraries: list[pathlib.Path]) -> None:
-    """The same for ctypes and for modules, for which Python on Windows does not look at PATH.
+    """The same for ctypes and for modules, for which Python on Windows ignores PATH.
 
     https://docs.python.org/3/library/os.html#os.add_dll_directory
     """
@@ -193,18 +194,18 @@ def _let_load(venv: pathlib.Path, libraries: list[pathlib.Path]) -> None:
 
 
 def _has_pip(python: str) -> bool:
-    with contextlib.suppress(OSError):  # the step that starts it says what is wrong
+    with contextlib.suppress(OSError):  # the step that starts it reports the error
         return process.capture([python, "-c", "import pip"], timeout=120)[0] == 0
     return True
 
 
 def _see(python: str, venv: pathlib.Path) -> None:
-    """Let the virtual environment see what ``python`` sees, its own packages first."""
+    """Make the packages of ``python`` visible in the virtual environment, after its own."""
     code, text = process.capture([python, "-c", _QUERY], timeout=120)
     if code:
-        raise RuntimeError(f"{python} does not tell where its packages are: {text.strip()}")
+        raise RuntimeError(f"{python} does not report where its packages are: {text.strip()}")
     places = json.loads(text.strip().splitlines()[-1])
     (site,) = [venv / "Lib" / "site-packages"] if _WINDOWS else venv.glob("lib/*/site-packages")
-    # addsitedir, not a plain path: the .pth files in there count as well (editable installs).
+    # addsitedir, not a plain path: it processes the .pth files there too (editable installs).
     lines = [f"import site; site.addsitedir({place!a})\n" for place in places]
     (site / "_given_environment.pth").write_text("".join(lines), "utf-8")

@@ -1,7 +1,6 @@
-"""How a build used the machine: when each unit was compiled, how busy cores and memory were.
+"""Resource usage of a build: when each unit was compiled, the load on cores and memory.
 
-Units come from ``.ninja_log``, which ninja writes, as does whatever else builds and wants to be
-seen.
+Units come from ``.ninja_log``, written by ninja and by any other build that wants to be included.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from typing import TypedDict
 from . import facts, limits
 
 _EVERY = 2.0  # seconds
-_MOST_SAMPLES = 600  # beyond that every second one is dropped, and they come half as often
+_MOST_SAMPLES = 600  # beyond that every second one is dropped, and the interval doubles
 _MOST_UNITS = 2000
 _UNITS = (".o", ".obj", ".cubin", ".ptx")
 
 
 class Timeline(TypedDict, total=False):
-    """All times are in seconds since the build began."""
+    """All times are in seconds since the start of the build."""
 
     units: list[list[str | float]]
     """Name, start and end of each."""
     samples: list[list[float]]
-    """Time, busy share of all cores, bytes in use."""
+    """Time, busy fraction of all cores, bytes in use."""
     cpus: int
     memory: int
-    """Bytes that there are; 0 if that is not known."""
+    """Total bytes; 0 if unknown."""
 
 
 class Gauge:
-    """Measures from its making until :meth:`finish`."""
+    """Measures from its creation until :meth:`finish`."""
 
     def __init__(self) -> None:
         self._began = time.time()
@@ -46,10 +45,10 @@ class Gauge:
         self._thread.start()
 
     def _sample(self) -> None:
-        every = _EVERY
+        interval = _EVERY
         with contextlib.suppress(OSError, ValueError, AttributeError):  # no figures, but a build
             before = processor_times()
-            while not self._done.wait(every):
+            while not self._done.wait(interval):
                 now = processor_times()
                 busy, total = now[0] - before[0], now[1] - before[1]
                 before = now
@@ -58,32 +57,32 @@ class Gauge:
                 self._samples.append([round(at, 1), round(share, 3), float(memory()[0])])
                 if len(self._samples) >= _MOST_SAMPLES:
                     self._samples = self._samples[1::2]
-                    every *= 2
+                    interval *= 2
 
     def finish(self, tree: pathlib.Path) -> Timeline:
-        """Stop, and tell; ``tree`` is where the build took place."""
+        """Stop and return the figures; ``tree`` is the build directory."""
         self._done.set()
         self._thread.join(5)
         units: list[list[str | float]] = []
         for log in sorted(tree.glob("build/**/.ninja_log")):
             with contextlib.suppress(OSError, ValueError):
                 units += ninja_units(log, self._began)
-        told: Timeline = {
+        timeline: Timeline = {
             "units": sorted(units, key=lambda unit: unit[1])[:_MOST_UNITS],
             "samples": list(self._samples),
             "cpus": limits.cores(),
             "memory": 0,
         }
         with contextlib.suppress(OSError, AttributeError):
-            told["memory"] = memory()[1]
-        return told
+            timeline["memory"] = memory()[1]
+        return timeline
 
 
 def ninja_units(log: pathlib.Path, began: float) -> list[list[str | float]]:
-    """The objects that were made after ``began`` (seconds since the epoch).
+    """The objects created after ``began`` (seconds since the epoch).
 
-    A line is ``start end mtime output hash`` with milliseconds since that ninja started, which is
-    not written down: it is found from the time at which the objects were last changed.
+    A line is ``start end mtime output hash`` with milliseconds since the start of that ninja, which
+    is not recorded: it is derived from the last modification times of the objects.
     https://ninja-build.org/manual.html (version 5 to 7 of the log)
     """
     rows: dict[str, tuple[float, float]] = {}
@@ -93,7 +92,7 @@ def ninja_units(log: pathlib.Path, began: float) -> list[list[str | float]]:
             rows[parts[3]] = (int(parts[0]) / 1000, int(parts[1]) / 1000)
     made: dict[str, float] = {}
     for output in rows:
-        path = log.parent / output  # an absolute one stays what it is
+        path = log.parent / output  # an absolute one is unchanged
         if path.suffix in _UNITS and path.is_file():
             made[output] = path.stat().st_mtime
     fresh = [output for output, at in made.items() if at >= began - 1]
@@ -117,7 +116,7 @@ class _Time(ctypes.Structure):
 
 
 def processor_times() -> tuple[float, float]:
-    """Busy and all time of all cores together, in units of the platform's own.
+    """Busy and total time of all cores, in the platform's own units.
 
     On Windows those of the thread's group: https://github.com/shirou/gopsutil/pull/2125
     """
@@ -126,19 +125,19 @@ def processor_times() -> tuple[float, float]:
         ctypes.windll.kernel32.GetSystemTimes(
             ctypes.byref(idle), ctypes.byref(kernel), ctypes.byref(user)
         )
-        total = kernel.value + user.value  # the kernel's holds the idle time
+        total = kernel.value + user.value  # kernel time includes idle time
         return float(total - idle.value), float(total)
     with open("/proc/stat", encoding="ascii") as file:  # noqa: PTH123
         fields = [int(word) for word in file.readline().split()[1:9]]
-    waits = fields[3] + fields[4]  # idle, and idle with a disk at work
+    waits = fields[3] + fields[4]  # idle, and waiting for a disk
     return float(sum(fields) - waits), float(sum(fields))
 
 
 def memory() -> tuple[int, int]:
-    """Bytes that are in use and bytes that there are; on Windows of the commit limit."""
-    told = facts.memory()
-    if "commit_limit" in told:
-        return told["commit_limit"] - told["commit_available"], told["commit_limit"]
+    """Bytes in use and total bytes; on Windows of the commit limit."""
+    figures = facts.memory()
+    if "commit_limit" in figures:
+        return figures["commit_limit"] - figures["commit_available"], figures["commit_limit"]
     if sys.platform == "win32":
         return 0, 0
-    return told["total"] - told["available"], told["total"]
+    return figures["total"] - figures["available"], figures["total"]

@@ -1,4 +1,4 @@
-"""Whose program an installer is, and what Visual Studio's has left behind."""
+"""Who signed an installer, and what Visual Studio's has installed."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ _TIMEOUT = 120.0
 
 
 def require_signer(file: str, signer: str) -> None:
-    """Raise :class:`RefusedError` unless the file has a signature of theirs that Windows trusts.
+    """Raise :class:`RefusedError` unless the file has that signer's signature, trusted by Windows.
 
     https://learn.microsoft.com/powershell/module/microsoft.powershell.security/get-authenticodesignature
     """
-    said = _ask(
+    signature = _ask(
         f"$s = Get-AuthenticodeSignature -LiteralPath {_quoted(file)}; "
         '"$($s.Status)|$($s.SignerCertificate.Subject)"'
     )
-    if not re.search(rf'^Valid\|(?:.*, )?O="?{re.escape(signer)}"?(?:,|$)', said):
+    if not re.search(rf'^Valid\|(?:.*, )?O="?{re.escape(signer)}"?(?:,|$)', signature):
         raise RefusedError(
-            f"{file} was not started: expected a valid signature of {signer}, found {said!r}",
-            hint="Something on the host has changed it, its list of trusted roots is old, or "
-            "a policy keeps powershell.exe from saying so.",
+            f"{file} was not started: expected a valid signature of {signer}, found {signature!r}",
+            hint="It was changed on the host, the host's list of trusted roots is outdated, or "
+            "a policy blocks powershell.exe.",
         )
 
 
 def product(place: str) -> dict[str, str]:
-    """``product``, such as 17.14.41, and ``engine``, the installer's version; of nothing, {}.
+    """``product``, such as 17.14.41, and ``engine``, the installer's version; {} without one.
 
-    ``incomplete`` where the installer is not done with it: it was stopped, or has failed.
+    ``incomplete`` if the installation was interrupted or has failed.
     """
     rows = []
-    with contextlib.suppress(OSError, ValueError, TimeoutError):  # it only tells more
+    with contextlib.suppress(OSError, ValueError, TimeoutError):  # it only adds details
         rows = tools.visual_studio()
     for row in rows:
         if str(row["path"]).rstrip("\\").lower() == place.rstrip("\\").lower() and row["product"]:
             engine = f"(Get-Item -LiteralPath {_quoted(row['engine'])}).VersionInfo.FileVersion"
-            found = {"product": row["product"].partition("+")[0], "engine": _ask(engine)}
-            return found | ({"incomplete": "yes"} if row["complete"] is False else {})
+            values = {"product": row["product"].partition("+")[0], "engine": _ask(engine)}
+            return values | ({"incomplete": "yes"} if row["complete"] is False else {})
     return {}
 
 
 def require_product(version: str, place: str, toolset: str, compilers: str) -> None:
     """Raise :class:`RefusedError` unless that product is in ``place``, and its compiler runs."""
-    found = product(place).get("product", "nothing")
-    wanted = f"19.{toolset.partition('.')[2]}."  # of cl.exe, whose banner is in any language
+    actual = product(place).get("product", "nothing")
+    compiler = f"19.{toolset.partition('.')[2]}."  # of cl.exe, whose banner is in any language
     paths = glob.glob(compilers)  # noqa: PTH207 - an absolute pattern
-    if found != version or not any(wanted in capture([p], timeout=_TIMEOUT)[1] for p in paths):
+    if actual != version or not any(compiler in capture([p], timeout=_TIMEOUT)[1] for p in paths):
         raise RefusedError(
-            f"expected {version} and a cl.exe {wanted}x in {place}; vswhere finds {found}, and "
-            f"cl.exe there are {paths}",
+            f"expected {version} and a cl.exe {compiler}x in {place}; vswhere reports {actual}, "
+            f"and cl.exe exists in {paths}",
             hint=f"Uninstall what is in {place}, then provision again.",
         )
 
@@ -64,9 +64,9 @@ def _quoted(path: str) -> str:
 
 
 def _ask(script: str) -> str:
-    """What PowerShell answers; its last line, empty when it does not."""
+    """PowerShell's answer: its last line, empty if it fails."""
     try:
-        _, said = capture([*POWERSHELL, script], timeout=_TIMEOUT)
+        _, output = capture([*POWERSHELL, script], timeout=_TIMEOUT)
     except (OSError, TimeoutError):
         return ""
-    return "".join(said.strip().splitlines()[-1:])
+    return "".join(output.strip().splitlines()[-1:])

@@ -1,4 +1,4 @@
-"""What a session with a host is: calls, streams and files over a pair of byte pipes."""
+"""A session with a host: calls, streams and files over a pair of byte pipes."""
 
 from __future__ import annotations
 
@@ -14,47 +14,49 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-#: Called with (bytes done, bytes in all) while a transfer goes on.
+#: Called with (bytes done, total bytes) during a transfer.
 Progress = Callable[[int, int], None]
 
 
-#: The same for several at a time: (what, bytes done, bytes in all).
+#: The same for several at a time: (what, bytes done, total bytes).
 Bars = Callable[[str, int, int], None]
 
 
 _FULL = {"ENOSPC", "EDQUOT"}
 
 
-def raise_remote(host: str, told: Failure) -> NoReturn:
-    """Raise what a function raised on ``host``."""
-    if told.get("errno_name") in _FULL:
-        place = f" at {told['path']}" if told.get("path") else ""
+def raise_remote(host: str, failure: Failure) -> NoReturn:
+    """Raise the error that a function raised on ``host``."""
+    if failure.get("errno_name") in _FULL:
+        place = f" at {failure['path']}" if failure.get("path") else ""
         raise FullHostError(
-            f"{host}: the host's disk is full{place}: {told['message']}",
+            f"{host}: the host's disk is full{place}: {failure['message']}",
             hint="Free space on the host, or give it another work directory.",
         )
-    kind = str(told["kind"])
-    raise RemoteError(f"{host}: {kind}: {told['message']}", kind=kind, trace=told.get("trace", ""))
+    kind = str(failure["kind"])
+    raise RemoteError(
+        f"{host}: {kind}: {failure['message']}", kind=kind, trace=failure.get("trace", "")
+    )
 
 
 class FullHostError(StorageError):
-    """The disk that is full is the host's, not ours."""
+    """The host's disk is full, not this machine's."""
 
 
 class UnfitHostError(HostError):
-    """A host that is not as it must be: nothing is done there until a person has looked."""
+    """The host is not in the required state; nothing is done until a person has checked it."""
 
 
 class DeadHostError(HostError):
-    """A host that this machine runs has ended, or does not start: waiting would not help."""
+    """A host on this machine has ended, or does not start: waiting would not help."""
 
 
 class GoneHostError(DeadHostError):
-    """It has ended together with all its files: the next one is made anew."""
+    """It has ended and its files are gone: the next one is created from scratch."""
 
 
 class ByteStream(Protocol):
-    """A pair of byte pipes to a Python that was started on a host; what execnet calls an IO."""
+    """A pair of byte pipes to a Python started on a host; execnet calls this an IO."""
 
     remoteaddress: str
 
@@ -62,16 +64,16 @@ class ByteStream(Protocol):
         """Exactly ``numbytes`` bytes, or ``EOFError`` with the reason in its message."""
 
     def write(self, data: bytes) -> None:
-        """All of ``data``, or an ``OSError`` subclass."""
+        """Write all of ``data``, or raise an ``OSError`` subclass."""
 
     def close_read(self) -> None:
         """Stop reading."""
 
     def close_write(self) -> None:
-        """Tell the other side that no more is coming."""
+        """Signal the end of input to the other side."""
 
     def wait(self) -> int | None:
-        """The exit code of the remote process, ``None`` when it is not known."""
+        """The exit code of the remote process; ``None`` if unknown."""
 
     def kill(self) -> None:
         """End the remote process and forget the connection; never raises."""
@@ -92,7 +94,7 @@ class Session(Protocol):
         *args: Given.args,
         **arguments: Given.kwargs,
     ) -> Iterator[Item]:
-        """As :meth:`call`, for a generator function: its items as they come."""
+        """As :meth:`call`, for a generator function: yields its items as they arrive."""
 
     def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
         """Send a file; sha256 checked at both ends, lands by rename. Returns the sha256."""
@@ -101,7 +103,7 @@ class Session(Protocol):
         """Fetch a file; sha256 checked at both ends, lands by rename. Returns the sha256."""
 
     def close(self) -> None:
-        """Leave; the host's Python ends."""
+        """Close the session; the host's Python ends."""
 
     def __enter__(self) -> Self: ...
 

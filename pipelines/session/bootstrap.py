@@ -1,14 +1,14 @@
 """From a bare byte stream to an execnet gateway that serves calls.
 
 The Python at the far end was started with :func:`bootstrap_command` and reads one line: a Python
-literal of the source to run. That source first proves, byte by byte and in both directions, that
-the stream changes nothing, and only then becomes an execnet worker. In detail::
+literal with the source to run. That source first verifies, byte by byte and in both directions,
+that the stream changes nothing, and only then becomes an execnet worker. In detail::
 
     here                                   there
     one line: probe + execnet's source ->
                                         <- READY
-    PATTERN (only now, for the far side's text reader reads ahead)
-                                        <- a report of fixed length: what came, if it was damaged
+    PATTERN (only now, because the far side's text reader reads ahead)
+                                        <- a report of fixed length: the first damaged bytes, if any
                                         <- PATTERN
                                         <- "1", execnet's sign of life
     sources of pipelines/remote, packed ->
@@ -45,9 +45,9 @@ READY = b"8bit?ok"
 REPORT = 64
 BLOCK = 1024
 _LAST_WORDS = 2.0  # seconds
-_LARGEST = 64 << 20  # bytes of one message; ours have 100 KiB, the longest answers a few MiB
-#: All byte values, what text modes and consoles stumble over, noise, and harmless filler: bytes
-#: that vanish on the way shift the filler forward, so that a damaged block is always complete.
+_LARGEST = 64 << 20  # bytes of one message; ours are 100 KiB, the longest answers a few MiB
+#: All byte values, sequences that text modes and consoles change, noise, and filler: bytes lost on
+#: the way shift the filler forward, so that a damaged block always has its full length.
 PATTERN = (
     bytes(range(256))
     + b"\r\n\n\r\r\r\n\x1a\x04\x03\x00\xff\xfe\xff\xff\xef\xbb\xbf\x1b[0m\x11\x13\x7f\x80\xc3("
@@ -55,8 +55,8 @@ PATTERN = (
     + b"." * BLOCK
 )
 
-# Runs on the host before anything else. Blocks are compared as they come: waiting for the whole
-# pattern would mean waiting for ever where the stream swallows some of it.
+# Runs on the host before anything else. Blocks are compared as they arrive: waiting for the whole
+# pattern would block forever if the stream swallows some of it.
 _PROBE = """
 import sys, hashlib
 def probe(pattern, block, report, ready):
@@ -95,7 +95,7 @@ _SERVED = "import sys;exec(eval(sys.stdin.readline()))"
 
 
 def bootstrap_command(python: str = "python") -> str:
-    """The command line that starts a host's Python, isolated: no PYTHONPATH, no user's packages.
+    """The command line that starts a host's Python in isolated mode: no PYTHONPATH, no user site.
 
     A path with spaces is quoted, which ``cmd /c`` mangles when there are other quotes: such a
     path needs a transport that starts the program itself (WinRS: ``skip_cmd_shell``).
@@ -105,13 +105,13 @@ def bootstrap_command(python: str = "python") -> str:
 
 
 def bootstrap_argv(python: str) -> list[str]:
-    """The same as words, where no shell is between."""
+    """The same as an argument list, for transports without a shell."""
     return [python, "-I", "-u", "-c", _SERVED]
 
 
 @cache
 def _first_line() -> bytes:
-    """What the far side evaluates first; pure ASCII, one line."""
+    """The expression that the far side evaluates first; pure ASCII, one line."""
     tail = PATTERN[256:-BLOCK][:-65536]
     pattern = (
         f"bytes(range(256)) + {tail!r}"
@@ -137,14 +137,14 @@ def remote_sources() -> dict[str, tuple[bool, str, str]]:
 
 @cache
 def packed_sources() -> bytes:
-    """The same as it is sent: a quarter of the bytes, which each connection costs."""
+    """The same as sent over the wire: compressed to a quarter, since each connection sends it."""
     return zlib.compress(json.dumps(remote_sources()).encode(), 9)
 
 
 class GatewayIO:
-    """What execnet wants of a stream, and a memory of why it broke.
+    """The stream interface execnet needs; also records why it broke.
 
-    execnet reads in a thread of its own and swallows most reasons; ``failure`` keeps the first.
+    execnet reads in its own thread and swallows most errors; ``failure`` keeps the first one.
     """
 
     def __init__(self, stream: ByteStream, execmodel: ExecModel) -> None:
@@ -152,15 +152,15 @@ class GatewayIO:
         self.execmodel = execmodel
         self.remoteaddress = stream.remoteaddress
         self.failure: BaseException | None = None
-        # The garbage collector closes channels: in any thread, at any time, in the middle of a
-        # write too. What it has to say waits for the end of the message that is on its way.
+        # The garbage collector closes channels in any thread at any time, even in the middle of a
+        # write. Its messages wait for the end of the message being sent.
         self._lock = threading.RLock()
         self._waiting: deque[bytes] = deque()
         self._writing = False
 
     def read(self, numbytes: int) -> bytes:
-        """As the stream's; every failure becomes the ``EOFError`` that execnet expects."""
-        if numbytes > _LARGEST:  # of a host that is hostile, or a stream that is damaged
+        """As the stream's; every failure becomes the ``EOFError`` execnet expects."""
+        if numbytes > _LARGEST:  # a hostile host or a damaged stream
             self.failure = self.failure or EOFError(f"a message of {numbytes} bytes was announced")
             raise EOFError(str(self.failure))
         try:
@@ -188,7 +188,7 @@ class GatewayIO:
         except PipelineError as error:
             self.failure = error
             raise BrokenPipeError(str(error)) from error
-        except BaseException as error:  # an interrupt, too, leaves half a message behind
+        except BaseException as error:  # an interrupt also leaves half a message
             self.failure = error
             raise
 
@@ -197,7 +197,7 @@ class GatewayIO:
         self.stream.close_read()
 
     def close_write(self) -> None:
-        """As the stream's, unless it broke: there is nobody to tell."""
+        """As the stream's; does nothing if it broke."""
         if self.failure is None:
             self.stream.close_write()
 
@@ -213,7 +213,7 @@ class GatewayIO:
 
 @contextlib.contextmanager
 def _limited(stream: ByteStream, seconds: float) -> Iterator[threading.Event]:
-    """Kill the stream when its far side does not answer in time: reads have no time-out."""
+    """Kill the stream if its far side does not answer in time: reads have no timeout."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -229,21 +229,21 @@ def _limited(stream: ByteStream, seconds: float) -> Iterator[threading.Event]:
         timer.cancel()
 
 
-def _damage(direction: str, position: int, came: str, name: str) -> HostError:
-    wanted = PATTERN[position : position + 4].hex()
+def _damage(direction: str, position: int, actual: str, name: str) -> HostError:
+    expected = PATTERN[position : position + 4].hex()
     return HostError(
-        f"{name}: the connection damages bytes on the way {direction} the host: at offset "
-        f"{position} of the test pattern {wanted} (hex) became {came}",
+        f"{name}: the connection changes bytes on the way {direction} the host: at offset "
+        f"{position} of the test pattern, expected {expected} (hex), got {actual}",
         hint="Start Python with pipes, not with a console or terminal (WinRS: console mode off, "
-        "code page 65001; ssh and docker: no -t).",
+        "code page 65001; ssh and docker: without -t).",
     )
 
 
 def _offer(stream: ByteStream, data: bytes) -> None:
-    """Write; whoever does not listen any more is still read from, but only for a moment.
+    """Write; if the far side no longer reads, still read from it for a moment.
 
-    What it says on its way out tells more than the broken pipe. A connection that was cut has
-    nothing more to say, and would be waited for until the patience is over.
+    Its last output says more than the broken pipe. A connection that was cut sends nothing more,
+    and would be waited for until the timeout.
     """
     try:
         stream.write(data)
@@ -259,8 +259,8 @@ def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
     greeting = stream.read(len(READY))
     if greeting != READY:
         raise HostError(
-            f"{name}: expected a Python that waits for its first line, got {greeting!r}",
-            hint="Something else writes to the output first: a banner, or AutoRun of cmd.",
+            f"{name}: expected Python waiting for its first line, got {greeting!r}",
+            hint="Something else writes to the output first, such as a banner or AutoRun of cmd.",
         )
     _offer(stream, PATTERN)
     verdict = stream.read(REPORT).decode("ascii", "replace").split()
@@ -268,27 +268,27 @@ def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
         position = verdict[0] if verdict and verdict[0].isdigit() else "0"
         raise _damage("to", int(position), " ".join(verdict[1:]), name)
     for start in range(0, len(PATTERN), BLOCK):
-        wanted = PATTERN[start : start + BLOCK]
-        came = stream.read(len(wanted))
-        if came != wanted:
-            at = next(i for i, (a, b) in enumerate(zip(came, wanted, strict=True)) if a != b)
-            raise _damage("from", start + at, came[at : at + 4].hex(), name)
+        expected = PATTERN[start : start + BLOCK]
+        actual = stream.read(len(expected))
+        if actual != expected:
+            at = next(i for i, (a, b) in enumerate(zip(actual, expected, strict=True)) if a != b)
+            raise _damage("from", start + at, actual[at : at + 4].hex(), name)
 
 
 def open_gateway(
     stream: ByteStream, *, name: str, patience: float = 60.0
 ) -> tuple[execnet.Gateway, execnet.Channel, GatewayIO]:
-    """Prove the stream, start execnet over it, ship ``pipelines/remote``.
+    """Verify the stream, start execnet over it and send ``pipelines/remote``.
 
-    Returns the gateway, the channel on which new workers are asked for, and the stream as execnet
-    sees it. On any failure the stream is killed and a ``HostError`` says why.
+    Returns the gateway, the channel for requesting new workers, and the stream as execnet sees it.
+    On any failure the stream is killed and a ``HostError`` gives the reason.
     """
     execmodel = gateway_base.get_execmodel("thread")
     io = GatewayIO(stream, execmodel)
     with _limited(stream, patience) as expired:
         try:
             prove_eight_bit_clean(stream, name)
-            stream.read(1)  # written by execnet, after it has taken the pipes over
+            stream.read(1)  # written by execnet, once it has taken over the pipes
             spec = XSpec("popen//id=host//execmodel=thread")
             gateway = execnet.Gateway(io, spec)
             channel = gateway.remote_exec((REMOTE / "loader.py").read_text("utf-8"))
@@ -300,12 +300,13 @@ def open_gateway(
             if expired.is_set():
                 raise HostError(
                     f"{name}: no answer from Python within {patience:g} s of starting it",
-                    hint="Is it really a Python 3.10 or newer, and is the host overloaded?",
+                    hint="Check that it is Python 3.10 or newer and that the host is not "
+                    "overloaded.",
                 ) from error
             if isinstance(error, (EOFError, OSError, gateway_base.RemoteError)):
                 raise HostError(
                     f"{name}: Python did not start on the host: {reason}",
-                    hint="Check that this Python exists there; provisioning installs it.",
+                    hint="Check that this Python exists on the host; provisioning installs it.",
                 ) from error
             raise
     return gateway, channel, io

@@ -1,7 +1,7 @@
-"""A session with a host: calls, streams and files over one connection, which is made anew if lost.
+"""A session with a host: calls, streams and files over one connection that reconnects if lost.
 
-What is repeated after a loss: a call of a function that ``remote.rpc.idempotent`` marks, nothing
-else. Everything else raises ``HostError``, and the next use of the session connects again.
+After a loss only calls of functions marked with ``remote.rpc.idempotent`` are repeated.
+Everything else raises ``HostError``, and the next use of the session reconnects.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ChannelSession", "bootstrap_command", "open_session"]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds before each attempt to get a lost connection back.
+#: Delays in seconds before each attempt to reconnect.
 PAUSES = (0.2, 1.0, 3.0, 6.0, 12.0)
 
 Reconnect = Callable[[], ByteStream]
@@ -55,7 +55,7 @@ def open_session(
 class ChannelSession:
     """A live connection to a host, see :class:`pipelines.session.base.Session`.
 
-    Threads may share a session: requests travel side by side on the one connection.
+    Threads may share a session: requests are multiplexed over the one connection.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ChannelSession:
         self._transfers = transfers.Connection(self.name, self._link)
 
     def _link(self) -> Link:
-        """The connection, made anew if the last one broke."""
+        """The connection, reopened if the last one broke."""
         with self._lock:
             if self._closed:
                 raise HostError(f"{self.name}: the session is closed")
@@ -94,7 +94,7 @@ class ChannelSession:
             for pause in self._pauses:
                 time.sleep(pause)
                 try:
-                    with timed(_log, logging.INFO, "%s: connect again", self.name):
+                    with timed(_log, logging.INFO, "%s: reconnect", self.name):
                         self._current = Link(self._reconnect(), self.name, patience=self._patience)
                 except (AuthError, DeadHostError):
                     raise
@@ -103,7 +103,7 @@ class ChannelSession:
                 else:
                     return self._current
             raise HostError(
-                f"{self.name}: the connection was lost ({failure}) and did not come back in "
+                f"{self.name}: the connection was lost ({failure}) and could not be restored in "
                 f"{len(self._pauses)} attempts: {problem}",
                 hint="Check that the host is up, then run the same command again to continue.",
             ) from problem
@@ -117,7 +117,7 @@ class ChannelSession:
     def call(
         self, function: Callable[Given, Result], /, *args: Given.args, **arguments: Given.kwargs
     ) -> Result:
-        """Run a remote function; a second time after a broken connection if that does no harm."""
+        """Run a remote function; retried after a broken connection if it is idempotent."""
         _by_keyword(function, args)
         try:
             return self._result(function, arguments)
@@ -125,7 +125,7 @@ class ChannelSession:
             lost = self._lost(name_of(function), error)
             lost.__cause__ = error
         if self._reconnect is not None and is_idempotent(function):
-            with contextlib.suppress(ConnectionLostError):  # twice in a row: the first is told
+            with contextlib.suppress(ConnectionLostError):  # the first one is reported
                 return self._result(function, arguments)
         raise lost
 
@@ -141,16 +141,16 @@ class ChannelSession:
         *args: Given.args,
         **arguments: Given.kwargs,
     ) -> Iterator[Item]:
-        """Run a remote generator function: its items as they come, at most a few ahead.
+        """Run a remote generator function: yields its items as they arrive, with little read-ahead.
 
         Leaving the loop early ends the function at its next item.
         """
         _by_keyword(function, args)
-        return self._told(name_of(function), self._link().exchange(function, arguments))
+        return self._progress(name_of(function), self._link().exchange(function, arguments))
 
-    def _told(self, what: str, items: Generator[Item, None, object]) -> Iterator[Item]:
+    def _progress(self, what: str, items: Generator[Item, None, object]) -> Iterator[Item]:
         try:
-            with timed(_log, logging.DEBUG, "%s: %s, its items", self.name, what):
+            with timed(_log, logging.DEBUG, "%s: %s, streamed", self.name, what):
                 yield from items
         except ConnectionLostError as error:
             raise self._lost(what, error) from error
@@ -158,7 +158,7 @@ class ChannelSession:
     def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
         """Send a file; it lands under ``target`` by rename once the host's sha256 agrees.
 
-        A lost connection is made anew; what has come is kept, also for the next command.
+        A lost connection is reopened; received data is kept, also for the next command.
         """
         size = source.stat().st_size if source.is_file() else 0
         with timed(_log, logging.INFO, "%s: sent %s, %d bytes", self.name, source.name, size):
@@ -167,13 +167,13 @@ class ChannelSession:
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
         """Fetch a file; it lands under ``target`` by rename once both sha256 agree.
 
-        A lost connection is made anew; what has come is kept, also for the next command.
+        A lost connection is reopened; received data is kept, also for the next command.
         """
         with timed(_log, logging.INFO, "%s: fetched %s", self.name, target.name):
             return transfers.get(self._transfers, source, target, progress)
 
     def close(self) -> None:
-        """Leave; the host's Python ends. Harmless when repeated."""
+        """Close the session; the host's Python ends. Safe to repeat."""
         if not self._closed:
             self._closed = True
             self._current.close()
@@ -192,7 +192,7 @@ class ChannelSession:
 
 
 def _by_keyword(function: Callable[..., object], args: Sequence[object]) -> None:
-    """Arguments travel by name: what is passed by position is a mistake of ours."""
+    """Arguments are passed by name; a positional argument is a bug in the caller."""
     if args:
         raise TypeError(f"{name_of(function)}: arguments are passed by keyword")
 
@@ -202,11 +202,11 @@ def over_winrs(
 ) -> Session:
     """Start ``python`` (a path on the host) over WinRS and open a session with it.
 
-    A lost connection is made anew with a fresh shell, at the place that ``again`` then tells, by
-    default the same one. Raises ``AuthError`` or ``HostError``; ``DeadHostError``, which ``again``
-    may raise, ends the tries.
+    A lost connection is replaced with a fresh shell, at the address ``again`` returns, by default
+    the same one. Raises ``AuthError`` or ``HostError``; a ``DeadHostError`` from ``again`` ends the
+    attempts.
     """
-    # cmd /c mangles a quoted path next to other quotes: such a program is started without cmd.
+    # cmd /c mangles a quoted path next to other quotes, so such a program is started without cmd.
     direct = " " in python
 
     def stream(place: Endpoint) -> WinRSStream:

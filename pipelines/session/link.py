@@ -1,6 +1,6 @@
 """One connection to a host: execnet channels with a worker at the far end of each.
 
-What the far side does with a request is in :mod:`pipelines.remote.rpc`; the two belong together.
+The far side of the protocol is :mod:`pipelines.remote.rpc`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pipelines.remote.rpc import DONE, ERROR, name_of
 from pipelines.session.base import ByteStream, Item, Result, raise_remote
 from pipelines.session.bootstrap import open_gateway
 
-#: At most so many items of a stream are on their way.
+#: Most items of a stream in flight.
 WINDOW = 8
 #: Seconds that the host's Python may take to end by itself.
 FAREWELL = 0.4
-#: Seconds that the host's Python may take to start and to say so.
+#: Seconds that the host's Python may take to start and report it.
 PATIENCE = 60.0
 
 
 class ConnectionLostError(Exception):
-    """The connection broke; whether the host still did what it was asked to is not known."""
+    """The connection broke; whether the host carried out the request is unknown."""
 
 
 class Worker:
@@ -37,14 +37,14 @@ class Worker:
         self.finished = False
 
     def send(self, item: object) -> None:
-        """One message to the host, or :class:`ConnectionLostError`."""
+        """Send one message to the host, or raise :class:`ConnectionLostError`."""
         try:
             self.channel.send(item)
         except OSError as error:
             raise self.link.lost(error) from error
 
     def receive(self) -> tuple[str, object]:
-        """The next reply; the last one, if it is an error, is raised."""
+        """The next reply; an error reply is raised."""
         while True:
             try:
                 # Bounded, or Ctrl-C would wait for the reply on Windows.
@@ -67,7 +67,7 @@ class Worker:
 
 
 class Link:
-    """A gateway, what broke it if it is broken, and workers that have nothing to do."""
+    """A gateway, the reason if it is broken, and idle workers."""
 
     def __init__(self, stream: ByteStream, name: str, *, patience: float = PATIENCE) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class Link:
     def request(
         self, function: Callable[..., object], arguments: Mapping[str, object], window: int = WINDOW
     ) -> Iterator[Worker]:
-        """Send a request to a worker; it is kept for the next one if its last reply was read."""
+        """Send a request to a worker; it is reused once its last reply was read."""
         try:
             worker = self.idle.pop()
             worker.finished = False
@@ -135,15 +135,15 @@ class Link:
         raise TypeError(f"{name_of(function)} yields items: use stream()")
 
     def lost(self, error: BaseException) -> ConnectionLostError:
-        """Mark the connection as broken; the first reason is the one that is told."""
+        """Mark the connection as broken; the first reason is the one reported."""
         if self.io.failure is None:
             self.io.failure = EOFError(str(error) or "the host's Python ended")
         return ConnectionLostError(str(self.io.failure))
 
     def close(self) -> None:
-        """Let the host's Python end by itself, for a moment; then end it."""
+        """Let the host's Python end by itself for a moment, then kill it."""
         if self.io.failure is None:
-            # In a thread of its own: a host that vanished without a word makes this wait for long.
+            # In its own thread: this can wait a long time for a host that vanished.
             goodbye = threading.Thread(target=self._leave, daemon=True)
             goodbye.start()
             goodbye.join(FAREWELL + 0.1)

@@ -115,12 +115,12 @@ def _torches(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports | None] | 
     So it is where the pipeline itself brings torch for the test, of which a wheel of its own stands
     in for the real one.
     """
-    if not plan.recipe.torch or not plan.host.capabilities.windows or not plan.host.instead:
+    if not plan.recipe.torch or not plan.host.capabilities.windows or not plan.host.replacements:
         return None
     lock, cache = plan.cache.lock, plan.cache
     found: dict[str, Exports | None] = {}
     for cell in plan.tested:
-        tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.instead)["torch"])
+        tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.replacements)["torch"])
         exports = of_pinned(tool, cache)
         found[cell.torch] = exports.look(wanted_libraries(facts.binaries))[0] if exports else None
     return found

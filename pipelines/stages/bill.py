@@ -94,8 +94,8 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
             ref=TOOLSET,
         ),
     ]
-    if plan.host.made_of:
-        parts.append(Part("build host", "image", plan.host.made_of))
+    if plan.host.inputs:
+        parts.append(Part("build host", "image", plan.host.inputs))
     epoch = int(environment_of(plan, 1)["SOURCE_DATE_EPOCH"])
     return made(recipe.licence, parts, told, epoch)
 
@@ -138,7 +138,7 @@ def _vendored(found: Found) -> Part:
 
 def _pinned(plan: BuildPlan) -> Iterator[Part]:
     """What of the lock builds it; not what is brought for its test alone."""
-    lock, instead = plan.cache.lock, plan.host.instead
+    lock, instead = plan.cache.lock, plan.host.replacements
     asked: dict[str, str] = {}
     if plan.host.existing is None:
         asked = lock.entries_for(plan.recipe.build_requires, plan.target, instead)

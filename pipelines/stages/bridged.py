@@ -50,7 +50,7 @@ class Bridged(SuiteHooks):
             )
         if gpu.bridged and not name:
             raise SmokeError(
-                f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver "
+                f"{gpu.requested} was asked for, and the suite was told of no bridge by the driver "
                 "there",
                 hint="Type: invoke doctor --gpu. It tests the bridge by itself.",
             )

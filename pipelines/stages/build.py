@@ -336,7 +336,7 @@ class _Following:
             outside = (path for path in read if not path.casefold().startswith(fixed))
             rows += [{"path": path, "sha256": read[path]} for path in outside]
         rows += [left["library"]] if left.get("library") else []
-        return not left.get("exit", 1) and self.session.call(builder.whole, wheels=rows)
+        return not left.get("exit", 1) and self.session.call(builder.intact_wheels, wheels=rows)
 
     def _keep(self, **changes: object) -> BuildResult:
         """What is known of the build now, into the record."""

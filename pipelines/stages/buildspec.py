@@ -83,7 +83,7 @@ def _planned(plan: BuildPlan) -> Iterator[Material]:
     yield Material("toolset", "label", plan.toolset.label)
     # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
     yield Material("toolset", "files", plan.toolset.files)
-    yield Material("host", "image", plan.host.made_of)
+    yield Material("host", "image", plan.host.inputs)
     # Places have names of their own: but for them, variables are the same on every host.
     longest = sorted(plan.places, key=lambda place: -len(plan.places[place]))
     for name, text in environment_of(plan, 1).items():
@@ -221,7 +221,7 @@ def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str
     """Those, and what tells the build itself how to go about it."""
     slow = plan.recipe.slow_first  # read by remote/buildwheel.py
     told = {"WCW_SLOW_FIRST": json.dumps(slow)} if slow else {}
-    if "torch" in plan.recipe.build_requires and "torch" in plan.host.instead:
+    if "torch" in plan.recipe.build_requires and "torch" in plan.host.replacements:
         told[buildwheel.CPU_TORCH] = plan.recipe.cuda
     return environment_of(plan, jobs, threads) | told
 

@@ -78,7 +78,7 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
                 f"{one.project} {version} is installed, and {one.why}. "
                 f"Name a release below {one.below} with --with."
             )
-    if plan.host.capabilities.emulated and not plan.host.gpu_way.asked and _NO_GPU.search(told):
+    if plan.host.capabilities.emulated and not plan.host.gpu_way.requested and _NO_GPU.search(told):
         said.append("No GPU was asked for: --gpu gives a host of kind sandbox this machine's.")
     return " ".join(said)
 

@@ -20,7 +20,7 @@ from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.divided import Divided, Lent
 from pipelines.record.materials import Materials
 from pipelines.record.results import BuildResult
-from pipelines.remote import files, sharing
+from pipelines.remote import files, sharding
 from pipelines.remote import objects as remote_objects
 from pipelines.stages.buildspec import programs_of, without_home
 from pipelines.stages.hooks import BuildHooks
@@ -66,19 +66,19 @@ class Division(BuildHooks):
         order = {"mode": "link", "objects": sent, "known": known, "read": read, **self._costs()}
         return {"units": order}
 
-    def _compile(self) -> sharing.Units:
+    def _compile(self) -> sharding.Units:
         share = self.plan.share
         assert share is not None  # noqa: S101 - see above
         return {"mode": "compile", "share": [share.number, share.of], **self._costs()}
 
-    def _costs(self) -> sharing.Units:
+    def _costs(self) -> sharding.Units:
         cost, costs = cost_of(self.plan), self.plan.recipe.unit_costs
         return {
             "costs": [[glob, seconds] for glob, seconds in costs.items()],
             "cost": cost.unit_seconds if cost else 1.0,
         }
 
-    def _sent(self, session: LiveSession, directory: str) -> list[sharing.Given]:
+    def _sent(self, session: LiveSession, directory: str) -> list[sharding.ForeignObject]:
         """Send what the host does not have; where each object is there."""
         layout, host = self.plan.layout, self.plan.target.host
         folder = layout.join(directory, FOLDER)
@@ -231,4 +231,4 @@ def _whole(session: LiveSession, places: Mapping[str, list[str]]) -> Iterator[st
         remote_objects.Expected(path=path, sha256=sha) for sha, ps in places.items() for path in ps
     ]
     for start in range(0, len(rows), _AT_ONCE):
-        yield from session.call(remote_objects.whole, expected=rows[start : start + _AT_ONCE])
+        yield from session.call(remote_objects.intact, expected=rows[start : start + _AT_ONCE])

@@ -13,7 +13,7 @@ from pipelines.config.model import Config
 from pipelines.core.console import console, say
 from pipelines.core.errors import PipelineError
 from pipelines.core.units import size
-from pipelines.hosts.base import HostConfig, Thing
+from pipelines.hosts.base import HostConfig, OwnedItem
 
 #: What cannot go before what uses it.
 _LAST = {"volume": 1, "golden disk": 1, "image": 2}
@@ -25,7 +25,7 @@ class Place:
 
     name: str
     hosts: tuple[str, ...]
-    things: tuple[Thing, ...] = ()
+    things: tuple[OwnedItem, ...] = ()
     error: PipelineError | None = None
 
 
@@ -38,7 +38,9 @@ def places(settings: Config) -> Iterator[Place]:
         names = tuple(name for name, _ in hosts)
         try:
             kinds = {host.kind: host for _, host in hosts}  # each looks for what is of its own
-            each = {(t.what, t.name): t for h in kinds.values() for t in h.things(settings.hosts)}
+            each = {
+                (t.what, t.name): t for h in kinds.values() for t in h.owned_items(settings.hosts)
+            }
             yield Place(place, names, tuple(each.values()))
         except PipelineError as error:
             yield Place(place, names, error=error)

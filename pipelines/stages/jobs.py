@@ -100,7 +100,7 @@ def running(line: Line) -> list[str]:
 
 
 def _listed(line: Line) -> list[store.Listed]:
-    line.plan.host.only_look()
+    line.plan.host.inspect_only()
     return line.session.call(store.listed, root=line.plan.layout.build_root)
 
 

@@ -14,12 +14,12 @@ from rich.table import Table
 from pipelines.config.model import load_config
 from pipelines.core.console import console, say
 from pipelines.core.hosttext import safe
-from pipelines.hosts.base import Kept
+from pipelines.hosts.base import CacheEntry
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import cache_key
 from pipelines.record.taken import BESIDE
-from pipelines.remote import brought, cargo, compilecache
+from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.line import Line
 from pipelines.toolchain.compilecache.spec import disk_gib
@@ -39,9 +39,9 @@ class Shelf:
     unused: int | None = None
 
 
-def shelves(line: Line, kept: Sequence[Kept]) -> Iterator[Shelf]:
+def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
     """What is kept here, which is ``kept``, then what is kept on the host."""
-    line.plan.host.only_look()
+    line.plan.host.inspect_only()
     for what in dict.fromkeys(one.what for one in kept):
         some = [one for one in kept if one.what == what]
         size = sum(_size(one.path) for one in some)
@@ -58,7 +58,7 @@ def shelves(line: Line, kept: Sequence[Kept]) -> Iterator[Shelf]:
     rows = line.session.call(cargo.libraries, root=layout.join(layout.compile_cache, "libraries"))
     size = sum(int(row["bytes"]) for row in rows)
     yield Shelf(name, "libraries of kernels", len(rows), size)
-    given = line.session.call(brought.sizes, root=layout.join(layout.wheels, BESIDE))
+    given = line.session.call(dependency_wheels.sizes, root=layout.join(layout.wheels, BESIDE))
     yield Shelf(name, "wheels beside those of others", len(given), sum(given))
 
 
@@ -85,7 +85,7 @@ def show(line: Line) -> None:
 
 def prune(line: Line, days: float) -> None:
     """Remove what no command of today would use, and builds not heard of for ``days``."""
-    line.plan.host.only_look()
+    line.plan.host.inspect_only()
     freed = young = 0
     for one in _here(line):
         # Another checkout may be at what is not damaged.
@@ -99,7 +99,7 @@ def prune(line: Line, days: float) -> None:
     removed = line.session.call(remote_prune.prune, root=line.plan.layout.build_root, days=days)
     layout = line.plan.layout
     line.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
-    line.session.call(brought.prune, root=layout.join(layout.wheels, BESIDE), days=days)
+    line.session.call(dependency_wheels.prune, root=layout.join(layout.wheels, BESIDE), days=days)
     limit = disk_gib(line.plan.compile_cache) << 30
     told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if told["busy"]:
@@ -111,7 +111,7 @@ def prune(line: Line, days: float) -> None:
     say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {line.plan.host.name}", "green")
 
 
-def _here(line: Line) -> Iterator[Kept]:
+def _here(line: Line) -> Iterator[CacheEntry]:
     """Downloads, among them the sources of all recipes, and what kinds of hosts keep."""
     cache = line.plan.cache
     pinned = {tool.sha256: tool.file for tool in cache.lock.tools.values()}
@@ -124,10 +124,10 @@ def _here(line: Line) -> Iterator[Kept]:
     for path in _folders(cache.root / "downloads"):
         file = path / pinned.get(path.name, "")
         wrong = damage(file, path.name) if file.is_file() else ""
-        yield Kept("downloads", path, path.name in wanted, wrong)
+        yield CacheEntry("downloads", path, path.name in wanted, wrong)
     for kind in {type(host): host for host in load_config().hosts.values()}.values():
-        yield from kind.kept(cache)
-    yield from line.plan.host.kept()
+        yield from kind.cache_entries(cache)
+    yield from line.plan.host.cache_entries()
 
 
 def _folders(path: Path) -> list[Path]:

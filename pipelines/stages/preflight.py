@@ -8,7 +8,7 @@ from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, judge
-from pipelines.provisioning.resources import surely_lacking
+from pipelines.provisioning.resources import known_missing
 
 
 def refuse_ungiven(plan: BuildPlan) -> None:
@@ -65,5 +65,5 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         if finding.error:
             raise _refusal(plan, finding)
         say(f"mind: {finding.says}", style="yellow")
-    if unpinned := surely_lacking(plan.wanted, plan.cache.lock):
+    if unpinned := known_missing(plan.wanted, plan.cache.lock):
         raise plan.cache.lock.not_pinned(unpinned)

@@ -26,7 +26,7 @@ from pipelines.core.logs import detailed
 from pipelines.core.units import counted, few
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.record.run import StageNotes
 from pipelines.remote import files, reboot
@@ -74,7 +74,7 @@ def provision(
 def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False) -> None:
     """Print what provisioning would do, and change nothing."""
     with fold(f"Provision {plan.host.name}"):
-        if unmade := session.host.unmade():
+        if unmade := session.host.missing_image():
             count = counted(len(_asked(plan, repair=repair)), "resource")
             say(f"{unmade}; then {count} would be looked at", style="yellow")
             return
@@ -86,20 +86,20 @@ def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False)
         say(f"{len(rows)} resources, {differ} would change", style="green")
 
 
-def _asked(plan: BuildPlan, *, repair: bool) -> list[Wanted]:
+def _asked(plan: BuildPlan, *, repair: bool) -> list[DesiredResource]:
     """What is wanted; for a repair the host looks at every byte."""
     thorough = {"thorough": True} if repair else {}
     return [replace(one, spec={**one.spec, **thorough}) for one in plan.wanted]
 
 
-def check(session: LiveSession, every: list[Wanted]) -> list[ResourceResult]:
+def check(session: LiveSession, every: list[DesiredResource]) -> list[ResourceResult]:
     """Every wanted resource as it is now: one question to the host."""
     told = session.call(remote_provision.check_all, specs=[one.spec for one in every])
     return [_row(one, found) for one, found in zip(every, told, strict=True)]
 
 
 def _refuse_unpinned(
-    plan: BuildPlan, every: Iterable[Wanted], rows: Iterable[ResourceResult]
+    plan: BuildPlan, every: Iterable[DesiredResource], rows: Iterable[ResourceResult]
 ) -> None:
     """Raise :class:`LockError` with all that the host does not have and the lock has not pinned."""
     lacking = (one.uploads for one, row in zip(every, rows, strict=True) if not row.ok)
@@ -109,7 +109,9 @@ def _refuse_unpinned(
         raise plan.cache.lock.not_pinned(unpinned)
 
 
-def _row(wanted: Wanted, told: remote_provision.Row | remote_provision.Outcome) -> ResourceResult:
+def _row(
+    wanted: DesiredResource, told: remote_provision.Row | remote_provision.Outcome
+) -> ResourceResult:
     values = told.get("values") or {}
     uploads = told.get("uploads")
     hashes = {tool: values.get(tool, values.get(path)) for tool, path in wanted.uploads.items()}
@@ -130,7 +132,7 @@ def _row(wanted: Wanted, told: remote_provision.Row | remote_provision.Outcome) 
 
 
 def _apply(
-    session: LiveSession, plan: BuildPlan, wanted: Wanted, row: ResourceResult
+    session: LiveSession, plan: BuildPlan, wanted: DesiredResource, row: ResourceResult
 ) -> ResourceResult:
     began = time.monotonic()
     _log.info("%s: applying %s", plan.host.name, wanted.id)
@@ -173,7 +175,7 @@ def _apply(
 
 
 def _require_space(
-    session: LiveSession, plan: BuildPlan, wanted: Wanted, tools: Iterable[str]
+    session: LiveSession, plan: BuildPlan, wanted: DesiredResource, tools: Iterable[str]
 ) -> None:
     """Refuse before anything is uploaded what the host's disk cannot hold unpacked as well."""
     need = _UNPACKED * sum(plan.cache.size(tool) for tool in tools)
@@ -189,7 +191,7 @@ def _require_space(
 
 
 def _failed(
-    wanted: Wanted, row: ResourceResult, why: str, hint: str, logs: Path | None = None
+    wanted: DesiredResource, row: ResourceResult, why: str, hint: str, logs: Path | None = None
 ) -> ProvisionError:
     where = f"\nIts logs are in {logs}." if logs else ""
     return ProvisionError(
@@ -200,7 +202,7 @@ def _failed(
 
 
 def _bring_logs(
-    session: LiveSession, plan: BuildPlan, wanted: Wanted, paths: list[str]
+    session: LiveSession, plan: BuildPlan, wanted: DesiredResource, paths: list[str]
 ) -> Path | None:
     """Fetch an installer's logs; what cannot be had does not hide the failure itself."""
     folder = plan.out / "provision" / plan.host.name / wanted.id.replace(" ", "-")
@@ -215,7 +217,7 @@ def _bring_logs(
     return folder if folder.is_dir() else None
 
 
-def _restart(session: LiveSession, wanted: Wanted, build_root: str) -> ResourceResult:
+def _restart(session: LiveSession, wanted: DesiredResource, build_root: str) -> ResourceResult:
     """Restart Windows if something waits for that, and go on with the new one.
 
     Not while jobs run below ``build_root`` or users are signed in: :class:`ProvisionError`.
@@ -244,7 +246,7 @@ def _restart(session: LiveSession, wanted: Wanted, build_root: str) -> ResourceR
     return row.model_copy(update=done)
 
 
-def _check_again(session: LiveSession, wanted: Wanted) -> ResourceResult:
+def _check_again(session: LiveSession, wanted: DesiredResource) -> ResourceResult:
     (told,) = session.call(remote_provision.check_all, specs=[wanted.spec])
     return _row(wanted, told)
 

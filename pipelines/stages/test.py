@@ -187,7 +187,7 @@ def _refuse_shadows(suite: Suite, wheel: Path) -> None:
 def packages(plan: BuildPlan) -> list[str]:
     """What the suite imports, ``name==version`` each, with all that must come along."""
     lock = plan.cache.lock
-    entries = lock.entries_for(plan.recipe.test_tools, plan.target, plan.host.instead)
+    entries = lock.entries_for(plan.recipe.test_tools, plan.target, plan.host.replacements)
     return [f"{name}=={lock.tool(entry).version}" for name, entry in entries.items()]
 
 
@@ -204,13 +204,13 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
         "ptx": list(archs.ptx),
         "platform": "win_amd64" if plan.host.capabilities.windows else None,
         "gpu": {
-            "asked": gpu.asked,
+            "asked": gpu.requested,
             "count": gpu.count,
             "numbers": list(gpu.visible),
             "bridged": gpu.bridged,
         },
         **({"given": True} if plan.given else {}),
-        **({"cpu_torch": True} if plan.recipe.torch and "torch" in plan.host.instead else {}),
+        **({"cpu_torch": True} if plan.recipe.torch and "torch" in plan.host.replacements else {}),
     }
 
 
@@ -304,9 +304,9 @@ def _judge(
             f"each of the {len(cases)} smoke cases was skipped{of_torch}: nothing was tested",
             hint="Their reasons are above; test on a host that has what they ask for.",
         )
-    if gpu.asked and not done.gpus:
+    if gpu.requested and not done.gpus:
         raise SmokeError(
-            f"{gpu.asked} was asked for, and the smoke suite tells of no GPU",
+            f"{gpu.requested} was asked for, and the smoke suite tells of no GPU",
             hint="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
         )
     for one in features(SuiteHooks, plan):
@@ -367,7 +367,7 @@ def _machine(told: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
         way = "not told: the host is said to have none"
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
-    seen = {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
+    seen = {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.requested}
     return seen | {"system": line(told.get("system"), 80)}
 
 

@@ -20,7 +20,7 @@ import pytest
 from pipelines.config.model import load_config
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts import images
-from pipelines.hosts.base import Host, Opening, Silent
+from pipelines.hosts.base import Host, OpenOptions, Silent
 from pipelines.hosts.engine.engine import Engine
 from pipelines.remote import facts
 from pipelines.toolchain.lock import Cache, load_lock
@@ -65,7 +65,7 @@ def wcw(home: Path, *words: str) -> tuple[float, str]:
 
 
 def host(name: str) -> Host:
-    return load_config().host(name).open(name, Opening("3.11", Cache(load_lock()), Silent()))
+    return load_config().host(name).open(name, OpenOptions("3.11", Cache(load_lock()), Silent()))
 
 
 def connected(make: Callable[[], Host]) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.paths import PACKAGE
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.remote import rpc
@@ -77,7 +77,7 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
     """A call through the channel against what one command in a shell of its own costs."""
 
     home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
-    sandbox = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
+    sandbox = Sandbox("s", home, OpenOptions("3.11", Cache(load_lock()), Silent()))
     calls = 200
     with sandbox.connect() as session:
         session.call(rpc.ping)
@@ -85,7 +85,7 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
         for _ in range(calls):
             session.call(rpc.ping)
         ours = (time.monotonic() - began) / calls
-        connection = connect(sandbox.endpoint(sandbox.start(tied=True)))
+        connection = connect(sandbox.endpoint(sandbox.start(ephemeral=True)))
         began = time.monotonic()
         for _ in range(5):
             shell = connection.open_shell(codepage=65001)
@@ -104,8 +104,8 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
 def test_finding_a_job_again(tmp_path: Path) -> None:
     """From nothing to the log of a job that another controller has started."""
     home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
-    sandbox = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
-    sandbox.start(tied=True)
+    sandbox = Sandbox("s", home, OpenOptions("3.11", Cache(load_lock()), Silent()))
+    sandbox.start(ephemeral=True)
     code = "import time\nfor n in range(600):\n    print(n, flush=True)\n    time.sleep(0.1)"
     spec: store.Spec = {
         "title": "bench",

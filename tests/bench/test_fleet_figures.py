@@ -26,7 +26,7 @@ from pipelines.core.units import GIB, seconds
 from pipelines.fleet.model import Machine, Needs, Task
 from pipelines.fleet.policy import Room, assign
 from pipelines.recipe.load import load_recipe
-from pipelines.remote.shares import balance
+from pipelines.remote.shards import balance
 
 pytestmark = pytest.mark.bench
 

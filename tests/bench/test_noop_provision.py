@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from test_figures import show
 
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.remote import provision
@@ -38,8 +38,8 @@ CHECK = f"import winreg; winreg.QueryValueEx(winreg.OpenKey(-2147483646,{KEY[5:]
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
-    made = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
-    made.start(tied=True)
+    made = Sandbox("s", home, OpenOptions("3.11", Cache(load_lock()), Silent()))
+    made.start(ephemeral=True)
     yield made
     made.close()
     made.teardown()
@@ -74,7 +74,7 @@ def test_nothing_to_do(sandbox: Sandbox) -> None:
         memory = host_memory(sandbox)
     assert all(check["ok"] for check in checks)
 
-    connection = connect(sandbox.endpoint(sandbox.start(tied=True)))
+    connection = connect(sandbox.endpoint(sandbox.start(ephemeral=True)))
     began = time.monotonic()
     for _ in SPECS:
         shell = connection.open_shell(codepage=65001)

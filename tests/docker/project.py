@@ -9,8 +9,8 @@ from pathlib import Path
 
 from docker.models.containers import Container
 
-from pipelines.hosts.engine.boxes import LABEL, label
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.manager import LABEL, label
 
 ROOT = Path(__file__).parents[2]
 HOSTS = """\

@@ -17,11 +17,11 @@ from project import ROOT, Project
 
 from pipelines.config.model import load_config
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, StorageError
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.host import Container
-from pipelines.hosts.engine.boxes import Order
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.manager import ContainerSpec
 from pipelines.hosts.images import Image
 from pipelines.remote import facts, files
 from pipelines.session.base import GoneHostError
@@ -51,7 +51,7 @@ def opened(project: Project, cache: Cache) -> Iterator[Callable[..., Container]]
     def open_one(name: str = "box", remember: Callable[[str], str] = str) -> Container:
         config = load_config().host(name)
         assert isinstance(config, ContainerHost)
-        host = config.open(name, Opening("3.11", cache, Silent(), remember))
+        host = config.open(name, OpenOptions("3.11", cache, Silent(), remember))
         assert isinstance(host, Container)
         hosts.append(host)
         return host
@@ -75,9 +75,9 @@ HELD = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from pipelines.config.model import load_config
-from pipelines.hosts.base import Opening
+from pipelines.hosts.base import OpenOptions
 from pipelines.toolchain.lock import Cache, load_lock
-host = load_config().host(sys.argv[1]).open(sys.argv[1], Opening("3.11", Cache(load_lock())))
+host = load_config().host(sys.argv[1]).open(sys.argv[1], OpenOptions("3.11", Cache(load_lock())))
 session = host.connect()
 print("held", flush=True)
 time.sleep(600)
@@ -215,7 +215,7 @@ def test_a_lasting_one_is_found_again(project: Project, opened: Callable[..., Co
     with third.connect() as session:  # started again, on the same files
         assert session.call(files.stat, path=r"C:\t\mine")
     project.give("hosts: {lasting: {kind: container, memory: 3g, keep: true}}\n")
-    with pytest.raises(ConfigError, match="made from another order") as caught:
+    with pytest.raises(ConfigError, match="does not match host") as caught:
         opened("lasting").connect()
     assert "invoke host remove --host lasting" in caught.value.hint
     code, said = project.wcw("host", "remove", "--host", "lasting")
@@ -259,7 +259,7 @@ def test_a_wrong_pin_is_refused(opened: Callable[..., Container]) -> None:
     host = opened()
     host.connect().close()
     box = host._held()
-    entrance = host.face.entrance(box, host.engine)
+    entrance = host.backend.connection_info(box, host.engine)
     assert entrance is not None
     wrong = type(entrance)(entrance.url, "0" * 64, entrance.user, entrance.password)
     from pipelines.session.channel import over_winrs
@@ -284,7 +284,7 @@ def test_a_name_that_somebody_else_has(
     name = f"wcw-{project.name[:6]}-lasting"
     other = engine.client.containers.create(sandbox_image.id, name=name)
     try:
-        with pytest.raises(HostError, match="which this pipeline did not make"):
+        with pytest.raises(HostError, match="not created by this pipeline"):
             opened("lasting").connect()
     finally:
         other.remove()
@@ -308,7 +308,7 @@ def test_a_name_that_somebody_else_has(
             "hosts: {box: {kind: container, system: linux, "
             f"image: 'nobody.invalid/x@sha256:{'0' * 64}'}}}}",
             HostError,
-            "does not reach the registry",
+            "cannot reach the registry",
         ),
         ("hosts: {box: {kind: container, cpus: 999}}", ConfigError, "fewer processors"),
         ("hosts: {box: {kind: container, memory: 1m}}", ConfigError, "'memory' of the host"),
@@ -333,15 +333,15 @@ def test_one_that_ends_at_once_says_why(
     project: Project, opened: Callable[..., Container], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = opened()
-    order = host.order
+    order = host.container_spec
 
-    def damaged() -> Order:
+    def damaged() -> ContainerSpec:
         made = order()
         keys = {**made.keys, "entrypoint": ["/bin/sh", "-c", "echo it is not whole >&2; exit 3"]}
-        return Order(**{**vars(made), "keys": keys})
+        return ContainerSpec(**{**vars(made), "keys": keys})
 
     monkeypatch.setattr(host, "order", damaged)
-    with pytest.raises(HostError, match=r"ended by itself with exit code 3: it is not whole"):
+    with pytest.raises(HostError, match=r"ended with exit code 3: it is not whole"):
         host.connect()
     assert project.containers() == []
 
@@ -358,7 +358,7 @@ def test_a_limit_that_the_engine_discarded(
         return create(config, *rest)
 
     monkeypatch.setattr(api, "create_container_from_config", discarding)
-    with pytest.raises(HostError, match=f"Memory is 0, asked for was {4 << 30}"):
+    with pytest.raises(HostError, match=f"Memory is 0, requested was {4 << 30}"):
         host.connect()
     assert project.containers() == []
 
@@ -367,12 +367,12 @@ def test_one_that_is_never_ready(
     project: Project, opened: Callable[..., Container], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = opened()
-    order = host.order
+    order = host.container_spec
 
-    def mute() -> Order:
+    def mute() -> ContainerSpec:
         made = order()
         keys = {**made.keys, "entrypoint": ["/bin/sh", "-c", "echo waiting; cat"]}
-        return Order(**{**vars(made), "keys": keys, "start_seconds": 2.0})
+        return ContainerSpec(**{**vars(made), "keys": keys, "start_seconds": 2.0})
 
     monkeypatch.setattr(host, "order", mute)
     with pytest.raises(HostError, match="was not ready after 2 s: waiting") as caught:
@@ -385,12 +385,12 @@ def test_a_full_disk_says_so(
     opened: Callable[..., Container], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     host = opened()
-    order = host.order
+    order = host.container_spec
 
-    def small() -> Order:
+    def small() -> ContainerSpec:
         made = order()
         keys = {**made.keys, "tmpfs": {"/sandbox/prefix/drive_c/t": "size=1m,mode=0700"}}
-        return Order(**{**vars(made), "keys": keys})
+        return ContainerSpec(**{**vars(made), "keys": keys})
 
     monkeypatch.setattr(host, "order", small)
     (tmp_path / "large").write_bytes(os.urandom(3 << 20))

@@ -12,7 +12,7 @@ from project import ROOT, Project
 
 from pipelines.config.model import load_config
 from pipelines.core.errors import HostError, PipelineError
-from pipelines.hosts.base import Host, Opening, Silent
+from pipelines.hosts.base import Host, OpenOptions, Silent
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image
 from pipelines.remote import facts, files
@@ -37,7 +37,7 @@ def project(
 
 
 def opened(name: str, cache: Cache) -> Host:
-    return load_config().host(name).open(name, Opening("3.11", cache, Silent()))
+    return load_config().host(name).open(name, OpenOptions("3.11", cache, Silent()))
 
 
 def test_an_engine_that_is_restarted(project: Project, cache: Cache) -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from pipelines.doctor import passthrough
 from pipelines.doctor.model import Facts
-from pipelines.hosts.base import Opening
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.host import Container
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.manager import LABEL
 from pipelines.hosts.images import Image
-from pipelines.hosts.passthrough import elsewhere, linux
+from pipelines.hosts.passthrough import linux, remote_machine
 from pipelines.toolchain.lock import Cache
 
 pytestmark = pytest.mark.docker
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.docker
 
 def test_a_container_sees_its_machine_as_it_is(engine: Engine, sandbox_image: Image) -> None:
     """As this very machine is, but for what only a process of its own may know; nothing stays."""
-    found, here = elsewhere.look_at(engine, sandbox_image.id), linux.look()
+    found, here = remote_machine.look_at(engine, sandbox_image.id), linux.look()
     unknown: dict[str, object] = {"memlock": None, "all_processes": False, "holders": {}}
     # Whether a device file may be written is asked as another user there.
     assert (found.kvm == "absent", found.vfio == "absent") == (
@@ -36,7 +36,7 @@ def test_a_container_sees_its_machine_as_it_is(engine: Engine, sandbox_image: Im
 
 def test_a_host_is_surveyed_and_not_made(engine: Engine, cache: Cache) -> None:
     config = ContainerHost.model_validate({"kind": "container"})
-    host = Container("never-made", config, Opening("3.11", cache))
-    (verdict,) = passthrough.judge(Facts(host.groundwork()))
+    host = Container("never-made", config, OpenOptions("3.11", cache))
+    (verdict,) = passthrough.judge(Facts(host.prerequisites()))
     assert (verdict.name, verdict.level, verdict.found) == ("engine", "ok", engine.title)
-    assert not host.boxes.all("never-made")
+    assert not host.manager.all("never-made")

@@ -25,9 +25,9 @@ from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupEr
 from pipelines.hosts import images
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.boxes import LABEL, Boxes
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.images import Image, check, finding, publish, wanted
+from pipelines.hosts.engine.manager import LABEL, ContainerManager
+from pipelines.hosts.images import Image, check, definitions, lookup, publish
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.build import read_file
 from pipelines.hosts.sandbox.image import tools as tools_of
@@ -52,7 +52,7 @@ def small(
     """Make an image of a Dockerfile's text, on that of the sandbox; all are removed afterwards."""
     (tmp_path / "Dockerfile").write_text(SMALL)
     (tmp_path / "survey.py").write_bytes((ROOT / "images/scripts/survey.py").read_bytes())
-    described = wanted.Wanted(
+    described = definitions.ImageDefinition(
         system="linux",
         dockerfile="Dockerfile",
         base={"": "none"},
@@ -60,8 +60,8 @@ def small(
         python=r"C:\Python{cp}\python.exe",
         survey="/usr/bin/python3",
     )
-    monkeypatch.setattr(wanted, "images", lambda: {"small": described})
-    monkeypatch.setattr(wanted, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(definitions, "images", lambda: {"small": described})
+    monkeypatch.setattr(definitions, "CHECKOUT", tmp_path)
     cache = Cache(load_lock(), root=tmp_path / "cache")
 
     def make(base: Image, text: str = SMALL, events: Any = None, **more: Any) -> Image:
@@ -152,7 +152,7 @@ def test_a_changed_file_in_a_running_container_is_seen(
 ) -> None:
     box = run(sandbox_image)
     before = check.check(engine, box, cache)
-    assert before.same, [part.told for part in before.parts]
+    assert before.same, [part.summary for part in before.parts]
     drive = "/sandbox/prefix/drive_c"
     script = (
         f"echo '#' >>{drive}/Python311/Lib/os.pyc; rm {drive}/Python311/python3.dll; "
@@ -197,7 +197,7 @@ def test_the_commands(
     listed = wcw("image.list", "--json")
     assert listed.returncode == 0, listed.stderr
     rows = {row["id"]: row for row in json.loads(listed.stdout)["images"]}
-    assert rows[sandbox_image.id]["state"] == finding.TODAY
+    assert rows[sandbox_image.id]["state"] == lookup.TODAY
     assert rows[sandbox_image.id]["hosts"] == ["box"]
     nothing = wcw("image.check", "--host", "box")
     assert nothing.returncode == HostError.exit_code
@@ -257,7 +257,7 @@ def test_a_failed_build_shows_its_last_lines_and_leaves_no_image(
     with pytest.raises(HostError, match="returned a non-zero code: 3") as caught:
         small(sandbox_image, broken)
     assert "the-reason" in caught.value.message
-    log = Path(caught.value.hint.partition("The whole log: ")[2])
+    log = Path(caught.value.hint.partition("Full log: ")[2])
     assert "the-reason" in log.read_text()
     assert not tags(engine)
     with pytest.raises(PipelineError):
@@ -318,7 +318,7 @@ def test_a_record_that_was_changed_is_refused(
     other = engine.image("windows-cuda-wheels/small:forged")
     assert other is not None
     with pytest.raises(HostError, match="its record has sha256"):
-        finding.record_of(engine, other, small.cache)  # type: ignore[attr-defined]
+        lookup.record_of(engine, other, small.cache)  # type: ignore[attr-defined]
     assert small(sandbox_image) == made
 
 
@@ -368,10 +368,10 @@ def test_an_image_is_pushed_and_fetched_by_its_digest(
             gone = f"{name}@sha256:{'1' * 64}"
             with pytest.raises(ConfigError, match="no such image"):
                 images.ensure(engine, gone, "3.13", cache, Silent())
-            with pytest.raises(ConfigError, match="with its tag"):
+            with pytest.raises(ConfigError, match="--to"):
                 publish.push(engine, fetched, name, print)
             registry.refuses = True
-            with pytest.raises(SetupError, match="wants a sign-in"):
+            with pytest.raises(SetupError, match="requires a sign-in"):
                 publish.push(engine, fetched, f"{name}:2", print)
         finally:
             engine.client.images.remove(tiny, force=True)
@@ -392,7 +392,7 @@ def test_a_command_that_is_killed_while_it_reads_an_image_leaves_what_is_found_a
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
-    orphans = Boxes(engine).orphans()
+    orphans = ContainerManager(engine).orphans()
     for one in orphans:
         one.remove(force=True)
     assert [one.status for one in orphans] == ["created"]

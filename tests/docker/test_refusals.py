@@ -25,9 +25,9 @@ from pipelines.core.errors import (
     SetupError,
     StorageError,
 )
-from pipelines.hosts.engine.boxes import Boxes, Order
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.engine.error_patterns import engine_errors
+from pipelines.hosts.engine.manager import ContainerManager, ContainerSpec
 
 pytestmark = pytest.mark.docker
 
@@ -54,11 +54,11 @@ def clean(engine: Engine, debian: str) -> Iterator[None]:
 
 
 def started(engine: Engine, *command: str, **keys: Any) -> Container:
-    with telling("make container 'fault'"):
+    with engine_errors("make container 'fault'"):
         made: Container = engine.client.containers.create(
             BASE, list(command or ("sleep", "60")), labels=MARK, **keys
         )
-    with telling("start container 'fault'"):
+    with engine_errors("start container 'fault'"):
         made.start()
     return made
 
@@ -105,7 +105,7 @@ def test_a_windows_image_from_a_file(engine: Engine) -> None:
             tar.addfile(member, io.BytesIO(data))
 
     def load() -> None:
-        with telling("load"):
+        with engine_errors("load"):
             engine.client.images.load(made.getvalue())
 
     refused(ConfigError, "one is for Windows", "Windows Server", load)
@@ -134,7 +134,7 @@ def test_names_that_are_none(engine: Engine) -> None:
 
 def test_images_that_are_not_there(engine: Engine) -> None:
     def create(image: str, **keys: Any) -> None:
-        with telling("make container 'fault'"):
+        with engine_errors("make container 'fault'"):
             engine.client.containers.create(image, "x", labels=MARK, **keys)
 
     refused(ConfigError, "no such image", "docker pull", create, "wcw-none:1")
@@ -222,14 +222,14 @@ def test_a_program_that_the_image_has_not(engine: Engine) -> None:
 
 
 def opened(engine: Engine, *command: str, **keys: Any) -> None:
-    order = Order(
+    order = ContainerSpec(
         host="wcw-test-faults",
         kind="container",
         image=str((engine.image(BASE) or {})["Id"]),
         keys={"command": list(command), **keys},
         start_seconds=20,
     )
-    boxes = Boxes(engine)
+    boxes = ContainerManager(engine)
     try:
         boxes.open(order, lambda _: None)
     finally:
@@ -239,13 +239,13 @@ def opened(engine: Engine, *command: str, **keys: Any) -> None:
 def test_a_container_that_dies_at_once(engine: Engine) -> None:
     """Ten times: it may be gone before anybody has looked."""
     for _ in range(10):
-        with pytest.raises(HostError, match="ended by itself with exit code 7: no licence"):
+        with pytest.raises(HostError, match="ended with exit code 7: no licence"):
             opened(engine, "sh", "-c", "echo no licence; exit 7")
 
 
 def test_a_container_that_uses_up_its_memory(engine: Engine) -> None:
     eat = "x=$(head -c 200m /dev/zero | tr '\\0' x)"
-    with pytest.raises(HostError, match="used up its memory") as raised:
+    with pytest.raises(HostError, match="exit code 137") as raised:
         opened(engine, "sh", "-c", eat, mem_limit="16m", memswap_limit="16m")
     assert "'memory'" in raised.value.hint
 
@@ -255,11 +255,11 @@ def test_a_container_that_is_gone(engine: Engine) -> None:
     box.remove(force=True)
 
     def look() -> None:
-        with telling("look at container 'fault'"):
+        with engine_errors("look at container 'fault'"):
             box.reload()
 
     refused(HostError, "it is gone", "again", look)
-    Boxes(engine).remove(box)  # harmless
+    ContainerManager(engine).remove(box)  # harmless
 
 
 def test_a_container_that_does_not_run(engine: Engine) -> None:
@@ -267,7 +267,7 @@ def test_a_container_that_does_not_run(engine: Engine) -> None:
     box.wait(timeout=20)
 
     def enter() -> None:
-        with telling("enter"):
+        with engine_errors("enter"):
             engine.client.api.exec_create(box.id, "true")
 
     refused(HostError, "has ended", "docker logs", enter)
@@ -319,12 +319,12 @@ def test_an_engine_that_dies_in_the_middle(tmp_path: Path) -> None:
         child.wait()
 
         def look() -> None:
-            with telling("look at container 'fault'"):
+            with engine_errors("look at container 'fault'"):
                 box.reload()
 
-        refused(HostError, "does not answer any more", "docker info", look)
+        refused(HostError, "stopped responding", "docker info", look)
         place.unlink()
-        with pytest.raises(SetupError, match="there is no Docker engine"):
+        with pytest.raises(SetupError, match="no Docker engine"):
             Engine(f"unix://{place}")
     finally:
         child.kill()

@@ -23,16 +23,16 @@ from docker.errors import APIError
 from docker.models.containers import Container
 
 from pipelines.core.errors import ConfigError, HostError, SetupError
-from pipelines.hosts.base import Opening, Silent
-from pipelines.hosts.engine.boxes import Boxes
+from pipelines.hosts.base import OpenOptions, Silent
+from pipelines.hosts.engine.connection_info import ConnectionInfo
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.entrance import Entrance
+from pipelines.hosts.engine.manager import ContainerManager
 from pipelines.hosts.images import Image
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm import host as vm_host
 from pipelines.hosts.vm.config import VmHost
-from pipelines.hosts.vm.golden import Making
+from pipelines.hosts.vm.golden import GoldenDiskBuilder
 from pipelines.hosts.vm.host import Vm
 from pipelines.hosts.vm.machine import GIVEN, KNOWN, keys_of
 from pipelines.hosts.windows.reboot import reboot_and_wait
@@ -125,9 +125,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def boxes(engine: Engine, place: Path) -> Iterator[Boxes]:
+def boxes(engine: Engine, place: Path) -> Iterator[ContainerManager]:
     """What there is of this project; it is empty at the end."""
-    made = Boxes(engine)
+    made = ContainerManager(engine)
     yield made
     for found in made.all():
         made.remove(found)
@@ -151,12 +151,12 @@ def keys(standin: str, **other: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def make(standin: str, cache: Cache, boxes: Boxes) -> Make:
+def make(standin: str, cache: Cache, boxes: ContainerManager) -> Make:
     """A host of the stand-in's."""
 
     def made(name: str = "vm", **other: Any) -> Vm:
         given = VmHost.model_validate(keys(standin, **other))
-        MADE.append(Vm(name, given, Opening("3.11", cache, Steps())))
+        MADE.append(Vm(name, given, OpenOptions("3.11", cache, Steps())))
         return MADE[-1]
 
     return made
@@ -166,7 +166,7 @@ MADE: list[Vm] = []
 
 
 @pytest.fixture(autouse=True)
-def closed(boxes: Boxes) -> Iterator[None]:
+def closed(boxes: ContainerManager) -> Iterator[None]:
     """What a test that failed has left would take the others' processors."""
     yield
     while MADE:
@@ -181,7 +181,7 @@ def golden(make: Make) -> disks.Record:
     with timed("golden disk installed and sealed"):
         vm = make()
         vm.prepare()
-    return vm.making.ensure()
+    return vm.golden_builder.ensure()
 
 
 def disks_of(containers: Iterable[Container]) -> set[str]:
@@ -197,7 +197,7 @@ def left(engine: Engine, volumes: set[str]) -> set[str]:
     return volumes & {volume.name for volume in engine.client.volumes.list()}
 
 
-def gone(boxes: Boxes, host: str, seconds: float) -> float:
+def gone(boxes: ContainerManager, host: str, seconds: float) -> float:
     """How long it takes until no container of that host is left."""
     began = time.monotonic()
     while boxes.all(host):
@@ -232,9 +232,9 @@ def inside(engine: Engine, standin: str, volume: str, script: str) -> str:
 
 
 def test_a_golden_disk_is_made_and_sealed(
-    engine: Engine, standin: str, make: Make, boxes: Boxes, golden: disks.Record
+    engine: Engine, standin: str, make: Make, boxes: ContainerManager, golden: disks.Record
 ) -> None:
-    volume = make().making.volume.name
+    volume = make().golden_builder.volume.name
     rows = inside(engine, standin, volume, "sha256sum data.qcow2 windows.*").split()
     assert {n: f.sha256 for n, f in golden.files.items()} == dict(
         zip(rows[1::2], rows[::2], strict=True)
@@ -244,13 +244,13 @@ def test_a_golden_disk_is_made_and_sealed(
     assert re.fullmatch("[0-9a-f]{64}", golden.pin)
     assert not boxes.all("vm"), "the installing container is left"
     with timed("golden disk compared, sizes and times"):
-        assert make().making.ensure() == golden
+        assert make().golden_builder.ensure() == golden
     with timed("golden disk compared, every byte"):
-        assert make().making.ensure(thorough=True) == golden
+        assert make().golden_builder.ensure(thorough=True) == golden
 
 
 def test_what_it_is_made_of_decides_which_it_is(make: Make, golden: disks.Record) -> None:
-    same, other = make().making, make(disk="40g").making
+    same, other = make().golden_builder, make(disk="40g").golden_builder
     assert same.volume.key == golden.key
     assert other.volume.find() is None
 
@@ -259,14 +259,14 @@ def test_what_it_is_made_of_decides_which_it_is(make: Make, golden: disks.Record
 
 
 def test_two_at_once_then_nothing_is_left(
-    engine: Engine, make: Make, boxes: Boxes, golden: disks.Record, tmp_path: Path
+    engine: Engine, make: Make, boxes: ContainerManager, golden: disks.Record, tmp_path: Path
 ) -> None:
     pair = make(), make()
     sent = tmp_path / "sent"
     sent.write_bytes(os.urandom(3 << 20))
     with timed("two machines at once: overlay, boot, pin, session"), ThreadPoolExecutor(2) as pool:
         sessions = list(pool.map(Vm.connect, pair))
-    held = [vm._box for vm in pair]
+    held = [vm._managed for vm in pair]
     containers = [box.container for box in held if box is not None]
     assert len({c.id for c in containers}) == 2
     with sessions[0] as first, sessions[1] as second:
@@ -300,7 +300,9 @@ def test_two_at_once_then_nothing_is_left(
             vm.close()
     gone(boxes, "vm", 5)
     assert not left(engine, overlays)
-    assert make().making.ensure(thorough=True) == golden, "a machine has changed the golden disk"
+    assert make().golden_builder.ensure(thorough=True) == golden, (
+        "a machine has changed the golden disk"
+    )
 
 
 def typed(place: Path, *words: str) -> str:
@@ -336,7 +338,7 @@ def settings(standin: str, place: Path) -> Iterator[Path]:
     file.unlink()
 
 
-def known_by_its_pin(entrance: Entrance) -> None:
+def known_by_its_pin(entrance: ConnectionInfo) -> None:
     """The certificate is the one that the guest has said on COM1, and no other."""
     wrong = "0" * 64
     secret = Secret(entrance.password)
@@ -347,7 +349,7 @@ def known_by_its_pin(entrance: Entrance) -> None:
 
 
 @pytest.mark.usefixtures("golden")
-def test_a_lasting_one(engine: Engine, make: Make, boxes: Boxes, settings: Path) -> None:
+def test_a_lasting_one(engine: Engine, make: Make, boxes: ContainerManager, settings: Path) -> None:
     """Made, found again, restarted inside, shut down in order, started again, removed.
 
     By what people type, where there is a command for it.
@@ -355,7 +357,7 @@ def test_a_lasting_one(engine: Engine, make: Make, boxes: Boxes, settings: Path)
     with timed("a lasting machine: overlay, boot, pin, session"):
         told = typed(settings, "host", "start", "--host", "last")
     assert "booting Windows Server 2025" in told
-    found = boxes.kept("last")
+    found = boxes.persistent("last")
     assert found is not None
     assert f"machine {found.name}" in told
     things = json.loads(typed(settings, "hosts", "--json"))
@@ -366,7 +368,7 @@ def test_a_lasting_one(engine: Engine, make: Make, boxes: Boxes, settings: Path)
 
     vm = make("last", keep=True)
     began = time.monotonic()
-    entrance = vm._enter()
+    entrance = vm._connect()
     figure("adopted: container, pin and Identify", time.monotonic() - began)
     assert time.monotonic() - began < 1
     with timed("a session with it"):
@@ -383,15 +385,15 @@ def test_a_lasting_one(engine: Engine, make: Make, boxes: Boxes, settings: Path)
             session,
             command=[PYTHON, "-c", r"open('C:\\restart', 'w')"],
             identity=r"C:\boot-id",
-            progress=vm.given.events.step,
+            progress=vm.options.events.step,
         )
     assert size_of(session, r"C:\sent") == 4
-    after = vm._enter()
+    after = vm._connect()
     assert after.pin != entrance.pin, "the stand-in makes a certificate at each start"
     assert after.password == entrance.password
     session.close()
 
-    with pytest.raises(ConfigError, match="made from another order"):
+    with pytest.raises(ConfigError, match="does not match host"):
         make("last", keep=True, cpus=1).connect()
     with timed("shut down by ACPI"):
         assert "stopped" in typed(settings, "host", "stop", "--host", "last", "--force")
@@ -407,16 +409,17 @@ def test_a_lasting_one(engine: Engine, make: Make, boxes: Boxes, settings: Path)
     typed(settings, "host", "remove", "--host", "last", "--force")
     gone(boxes, "last", 5)
     assert not left(engine, overlay)
-    assert again.making.volume.find() is not None, "the golden disk is not the machine's"
+    assert again.golden_builder.volume.find() is not None, "the golden disk is not the machine's"
     vm.close()
 
 
 CONTROLLER = """
 import json, sys, time
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.vm.config import VmHost
 from pipelines.toolchain.lock import Cache, load_lock
-vm = VmHost.model_validate(json.loads(sys.argv[1])).open("vm", Opening("3.11", Cache(load_lock())))
+options = OpenOptions("3.11", Cache(load_lock()))
+vm = VmHost.model_validate(json.loads(sys.argv[1])).open("vm", options)
 vm.connect()
 print("ready", flush=True)
 time.sleep(600)
@@ -441,7 +444,7 @@ def controller(place: Path, settings: dict[str, Any]) -> Iterator[subprocess.Pop
 
 @pytest.mark.usefixtures("golden")
 def test_a_machine_ends_with_its_controller(
-    engine: Engine, standin: str, make: Make, boxes: Boxes, place: Path
+    engine: Engine, standin: str, make: Make, boxes: ContainerManager, place: Path
 ) -> None:
     with controller(place, keys(standin)) as process:
         assert process.stdout is not None
@@ -457,15 +460,15 @@ def test_a_machine_ends_with_its_controller(
 
 
 def test_half_an_installation_is_no_golden_disk(
-    make: Make, boxes: Boxes, standin: str, place: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, boxes: ContainerManager, standin: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vm = make(disk="40g")
-    volume = vm.making.volume
+    volume = vm.golden_builder.volume
     with controller(place, keys(standin, disk="40g")) as process:
         while not any(box.status == "running" for box in boxes.all("vm")):
             assert process.poll() is None
             time.sleep(0.1)
-        with pytest.raises(HostError, match="is being made by another command"):
+        with pytest.raises(HostError, match="by another command"):
             vm.prepare()
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -479,14 +482,14 @@ def test_half_an_installation_is_no_golden_disk(
     class BegunError(Exception):
         pass
 
-    def begin(making: Making) -> disks.Record:
+    def begin(making: GoldenDiskBuilder) -> disks.Record:
         assert making.volume.find() is None, "what was half-made is still there"
         raise BegunError
 
-    monkeypatch.setattr(Making, "make", begin)
+    monkeypatch.setattr(GoldenDiskBuilder, "make", begin)
     with pytest.raises(BegunError):
         vm.connect()
-    assert "left unfinished" in vm.given.events.told[-1]  # type: ignore[attr-defined]
+    assert "unfinished golden disk" in vm.given.events.told[-1]  # type: ignore[attr-defined]
 
 
 # -- what may happen to a disk ---------------------------------------------------------------------
@@ -496,12 +499,12 @@ def test_half_an_installation_is_no_golden_disk(
 def small(engine: Engine, standin: str, make: Make) -> Iterator[Vm]:
     """A machine with a golden disk on which there is nothing."""
     vm = make("small", disk="33g")
-    volume = vm.making.volume
+    volume = vm.golden_builder.volume
     volume.create()
     try:
         script = "qemu-img create -q -f qcow2 data.qcow2 64M; : >windows.boot"
         inside(engine, standin, volume.name, script)
-        disks.seal(volume, vm.making.origin, pin="", licensed=0, seconds=1)
+        disks.seal(volume, vm.golden_builder.origin, pin="", licensed=0, seconds=1)
         yield vm
     finally:
         vm.close()
@@ -523,13 +526,13 @@ def small(engine: Engine, standin: str, make: Make) -> Iterator[Vm]:
             "sha256",
         ),
         ("printf '{' >record.json", False, "record cannot be read"),
-        ('sed -i \'s/"key":"[0-9a-f]*/"key":"0/\' record.json', False, "of another disk"),
+        ('sed -i \'s/"key":"[0-9a-f]*/"key":"0/\' record.json', False, "another disk"),
     ],
 )
 def test_a_damaged_disk_is_refused(
     engine: Engine, standin: str, small: Vm, script: str, *, thorough: bool, words: str
 ) -> None:
-    volume = small.making.volume
+    volume = small.golden_builder.volume
     inside(engine, standin, volume.name, script)
     with pytest.raises(disks.DamagedDiskError, match=words) as caught:
         small.prepare(repair=True) if thorough else small.connect()
@@ -537,24 +540,26 @@ def test_a_damaged_disk_is_refused(
 
 
 def test_another_time_alone_is_no_damage(engine: Engine, standin: str, small: Vm) -> None:
-    before = small.making.ensure()
+    before = small.golden_builder.ensure()
     assert before.virtual_size == 64 << 20
-    inside(engine, standin, small.making.volume.name, "touch data.qcow2")
-    after = small.making.ensure()
+    inside(engine, standin, small.golden_builder.volume.name, "touch data.qcow2")
+    after = small.golden_builder.ensure()
     assert after.files["data.qcow2"].time != before.files["data.qcow2"].time
-    assert disks.look(small.making.volume).record == after
+    assert disks.look(small.golden_builder.volume).record == after
 
 
 def test_an_overlay_is_no_golden_disk(engine: Engine, standin: str, small: Vm) -> None:
     """Of a disk with a backing file half would be elsewhere."""
     script = "qemu-img create -q -f qcow2 /a 1M; "
     script += "qemu-img create -q -f qcow2 -F qcow2 -b /a data.qcow2"
-    inside(engine, standin, small.making.volume.name, script)
+    inside(engine, standin, small.golden_builder.volume.name, script)
     with pytest.raises(HostError):
-        disks.seal(small.making.volume, {}, pin="", licensed=0, seconds=1)
+        disks.seal(small.golden_builder.volume, {}, pin="", licensed=0, seconds=1)
 
 
-def test_no_kvm_is_explained(small: Vm, boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_kvm_is_explained(
+    small: Vm, boxes: ContainerManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The image's exit code 88, seen through an engine that removes the container at once."""
 
     def without_the_device(config: VmHost, *given: Any, **named: Any) -> dict[str, Any]:
@@ -568,7 +573,7 @@ def test_no_kvm_is_explained(small: Vm, boxes: Boxes, monkeypatch: pytest.Monkey
     gone(boxes, "small", 5)
 
 
-def test_a_guest_that_does_not_come_up_is_not_left(small: Vm, boxes: Boxes) -> None:
+def test_a_guest_that_does_not_come_up_is_not_left(small: Vm, boxes: ContainerManager) -> None:
     small.config = small.config.model_copy(update={"start_minutes": 0.15})
     with pytest.raises(HostError):
         small.connect()

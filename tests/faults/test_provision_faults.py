@@ -16,7 +16,7 @@ from pipelines.core.errors import HostError, LockError, ProvisionError, StorageE
 from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ResourceResult
 from pipelines.record.run import StageNotes
 from pipelines.remote.files import sha256
@@ -77,7 +77,7 @@ def provision(line: Line) -> tuple[ResourceResult, ...]:
     return stage.provision(line.session, line.plan, StageNotes()).resources
 
 
-def installer(tmp_path: Path, code: str, **spec: Any) -> Wanted:
+def installer(tmp_path: Path, code: str, **spec: Any) -> DesiredResource:
     path = tmp_path / "setup"
     head = f"import os, sys\nhere = {str(tmp_path)!r}\n"
     path.write_text(
@@ -91,14 +91,14 @@ def installer(tmp_path: Path, code: str, **spec: Any) -> Wanted:
         "minutes": 0.5,
     }
     made = installer_spec(str(path), sha256(str(path)), **made | spec)
-    return Wanted("the tool", "-", made, {}, "tool 1")
+    return DesiredResource("the tool", "-", made, {}, "tool 1")
 
 
-def directory(path: Path) -> Wanted:
-    return Wanted(path.name, "-", {"kind": "directory", "path": str(path)}, {}, str(path))
+def directory(path: Path) -> DesiredResource:
+    return DesiredResource(path.name, "-", {"kind": "directory", "path": str(path)}, {}, str(path))
 
 
-def want(line: Line, *wanted: Wanted) -> None:
+def want(line: Line, *wanted: DesiredResource) -> None:
     wanting(line, *wanted)
 
 
@@ -108,13 +108,13 @@ def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
     want(
         line,
         directory(tmp_path / "first"),
-        installer(tmp_path, "print('\\x1b[31mno licence', flush=True)\nsys.exit(3)"),
+        installer(tmp_path, "print('\\x1b[31mnot licensed', flush=True)\nsys.exit(3)"),
         directory(tmp_path / "last"),
     )
     with pytest.raises(ProvisionError) as caught:
         provision(line)
     assert caught.value.exit_code == 7
-    for part in ("the tool: wanted tool 1, found missing", "left with 3", "no licence"):
+    for part in ("the tool: wanted tool 1, found missing", "left with 3", "not licensed"):
         assert part in caught.value.message
     home = line.plan.out / "provision/simulated/the-tool"
     assert str(home) in caught.value.message
@@ -150,7 +150,7 @@ def test_an_installer_that_hangs(line: Line, tmp_path: Path) -> None:
     want(line, installer(tmp_path, "import time\ntime.sleep(77)", minutes=0.01))
     with pytest.raises(ProvisionError, match="did not end") as caught:
         provision(line)
-    assert "dialogue" in caught.value.hint
+    assert "dialog" in caught.value.hint
 
 
 def test_an_installer_that_lies(line: Line, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_no_space_for_what_is_wanted(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "_UNPACKED", 1 << 40)
-    row = Wanted(
+    row = DesiredResource(
         "uv", "-", {"kind": "files", "path": str(tmp_path), "files": []}, {"uv": "x"}, "uv"
     )
     row.spec["files"] = [{"file": str(tmp_path / "none"), "sha256": "0" * 64}]
@@ -187,7 +187,7 @@ def test_a_tool_that_cannot_be_fetched(line: Line, tmp_path: Path) -> None:
         {"version": 1, "tools": {"x": {"version": "1", "sources": [source]}}}
     )
     spec = {"kind": "files", "path": str(tmp_path), "files": [{"file": "/none", "sha256": "0"}]}
-    want(line, Wanted("x", "-", spec, {"x": str(tmp_path / "x.zip")}, "x"))
+    want(line, DesiredResource("x", "-", spec, {"x": str(tmp_path / "x.zip")}, "x"))
     with pytest.raises(LockError, match="could not be fetched"):
         provision(line)
     assert not (tmp_path / "x.zip").exists()

@@ -253,6 +253,6 @@ def test_bytes_that_change_on_the_host(
     target = tmp_path / "target"
     with pytest.raises(TransferError):
         session.put(source, str(target), progress=rewrite)
-    with pytest.raises(TransferError, match="written to while it was fetched"):
+    with pytest.raises(TransferError, match="changed during the download"):
         session.get(str(source), target, progress=rewrite)
     assert target.read_text() == "old"

@@ -13,8 +13,8 @@ from windows import NO_POWERSHELL
 
 from pipelines.core.errors import HostError
 from pipelines.core.paths import PACKAGE
-from pipelines.hosts.base import Opening, Silent
-from pipelines.hosts.windows.entering import with_python
+from pipelines.hosts.base import OpenOptions, Silent
+from pipelines.hosts.windows.bootstrap import connect_with_python
 from pipelines.remote import rpc
 from pipelines.session.channel import over_winrs
 from pipelines.toolchain.lock import Cache, load_lock
@@ -53,19 +53,19 @@ def test_from_nothing_to_a_wheel(base: Path, tmp_path: Path) -> None:
 
     cache, events = Cache(load_lock()), Events()
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(base)})
-    sandbox = Sandbox("bare", config, Opening("3.11", cache, Silent()))
+    sandbox = Sandbox("bare", config, OpenOptions("3.11", cache, Silent()))
     sandbox.make()
     python = sandbox.prefix / "drive_c/Python311"
     for name in _DEVELOPMENT:
         (python / name).rename(tmp_path / name)
     shutil.rmtree(python)
     try:
-        endpoint = sandbox.endpoint(sandbox.start(tied=True))
+        endpoint = sandbox.endpoint(sandbox.start(ephemeral=True))
         assert endpoint.url.startswith("https://")
         with pytest.raises(HostError):
             over_winrs(endpoint, sandbox.executable, "bare")
         for _ in range(2):
-            with with_python(
+            with connect_with_python(
                 endpoint, lambda: cache, events, name="bare", python=sandbox.executable
             ) as session:
                 assert session.call(rpc.ping)

@@ -36,7 +36,7 @@ from setup_state import TAR, State, program
 from windows import NO_POWERSHELL, ROOT, InWine
 from windows_programs import executable
 
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.toolchain.lock import Cache, load_lock
 
 BIN = ROOT / ".venv-ansible/bin"
@@ -212,9 +212,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
     if powershell.found(Cache(load_lock())) is None:
         pytest.skip(NO_POWERSHELL)
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path / "sandbox")})
-    sandbox = Sandbox("builder", config, Opening("3.11", Cache(load_lock()), Silent()))
+    sandbox = Sandbox("builder", config, OpenOptions("3.11", Cache(load_lock()), Silent()))
     sandbox.make()
-    running = sandbox.start(tied=True)
+    running = sandbox.start(ephemeral=True)
     endpoint = sandbox.endpoint(running)
     windows = InWine(Prefix(sandbox.prefix))
     state = _stand_in(windows)

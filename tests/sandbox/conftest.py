@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.model import Config
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox import libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
@@ -35,7 +35,7 @@ class Events(Silent):
 
 def make_sandbox(home: Path, **config: object) -> Sandbox:
     settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(home), **config})
-    return Sandbox(home.name, settings, Opening("3.11", Cache(load_lock()), Events()))
+    return Sandbox(home.name, settings, OpenOptions("3.11", Cache(load_lock()), Events()))
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def until(condition: Any, seconds: float = 20) -> None:
 
 def test_a_job_breaks_away_and_what_does_not_ends_with_its_shell(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
-    sandbox.start(tied=True)
+    sandbox.start(ephemeral=True)
     with sandbox.connect() as session:
         assert start(session, spec(sandbox, TREE))["way"] == "breakaway"
         assert first_bytes(session) == b"up\r\n"
@@ -91,7 +91,7 @@ def test_a_job_breaks_away_and_what_does_not_ends_with_its_shell(tmp_path: Path)
 
 def test_a_job_whose_windows_went_away_begins_again(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
-    sandbox.start(tied=False)
+    sandbox.start(ephemeral=False)
     with sandbox.connect() as session:
         start(session, spec(sandbox, TREE))
         first_bytes(session)

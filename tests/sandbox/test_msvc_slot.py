@@ -78,7 +78,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sandbox(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     made = make_sandbox(tmp_path_factory.mktemp("home") / "sandbox", msvc=str(tree))
-    made.start(tied=True)
+    made.start(ephemeral=True)
     yield made
     made.teardown()
 

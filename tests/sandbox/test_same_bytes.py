@@ -84,7 +84,7 @@ def test_another_sandbox_builds_the_same_bytes(
         assert (
             parts["nvidia-cuda-nvcc"].sha256 == line.plan.cache.lock.tool("nvidia-cuda-nvcc").sha256
         )
-        assert parts["image"].version == line.plan.host.made_of
+        assert parts["image"].version == line.plan.host.inputs
         assert "pytest" not in parts, "it is brought for the test alone"
         with pytest.raises(AuditError, match="is not what was published"):
             run_rebuild(line, lied(published, base / "lied"))

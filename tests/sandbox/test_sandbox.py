@@ -31,7 +31,7 @@ from pipelines.core.paths import PACKAGE
 from pipelines.diagnosis import diagnose
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.image import make_image
-from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
+from pipelines.hosts.sandbox.state import IN_USE, DamagedSandboxError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.recipe.archmap import translate
 from pipelines.record.results import ProvisionResult, ResourceResult, SmokeResult
@@ -241,7 +241,7 @@ def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:
     with first.connect() as one, second.connect() as two:
         assert one.call(facts.facts)["platform"] == "win32"
         assert two.call(facts.facts)["platform"] == "win32"
-        assert first.start(tied=True)["https"] != second.start(tied=True)["https"]
+        assert first.start(ephemeral=True)["https"] != second.start(ephemeral=True)["https"]
         assert first.status() == "running"
     first.close()
     second.close()
@@ -283,7 +283,7 @@ def test_what_does_not_come_up_is_moved_aside_by_provisioning_alone(tmp_path: Pa
     (sandbox.prefix / "drive_c/mine").touch()
     for damage in (damage_registry, damage_seal, damage_python, make_older):
         damage(sandbox)
-        with pytest.raises(NotWholeError, match=r"damaged|of another release") as caught:
+        with pytest.raises(DamagedSandboxError, match=r"damaged|of another release") as caught:
             sandbox.connect()
         assert "invoke provision" in caught.value.hint
         assert sandbox.status() in ("broken", "crashed", "stopped")
@@ -344,7 +344,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 def test_a_wrong_password_is_refused(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
-    state = sandbox.start(tied=True)
+    state = sandbox.start(ephemeral=True)
     endpoint = sandbox.endpoint(state)
     wrong = type(endpoint)(endpoint.url, endpoint.username, Secret("not-it"), ca=endpoint.ca)
     with pytest.raises(AuthError) as caught:

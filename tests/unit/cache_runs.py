@@ -73,7 +73,7 @@ def compiled(tmp_path: Path, job: str, compiler: str, name: str, text: str) -> c
     (source / name).write_text(text)
     where = told(tmp_path, SCCACHE) | {"nvcc": compiler}
     with compilecache.running(where, source) as made:
-        assert made.environment, made.said
+        assert made.environment, made.status
         path = made.source / name
         for item in process.stream(
             ["sh", "-c", f"$PYTORCH_NVCC -c {path} -o {path}.o"],

@@ -17,7 +17,7 @@ from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Capabilities, Existing, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
@@ -111,14 +111,14 @@ def line_for(plan: BuildPlan) -> Line:
     return Line(plan, LiveSession(plan.host))
 
 
-def changed(plan: BuildPlan, *wanted: Wanted, **changes: Any) -> BuildPlan:
+def changed(plan: BuildPlan, *wanted: DesiredResource, **changes: Any) -> BuildPlan:
     """The plan with these fields, and with these resources in place of its own."""
     made = replace(plan, **changes)
     made.__dict__["wanted"] = wanted  # as cached_property keeps it
     return made
 
 
-def wanting(line: Line, *wanted: Wanted, **layout: str) -> Line:
+def wanting(line: Line, *wanted: DesiredResource, **layout: str) -> Line:
     """The line with other resources, and with other places on its host."""
     line.plan = changed(line.plan, *wanted, layout=line.plan.layout.model_copy(update=layout))
     return line

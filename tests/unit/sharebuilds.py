@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from pipelines.remote import builder, sharing
+from pipelines.remote import builder, sharding
 
 LACKING = [name for name in ("ninja", "g++") if not shutil.which(name)]
 
@@ -152,9 +152,9 @@ class Builds:
         self.read |= done.get("read", {})
         return done
 
-    def shares(self, count: int) -> list[sharing.Given]:
+    def shares(self, count: int) -> list[sharding.ForeignObject]:
         """The objects of all shares."""
-        found: list[sharing.Given] = []
+        found: list[sharding.ForeignObject] = []
         for number in range(1, count + 1):
             done = self.share(number, count)
             assert done["exit"] == 0, self.log
@@ -162,7 +162,9 @@ class Builds:
             found += given(done)
         return found
 
-    def sent(self, objects: Sequence[sharing.Given], job: str) -> list[sharing.Given]:
+    def sent(
+        self, objects: Sequence[sharding.ForeignObject], job: str
+    ) -> list[sharding.ForeignObject]:
         """The objects where the controller puts them for a link, by their hashes."""
         folder = self.room / job / "objects"
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +175,7 @@ class Builds:
 
     def link(
         self,
-        objects: Sequence[sharing.Given],
+        objects: Sequence[sharding.ForeignObject],
         job: str = "link",
         read: Mapping[str, str] | None = None,
     ) -> builder.Built:
@@ -183,7 +185,7 @@ class Builds:
         return self.run(job, {"mode": "link", **asked, "cost": 1.0})
 
 
-def given(done: builder.Built) -> list[sharing.Given]:
+def given(done: builder.Built) -> list[sharding.ForeignObject]:
     """The objects of a share as a link takes them."""
     return [
         {"unit": row["unit"], "path": row["path"], "sha256": row["sha256"]}

@@ -108,7 +108,7 @@ class Ran:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.monkeypatch = monkeypatch
-        monkeypatch.setattr(runner, "_obey", lambda *_: None)
+        monkeypatch.setattr(runner, "_wait_for_cancel", lambda *_: None)
         monkeypatch.setattr("pipelines.remote.reboot.boot_identity", lambda: "this one")
         monkeypatch.delenv("WCW_JOB", raising=False)
         runner._interrupted.clear()
@@ -407,7 +407,7 @@ def test_objects_full_of_zeros_are_built_again(
     boot = "before"
     monkeypatch.setattr(builder, "boot_identity", windows_identity(lambda: boot))
     tree, mark = tmp_path / "src", tmp_path / "boot"
-    assert builder.drop_unsettled(mark, tree) == b""
+    assert builder.drop_unflushed(mark, tree) == b""
     tree.mkdir()
     (tree / "build.ninja").write_text(RULES, "utf-8")
     now = time.time()
@@ -426,12 +426,12 @@ def test_objects_full_of_zeros_are_built_again(
     (tree / "ran").unlink()
     (tree / "b.o").write_bytes(bytes((tree / "b.o").stat().st_size))
     assert ninja() == [], "it goes by dates, as after a loss of power"
-    assert builder.drop_unsettled(mark, tree) == b"", "the same start of the host"
+    assert builder.drop_unflushed(mark, tree) == b"", "the same start of the host"
     boot = "after"
-    assert b"1 files" in builder.drop_unsettled(mark, tree)
+    assert b"1 files" in builder.drop_unflushed(mark, tree)
     assert ninja() == ["b.o"]
     assert (tree / "b.o").read_text("utf-8") == "what b is made of"
-    assert builder.drop_unsettled(mark, tree) == b""
+    assert builder.drop_unflushed(mark, tree) == b""
 
 
 def test_a_mark_that_was_lost_itself_is_of_another_start(
@@ -448,5 +448,5 @@ def test_a_mark_that_was_lost_itself_is_of_another_start(
         mark.unlink(missing_ok=True)
         if left is not None:
             mark.write_bytes(left)
-        assert builder.drop_unsettled(mark, tree)
+        assert builder.drop_unflushed(mark, tree)
         assert [path.name for path in tree.iterdir()] == [".ninja_log"]

@@ -10,7 +10,7 @@ from plans import at_desk, audited, changed, wanting
 from wheels import packed_here, wheel_here
 
 from pipelines.core.errors import BuildError, ConfigError, PipelineError, StorageError
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import (
     BuildResult,
     ProvisionResult,
@@ -57,7 +57,7 @@ def test_a_run_tells_what_it_was_made_with(tmp_path: Path) -> None:
     facts = {"platform": "linux", "cpus": 3, "python": "3.11.9", "windows": {"version": "10.0.1"}}
     session.answers[remote_facts.facts] = facts
     tools = {"uv": "/uv", "ninja": "/ninja", "vc-redist": "/setup.exe"}
-    wanting(line, Wanted("x", "w", {"kind": "directory"}, tools, "s"))
+    wanting(line, DesiredResource("x", "w", {"kind": "directory"}, tools, "s"))
     there = {"uv": "1" * 64, "/ninja": "2" * 64, "vc-redist": "C:/vcruntime.dll"}
     session.answers[remote_provision.check_all] = [{"ok": True, "found": "x", "values": there}]
     run_build(line)

@@ -21,7 +21,7 @@ from pipelines.doctor.thresholds import load_thresholds
 from pipelines.hosts.base import Supply
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.record.results import BuildResult, ProvisionResult, ResourceResult, Units
 from pipelines.record.toolsets import MSVC, STAND_IN
@@ -212,7 +212,7 @@ def test_a_host_without_the_toolset(tmp_path: Path) -> None:
     sample = load_catalogue().by_id["toolset-absent"].sample
 
     def start(**_: object) -> None:
-        raise RemoteError(f"vcvarsall.bat left with 1: {sample}", kind="RuntimeError")
+        raise RemoteError(f"vcvarsall.bat exited with 1: {sample}", kind="RuntimeError")
 
     line, _ = at_desk(tmp_path, answers={launch.start: start})
     with pytest.raises(BuildError) as caught:
@@ -352,7 +352,7 @@ def test_a_tool_of_another_sha256_names_another_job(tmp_path: Path) -> None:
     plan = lab_plan(tmp_path)
     names = []
     for tool in ("uv", "ninja"):
-        wanted = Wanted("x", "w", {"kind": "archive"}, {tool: "C:\\x"}, "s")
+        wanted = DesiredResource("x", "w", {"kind": "archive"}, {tool: "C:\\x"}, "s")
         names.append(job_of(changed(plan, wanted), "source", None))
     assert len(set(names)) == 2
     assert job_of(plan, "source", None) not in names

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.hosts.base import Kept
+from pipelines.hosts.base import CacheEntry
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.sourcetree import cache_key
-from pipelines.remote import brought, rpc
+from pipelines.remote import dependency_wheels, rpc
 from pipelines.stages import kept as caches
 from pipelines.toolchain.compilecache.settings import DiskCache
 from pipelines.toolchain.lock import Cache, load_lock
@@ -30,7 +30,7 @@ def line(tmp_path: Path) -> Any:
     plan = SimpleNamespace(
         cache=Cache(load_lock(), tmp_path),
         compile_cache=DiskCache(),
-        host=SimpleNamespace(name="lab1", kept=list, only_look=bool),
+        host=SimpleNamespace(name="lab1", cache_entries=list, inspect_only=bool),
         layout=layout,
     )
     session = SimpleNamespace(call=lambda function, **_: asked.get(rpc.name_of(function)))
@@ -49,7 +49,9 @@ def test_what_a_host_has_moved_aside_goes(line: Any, tmp_path: Path) -> None:
     aside = tmp_path / "prefix.aside"
     (aside / "drive_c").mkdir(parents=True)
     os.utime(aside, (OLD, OLD))
-    line.plan.host.kept = lambda: [Kept("sandboxes moved aside", aside, useful=False)]
+    line.plan.host.cache_entries = lambda: [
+        CacheEntry("sandboxes moved aside", aside, useful=False)
+    ]
     caches.prune(line, 14.0)
     assert not aside.exists()
 
@@ -79,7 +81,7 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
         "jobs.prune.sizes": [{"bytes": 5}, {"bytes": 6}],
         "compilecache.stats": {"entries": 3, "bytes": 7},
         "cargo.libraries": [],
-        "brought.sizes": [8, 9],
+        "dependency_wheels.sizes": [8, 9],
     }
     line.session.call = lambda function, **_: answers[rpc.name_of(function)]
     line.plan.layout.sccache = "sccache"
@@ -113,7 +115,7 @@ def test_wheels_that_were_brought_go_when_they_are_old(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.whl").write_bytes(b"1234")
     os.utime(tmp_path / "old", (OLD, OLD))
-    assert brought.sizes(str(tmp_path)) == [4, 4]
-    assert brought.prune(str(tmp_path), 14.0) == 1
+    assert dependency_wheels.sizes(str(tmp_path)) == [4, 4]
+    assert dependency_wheels.prune(str(tmp_path), 14.0) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    assert brought.prune(str(tmp_path / "none"), 14.0) == 0
+    assert dependency_wheels.prune(str(tmp_path / "none"), 14.0) == 0

@@ -23,7 +23,7 @@ from pipelines.core.errors import (
     TimeUpError,
 )
 from pipelines.core.units import GIB
-from pipelines.hosts.base import Host, HostConfig, Opening
+from pipelines.hosts.base import Host, HostConfig, OpenOptions
 from pipelines.hosts.kinds import KINDS
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.results import RunFacts
@@ -277,7 +277,7 @@ OPENED: list[Lab] = []
 class FakeConfig(HostConfig):
     kind: Literal["fake"]
 
-    def open(self, name: str, given: Opening) -> Host:
+    def open(self, name: str, given: OpenOptions) -> Host:
         host = Lab(Here())
         host.name = name
         OPENED.append(host)

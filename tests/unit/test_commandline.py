@@ -21,7 +21,7 @@ from pipelines.cli.command import command
 from pipelines.cli.options import Flags
 from pipelines.cli.program import COMMANDS
 from pipelines.core.errors import BuildError
-from pipelines.hosts.base import Host, HostConfig, Opening
+from pipelines.hosts.base import Host, HostConfig, OpenOptions
 from pipelines.hosts.kinds import KINDS
 from pipelines.remote.inspection import tools
 from pipelines.stages.line import Line
@@ -34,7 +34,7 @@ GPUS: list[Any] = [{"capability": "9.0"}, {"capability": "8.9; odd"}, "odd", {}]
 class FakeConfig(HostConfig):
     kind: Literal["fake"]
 
-    def open(self, name: str, given: Opening) -> Host:
+    def open(self, name: str, given: OpenOptions) -> Host:
         given.events.step("opened")
         host = Lab(Here(answers={tools.gpus: GPUS}))
         host.name = name

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import redact
 from pipelines.core.yamlfile import parse_yaml
-from pipelines.remote import compilecache, fixedplace, locks, process, sccache
+from pipelines.remote import compilecache, fixed_paths, locks, process, sccache
 from pipelines.remote.jobs import prune, store
 from pipelines.toolchain.compilecache import spec as plan
 
@@ -100,7 +100,7 @@ def test_a_tree_is_at_its_place_and_comes_home(tmp_path: Path) -> None:
     source, place = tmp_path / "j" / "src", tmp_path / "s"
     source.mkdir(parents=True)
     (source / "a.cu").write_text("x")
-    with fixedplace.moved(source, place) as there:
+    with fixed_paths.moved_to(source, place) as there:
         assert there == place
         assert (place / "a.cu").exists()
         assert not source.exists()
@@ -114,9 +114,9 @@ def test_what_a_killed_build_left_goes_home_first(tmp_path: Path) -> None:
     for folder in (one, two):
         folder.mkdir(parents=True)
         (folder / "name").write_text(folder.parent.name)
-    generator = fixedplace._go(one, place, tmp_path / "s.home")  # and then it is killed
+    generator = fixed_paths._move_in(one, place, tmp_path / "s.home")  # and then it is killed
     assert generator
-    with fixedplace.moved(two, place):
+    with fixed_paths.moved_to(two, place):
         assert (place / "name").read_text() == "2"
         assert (one / "name").read_text() == "1"
     assert (two / "name").read_text() == "2"
@@ -125,10 +125,10 @@ def test_what_a_killed_build_left_goes_home_first(tmp_path: Path) -> None:
 def test_a_removed_job_leaves_no_tree_behind(tmp_path: Path) -> None:
     one, two, place = tmp_path / "1" / "src", tmp_path / "2" / "src", tmp_path / "s"
     one.mkdir(parents=True)
-    assert fixedplace._go(one, place, tmp_path / "s.home")
+    assert fixed_paths._move_in(one, place, tmp_path / "s.home")
     shutil.rmtree(one.parent)
     (place / "old").touch()
-    with fixedplace.moved(two, place):
+    with fixed_paths.moved_to(two, place):
         assert not list(place.iterdir())
     assert two.is_dir() is False or not list(two.iterdir())
 
@@ -183,7 +183,7 @@ def test_without_an_address_nobody_is_asked(
 ) -> None:
     """On Windows, too: sccache would ask, start or stop the one at its default port."""
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(sccache, "tell", lambda *_: pytest.fail("sccache was called"))
+    monkeypatch.setattr(sccache, "query", lambda *_: pytest.fail("sccache was called"))
     assert not sccache.answers({})
     assert not sccache.answers({"SCCACHE_SERVER_UDS": str(tmp_path)})
     assert not sccache.stop(fake, tmp_path)
@@ -219,7 +219,7 @@ def test_no_sccache_is_no_error(tmp_path: Path) -> None:
     with compilecache.running(told(tmp_path, "/nowhere/sccache"), tmp_path / "src") as made:
         assert made.environment == {}
         assert made.source == tmp_path / "src"
-        assert b"there is no /nowhere/sccache" in made.line()
+        assert b"/nowhere/sccache does not exist" in made.line()
     with compilecache.running(None, tmp_path / "src") as made:
         assert made.line() == b"compile cache: off\n"
     assert compilecache.stats("/nowhere/sccache", str(tmp_path / "none")) == {
@@ -241,9 +241,9 @@ def test_a_remote_cache_that_fails_is_replaced_by_the_disk_without_its_secrets(
     where = told(tmp_path, fake, cache(kind="redis", endpoint="redis://r:1"))
     before = child_ids()  # such as what multiprocessing has started for other tests
     with compilecache.running(where, tmp_path / "src") as made:
-        assert made.said.startswith("redis is not used: sccache's server ended: no redis")
-        assert made.said.endswith("; local disk instead")
-        assert "word-not-shown" not in made.said
+        assert made.status.startswith("redis is not used: sccache's server stopped: no redis")
+        assert made.status.endswith("; local disk instead")
+        assert "word-not-shown" not in made.status
         assert "word-not-shown" not in json.dumps(made.environment)
         assert compilecache.SECRETS not in os.environ
         (server,) = child_ids() - before
@@ -262,7 +262,7 @@ def test_a_second_build_goes_without(
         compilecache.running(where, tmp_path / "2") as second,
     ):
         assert second.environment == {}
-        assert "another build" in second.said
+        assert "another build" in second.status
         assert second.source == tmp_path / "2"
         assert compilecache.prune(where["directory"], 0)["busy"] is False  # it is empty
     with compilecache.running(where, tmp_path / "2") as second:
@@ -277,7 +277,7 @@ def test_a_server_that_never_answers_is_given_up(
     script.chmod(0o755)
     monkeypatch.setattr(sccache, "_START", 0.3)
     with compilecache.running(told(tmp_path, str(script)), tmp_path / "src") as made:
-        assert "does not answer" in made.said
+        assert "does not answer" in made.status
         assert made.environment == {}
     assert not children()
 
@@ -287,7 +287,7 @@ def test_cancelling_does_not_wait_for_the_server(
 ) -> None:
     event = threading.Event()
     monkeypatch.setattr(process, "cancelled", event)
-    monkeypatch.setattr(sccache, "tell", lambda *_: pytest.fail("it was asked to leave"))
+    monkeypatch.setattr(sccache, "query", lambda *_: pytest.fail("it was asked to leave"))
     monkeypatch.setattr(sccache, "_FAREWELL", 240.0)
     began = time.monotonic()
     with compilecache.running(told(tmp_path, fake), tmp_path / "src"):
@@ -334,7 +334,7 @@ def test_the_link_to_packages_goes_and_they_stay(tmp_path: Path, fake: str) -> N
     link = Path(where["packages"])
     for _ in range(2):  # the second finds what a build left that was killed
         with compilecache.running(where, tmp_path / "src") as made:
-            assert made.environment, made.said
+            assert made.environment, made.status
             assert not os.path.lexists(link)
             link.symlink_to(packages)
         assert not os.path.lexists(link)
@@ -343,7 +343,7 @@ def test_the_link_to_packages_goes_and_they_stay(tmp_path: Path, fake: str) -> N
     link.mkdir()
     (link / "mine").touch()
     with compilecache.running(where, tmp_path / "src") as made:
-        assert made.said.startswith("not used: ")
+        assert made.status.startswith("not used: ")
     assert (link / "mine").exists()
     assert (packages / "torch").is_dir()
 

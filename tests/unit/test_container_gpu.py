@@ -9,10 +9,10 @@ import pytest
 from test_passthrough import Engine
 
 from pipelines.core.errors import HostError, RemoteError
-from pipelines.hosts.base import Opening
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.container import host
 from pipelines.hosts.container.config import ContainerHost
-from pipelines.hosts.engine.entrance import Entrance
+from pipelines.hosts.engine.connection_info import ConnectionInfo
 from pipelines.remote import cudafiles
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -21,7 +21,7 @@ DIGEST = f"windows@sha256:{'0' * 64}"
 
 def container(**keys: Any) -> host.Container:
     config = ContainerHost.model_validate({"kind": "container", "image": DIGEST, **keys})
-    return host.Container("win", config, Opening("3.11", Cache(load_lock())))
+    return host.Container("win", config, OpenOptions("3.11", Cache(load_lock())))
 
 
 class Inside:
@@ -42,11 +42,11 @@ class Inside:
 
 def entered(monkeypatch: pytest.MonkeyPatch, made: host.Container, session: Inside) -> Any:
     """What comes of a connect to a container that runs already."""
-    boxes = type("Boxes", (), {"await_ready": lambda *_: Entrance()})
-    monkeypatch.setattr(host.Container, "boxes", boxes())
+    boxes = type("Boxes", (), {"await_ready": lambda *_: ConnectionInfo()})
+    monkeypatch.setattr(host.Container, "manager", boxes())
     monkeypatch.setattr(host.Container, "_stream", lambda *_, **__: None)
     monkeypatch.setattr(host, "open_session", lambda *_, **__: session)
-    made._box = object()  # type: ignore[assignment]
+    made._managed = object()  # type: ignore[assignment]
     return made.connect()
 
 
@@ -58,13 +58,13 @@ def test_cuda_is_brought_where_a_gpu_is_asked_for(
     made = container(gpu=gpu)
     assert entered(monkeypatch, made, session) is session
     assert session.asked == asked
-    devices = made.face.keys(Engine("windows")).get("devices")  # type: ignore[arg-type]
+    devices = made.backend.keys(Engine("windows")).get("devices")  # type: ignore[arg-type]
     assert devices == (["class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"] if gpu else None)
 
 
 def test_a_container_without_the_driver_is_not_entered(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Inside("FileNotFoundError: no NVIDIA driver")
-    with pytest.raises(HostError, match="no GPU came into the container") as caught:
+    with pytest.raises(HostError, match="the container has no GPU") as caught:
         entered(monkeypatch, container(gpu=True), session)
     assert "invoke doctor --host win" in caught.value.hint
     assert session.closed == 1
@@ -81,7 +81,7 @@ def test_what_it_stands_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("pipelines.hosts.engine.engine.Engine", reach)
     made = container(gpu=True)
-    told: Any = made.groundwork()
+    told: Any = made.prerequisites()
     assert told["wanted"] == {
         "system": "windows",
         "gpu": "gpu: true",
@@ -93,6 +93,6 @@ def test_what_it_stands_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine.closed
     assert max(patience) <= 15
     sandbox = ContainerHost.model_validate({"kind": "container"})
-    made = host.Container("box", sandbox, Opening("3.11", Cache(load_lock())))
-    told = made.groundwork()
+    made = host.Container("box", sandbox, OpenOptions("3.11", Cache(load_lock())))
+    told = made.prerequisites()
     assert (told["wanted"]["system"], told["wanted"]["image"]) == ("linux", "")

@@ -16,9 +16,9 @@ from engine_api import WindowsEngine
 from engine_simulator import Handler, Served
 
 from pipelines.core.errors import HostError
-from pipelines.hosts.engine.boxes import LABEL, Boxes
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.manager import LABEL, ContainerManager
 
 
 @pytest.fixture
@@ -108,13 +108,13 @@ def test_a_file_of_ten_gigabytes(served: Served, box: Container) -> None:
         handler.chunks(pieces, "application/x-tar")
 
     served.replace("GET /containers/.*/archive", stream)
-    with pytest.raises(HostError, match="more than 1048576 bytes"):
+    with pytest.raises(HostError, match="larger than 1048576 bytes"):
         read_file(box, "C:/x")
 
 
 def test_containers_of_others_are_not_ours(served: Served, engine: Engine) -> None:
     """Filters of an engine are not relied on: what is found here may be removed."""
-    boxes = Boxes(engine)
+    boxes = ContainerManager(engine)
     client = engine.client
     foreign = [{}, {"a": "b"}, {f"{LABEL}project": "f" * 12}, {f"{LABEL}host": "win"}]
     for number, labels in enumerate(foreign):
@@ -128,4 +128,4 @@ def test_containers_of_others_are_not_ours(served: Served, engine: Engine) -> No
     served.replace("GET /containers/json", unfiltered)
     assert [box.name for box in boxes.all("win")] == ["mine"]
     assert boxes.orphans("win") == []
-    assert boxes.kept("win") is None
+    assert boxes.persistent("win") is None

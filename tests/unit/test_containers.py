@@ -15,16 +15,16 @@ import pytest
 
 from pipelines.config.model import Config, load_config
 from pipelines.core.errors import ConfigError, HostError, PipelineError
-from pipelines.hosts.base import Thing
+from pipelines.hosts.base import OwnedItem
 from pipelines.hosts.bounds import Bounds
+from pipelines.hosts.container.backends import SandboxBackend, WindowsBackend
 from pipelines.hosts.container.config import ContainerHost
-from pipelines.hosts.container.faces import SandboxFace, WindowsFace
-from pipelines.hosts.engine import boxes, inventory, owners
-from pipelines.hosts.engine.boxes import Boxes, Order
+from pipelines.hosts.engine import inventory, manager, owners
 from pipelines.hosts.engine.keys import in_bytes
+from pipelines.hosts.engine.manager import ContainerManager, ContainerSpec
 from pipelines.hosts.images import inventory as pictures
 from pipelines.hosts.images.build import _SCRATCH
-from pipelines.hosts.images.finding import OLD
+from pipelines.hosts.images.lookup import OLD
 from pipelines.hosts.images.record import MADE_BY
 from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.session.base import GoneHostError
@@ -44,16 +44,16 @@ def refused(tmp_path: Path, keys: str) -> str:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ("image: 'debian:12'", "found 'debian:12': what is behind a tag is another image next"),
+        ("image: 'debian:12'", "found 'debian:12'"),
         ("image: 'x@sha256:12'", "NAME@sha256:"),
-        ("image: sandbox, disk: 100g", "disk is not for the sandbox"),
-        ("image: sandbox, isolation: process", "isolation is not for the sandbox"),
-        ("image: sandbox, gpu: true", "the container of the sandbox has none"),
-        ("image: sandbox, system: linux", "system is for an image that is named by its digest"),
-        ("image: windows, isolation: hyperv, gpu: true", "isolation: hyperv and gpu exclude"),
+        ("image: sandbox, disk: 100g", "disk is not valid"),
+        ("image: sandbox, isolation: process", "isolation is not valid"),
+        ("image: sandbox, gpu: true", "gpu: bridge"),
+        ("image: sandbox, system: linux", "system requires"),
+        ("image: windows, isolation: hyperv, gpu: true", "isolation: hyperv and gpu"),
         ("image: windows, gpu: '0000:01:00.0'", "PCI addresses are for kind vm"),
         ("image: windows, python: python", r"such as C:\Python311\python.exe"),
-        ("via: exec, port: 5986", "port is for via: winrm"),
+        ("via: exec, port: 5986", "port requires via: winrm"),
         ("memory: 8", "memory"),
         ("memory: 8gb", "memory"),
         ("cpus: 0", "cpus"),
@@ -80,7 +80,7 @@ class Here(Elsewhere):
 
 
 def test_the_sandbox_gets_no_right_and_no_open_port() -> None:
-    face = SandboxFace(keys_of(memory="4g", cpus=1.5), "3.11")
+    face = SandboxBackend(keys_of(memory="4g", cpus=1.5), "3.11")
     made = face.keys(Here())  # type: ignore[arg-type]
     assert made["ports"] == {"5986/tcp": ("127.0.0.1", None)}
     assert made["cap_drop"] == ["ALL"]
@@ -88,13 +88,13 @@ def test_the_sandbox_gets_no_right_and_no_open_port() -> None:
     assert made["mem_limit"] == made["memswap_limit"] == "4g"
     assert made["nano_cpus"] == 1_500_000_000
     assert "ports" not in face.keys(Elsewhere())  # type: ignore[arg-type]
-    by_exec = SandboxFace(keys_of(via="exec"), "3.11")
+    by_exec = SandboxBackend(keys_of(via="exec"), "3.11")
     assert "ports" not in by_exec.keys(Here())  # type: ignore[arg-type]
 
 
 def test_a_windows_container_is_asked_for_what_engines_know() -> None:
     keys = keys_of(image="windows", memory="16g", cpus=8, disk="200g", gpu=True)
-    made = WindowsFace(keys, "3.11").keys(Here())  # type: ignore[arg-type]
+    made = WindowsBackend(keys, "3.11").keys(Here())  # type: ignore[arg-type]
     assert made["isolation"] == "process"
     assert made["storage_opt"] == {"size": "200g"}
     assert made["devices"] == ["class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"]
@@ -103,15 +103,15 @@ def test_a_windows_container_is_asked_for_what_engines_know() -> None:
 
 
 def test_an_order_is_known_by_all_that_was_asked() -> None:
-    order = Order(host="box", kind="container", image="sha256:1", keys={"mem_limit": "4g"})
+    order = ContainerSpec(host="box", kind="container", image="sha256:1", keys={"mem_limit": "4g"})
     other = [
         replace(order, image="sha256:2"),
         replace(order, keys={"mem_limit": "8g"}),
         replace(order, caches={"builds": "/b"}),
         replace(order, kind="vm"),
     ]
-    assert len({one.spec for one in [order, *other]}) == 5
-    assert replace(order, start_seconds=5.0, host="x").spec == order.spec
+    assert len({one.digest for one in [order, *other]}) == 5
+    assert replace(order, start_seconds=5.0, host="x").digest == order.digest
 
 
 def test_amounts() -> None:
@@ -181,8 +181,8 @@ def test_a_checkout_is_one_project(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("labels", "keeps", "unowned"),
     [
         ({"keep": "1", "host": "box"}, {"box": True}, ""),
-        ({"keep": "1", "host": "box"}, {"box": False}, "no such lasting host"),
-        ({"keep": "1", "host": "box"}, {}, "no such lasting host"),
+        ({"keep": "1", "host": "box"}, {"box": False}, "no such host with keep"),
+        ({"keep": "1", "host": "box"}, {}, "no such host with keep"),
         ({"keep": "0", "host": "box", "owner": owners.me()}, {}, ""),
         (
             {"keep": "0", "host": "box", "owner": f"{owners.machine()}/1/x"},
@@ -201,7 +201,7 @@ def test_one_engine_by_two_names_has_the_hosts_of_both(monkeypatch: pytest.Monke
     """Else the volumes of the one are nobody's when the other is looked at."""
     seen: list[Any] = []
 
-    def items(_: object, *known: object) -> tuple[Thing, ...]:
+    def items(_: object, *known: object) -> tuple[OwnedItem, ...]:
         seen.append(known)
         return ()
 
@@ -213,7 +213,7 @@ def test_one_engine_by_two_names_has_the_hosts_of_both(monkeypatch: pytest.Monke
         "lasting": keys_of(engine="unix:///var/run/docker.sock", keep=True),
     }
     for host in hosts.values():
-        assert list(host.things(hosts)) == []
+        assert list(host.owned_items(hosts)) == []
     assert seen == [({"box": False, "lasting": True}, {"container"})] * 2
 
 
@@ -230,7 +230,7 @@ def test_whose_a_volume_is() -> None:
 def test_a_number_of_another_room_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Controllers in containers of one image share a machine id and count their processes anew."""
     me = owners.me()
-    monkeypatch.setattr(owners, "_room", lambda: "another0")
+    monkeypatch.setattr(owners, "_process_namespace", lambda: "another0")
     assert owners.alive(me) is None
 
 
@@ -258,13 +258,13 @@ class Shelf:
         self.removed: list[str] = []
         self.fails = fails
 
-    def thing(self, name: str, what: str = "container", unowned: str = "") -> Thing:
+    def thing(self, name: str, what: str = "container", unowned: str = "") -> OwnedItem:
         def remove() -> None:
             if name == self.fails:
                 raise HostError(f"{name} does not go")
             self.removed.append(name)
 
-        return Thing(
+        return OwnedItem(
             what=what,
             name=name,
             host="box",
@@ -289,7 +289,7 @@ def settings() -> Config:
 
 
 def shelve(monkeypatch: pytest.MonkeyPatch, shelf: Shelf, far: PipelineError | None) -> None:
-    def things(self: ContainerHost, _: object) -> list[Thing]:
+    def things(self: ContainerHost, _: object) -> list[OwnedItem]:
         if self.engine:
             if far is not None:
                 raise far
@@ -300,7 +300,7 @@ def shelve(monkeypatch: pytest.MonkeyPatch, shelf: Shelf, far: PipelineError | N
             shelf.thing("wcw-x-old-1", unowned="its controller is gone"),
         ]
 
-    monkeypatch.setattr(ContainerHost, "things", things)
+    monkeypatch.setattr(ContainerHost, "owned_items", things)
 
 
 def test_what_is_nobodys_is_removed_and_nothing_else(
@@ -317,7 +317,7 @@ def test_what_labels_say_is_no_markup(
     settings: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = replace(Shelf().thing("x", "[/what]"), who="[/me]", host="[/host]", state="[red]")
-    monkeypatch.setattr(ContainerHost, "things", lambda *_: [made])
+    monkeypatch.setattr(ContainerHost, "owned_items", lambda *_: [made])
     stage.show(settings)
     shown = capsys.readouterr().out
     for said in ("[/what]", "[/me]", "[/host]", "[red]"):
@@ -364,7 +364,7 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
     assert "2 of them are nobody's" in shown
     told = {place["place"]: place for place in stage.told(settings)["places"]}
     assert told["engine ssh://ci@far"]["error"] == "no answer"
-    assert [t["unowned"] for t in told["Docker's own engine"]["things"]].count("") == 1
+    assert [t["unowned"] for t in told["the default Docker engine"]["things"]].count("") == 1
     with pytest.raises(HostError):
         stage.clean(settings)
     assert shelf.removed == ["wcw-x-old-1"], "the rest is done all the same"
@@ -372,18 +372,18 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
 
 def test_one_that_is_just_ending_is_asked_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is taking a container down answers questions about it with odd errors."""
-    monkeypatch.setattr(boxes, "require_as_asked", lambda _: None)
-    order = Order(host="box", kind="container", image="sha256:1", keys={})
+    monkeypatch.setattr(manager, "require_limits", lambda _: None)
+    order = ContainerSpec(host="box", kind="container", image="sha256:1", keys={})
     ends: list[HostError | None] = [None, None, GoneHostError("it was not whole")]
-    dying: Any = SimpleNamespace(order=order, ended=lambda: ends.pop(0), name="x")
-    alive: Any = SimpleNamespace(order=order, ended=lambda: None, name="x")
+    dying: Any = SimpleNamespace(spec=order, ended=lambda: ends.pop(0), name="x")
+    alive: Any = SimpleNamespace(spec=order, ended=lambda: None, name="x")
 
     def odd(_: object) -> None:
         raise HostError("mount /var/lib: no such file or directory")
 
-    made = object.__new__(Boxes)
+    made = object.__new__(ContainerManager)
     with pytest.raises(GoneHostError, match="it was not whole"):
         made.await_ready(dying, odd)
-    monkeypatch.setattr(boxes, "_LAST_WORDS", 0.1)
+    monkeypatch.setattr(manager, "_LAST_WORDS", 0.1)
     with pytest.raises(HostError, match="mount /var/lib"):
         made.await_ready(alive, odd)

@@ -65,14 +65,14 @@ def test_a_driver_whose_inf_names_nothing(tmp_path: Path) -> None:
 
 
 def test_no_driver_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="was given no GPU"):
+    with pytest.raises(FileNotFoundError, match="the container has no GPU"):
         cudafiles.bring(str(tmp_path))
 
 
 def test_of_two_drivers_the_one_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(tmp_path)
     place = store(tmp_path, "nv_dispi.inf_amd64_2")
-    with pytest.raises(RuntimeError, match="in use is not told: nv_dispi"):
+    with pytest.raises(RuntimeError, match="in use: nv_dispi"):
         cudafiles.bring(str(tmp_path))
     path = r"C:\Windows\System32\DriverStore\FileRepository\NV_dispi.inf_amd64_2\nvldumdx.dll,x"
     monkeypatch.setattr(process, "capture", lambda *_, **__: (0, path))

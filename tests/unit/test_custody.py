@@ -261,7 +261,7 @@ def test_every_torch_that_it_is_tested_with_must_have_what_it_wants(tmp_path: Pa
     cache.path(id_).parent.mkdir(parents=True)
     torch.rename(cache.path(id_))
     host = Lab(Here())
-    host.instead = {"torch": "torch-cpu"}
+    host.replacements = {"torch": "torch-cpu"}
     axes = {"recipe": "smoke-attention-torch", "python": "3.11", "archs": "90a"}
     plan = plan_for(tmp_path, host, **axes)
     for wanted, lacks in (("aoti_torch_a", False), ("aoti_torch_b", True)):

@@ -133,10 +133,10 @@ def test_any_other_result_counts(tmp_path: Path, boot: str, left: dict[str, Any]
 
 def test_what_the_runner_says_of_a_lost_attempt_is_told(tmp_path: Path) -> None:
     script = Script("lost", "ended")
-    script.more = lambda word: {"why": "one of its programs was ended"} if word == "lost" else {}
+    script.more = lambda word: {"why": "one of its programs was killed"} if word == "lost" else {}
     made = job(tmp_path, script)
     assert finish(made) == ENDED
-    assert made.lost == ["one of its programs was ended"]
+    assert made.lost == ["one of its programs was killed"]
 
 
 def test_attempts_that_may_be_lost_are_counted(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from wheels import packed_here, wheel_here
 from pipelines.core.errors import BuildError, ConfigError
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.live import LiveSession
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.record.run import Run
 from pipelines.remote import builder
@@ -144,7 +144,9 @@ def test_a_damaged_download_would_be_fetched(
     line, _ = at_desk(tmp_path)
     cache = Cache(load_lock(), tmp_path / "cache", offline=True)
     line.plan = replace(line.plan, cache=cache)
-    line.plan.__dict__["wanted"] = (Wanted("x", "w", {"kind": "directory"}, {"uv": "/x"}, "s"),)
+    line.plan.__dict__["wanted"] = (
+        DesiredResource("x", "w", {"kind": "directory"}, {"uv": "/x"}, "s"),
+    )
     line.session = LiveSession(Lab(Here(answers={check_all: lambda specs: [ROW for _ in specs]})))
     place = cache.path("uv")
     place.parent.mkdir(parents=True)
@@ -192,7 +194,7 @@ def test_a_source_that_is_not_here_is_not_fetched(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     axes = {"recipe": "flash-attn", "python": "3.12"}
-    upload = Wanted("uv", "a test", {"kind": "archives"}, {"uv": r"C:\\t\\uv"}, "uv")
+    upload = DesiredResource("uv", "a test", {"kind": "archives"}, {"uv": r"C:\\t\\uv"}, "uv")
     plan = changed(plan_for(tmp_path, Lab(Here()), **axes), upload)
     said = built(line_for(plan), capsys)
     assert said["source"] == "is not here: it would be fetched"

@@ -63,9 +63,9 @@ def test_a_socket(served: Served) -> None:
 
 
 def test_no_socket_is_no_engine(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="there is no Docker engine at unix:") as raised:
+    with pytest.raises(SetupError, match="no Docker engine at unix:") as raised:
         Engine(f"unix://{tmp_path}/none.sock")
-    assert "'engine' of the host spelt right" in raised.value.hint
+    assert "'engine' of the host" in raised.value.hint
 
 
 def test_a_wrong_docker_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -74,12 +74,12 @@ def test_a_wrong_docker_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with pytest.raises(SetupError) as raised:
         Engine()
     assert raised.value.message.endswith(f"at {address} (DOCKER_HOST)")
-    assert raised.value.hint.startswith("Is DOCKER_HOST")
+    assert "DOCKER_HOST" in raised.value.hint
 
 
 def test_without_anything_set_it_is_dockers_own_place() -> None:
     told = unreachable("", FileNotFoundError(2, "No such file"))
-    assert told.message == "there is no Docker engine at unix:///var/run/docker.sock"
+    assert told.message == "no Docker engine at unix:///var/run/docker.sock"
     assert told.hint.startswith("Type: sudo apt-get install docker.io")
 
 
@@ -113,7 +113,7 @@ def test_an_engine_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
         deaf.bind(str(tmp_path / "deaf.sock"))
         deaf.listen()
         began = time.monotonic()
-        with pytest.raises(HostError, match="says nothing") as raised:
+        with pytest.raises(HostError, match="does not respond") as raised:
             Engine(f"unix://{tmp_path}/deaf.sock")
     assert time.monotonic() - began < 25
     assert "restart docker" in raised.value.hint
@@ -122,7 +122,7 @@ def test_an_engine_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_engine_that_hangs_later_is_given_up_too(served: Served) -> None:
     engine = Engine(served.url, timeout=1)
     served.replace("GET /images/", lambda _: time.sleep(5))
-    with pytest.raises(HostError, match="image x: the engine does not answer any more"):
+    with pytest.raises(HostError, match="image x: the engine stopped responding"):
         engine.image("x")
 
 
@@ -138,7 +138,7 @@ def test_an_engine_that_ends_within_a_stream(served: Served) -> None:
         handler.close_connection = True
 
     served.replace("POST /images/create", die)
-    with pytest.raises(HostError, match="image x: the engine does not answer any more"):
+    with pytest.raises(HostError, match="image x: the engine stopped responding"):
         engine.pull("x", lambda *_: None)
 
 
@@ -195,7 +195,7 @@ def test_an_authority_of_the_environment_changes_nothing(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(another / "ca.pem"))
     reached(secured.url, mine)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(mine / "ca.pem"))
-    with pytest.raises(HostError, match="not recognised"):
+    with pytest.raises(HostError, match="TLS"):
         Engine(secured.url, tls=another)
 
 
@@ -203,7 +203,7 @@ def test_an_engine_that_another_authority_has_signed_is_refused(
     secured: Served, tmp_path: Path, authority: Authority
 ) -> None:
     keys = authority.issue(tmp_path / "mine", authority=Authority("another"))
-    with pytest.raises(HostError, match="not recognised") as raised:
+    with pytest.raises(HostError, match="TLS") as raised:
         Engine(secured.url, tls=keys)
     assert "engine_tls" in raised.value.hint
 
@@ -215,7 +215,7 @@ def test_an_engine_whose_certificate_is_out_of_date_is_refused(
     mine = authority.issue(tmp_path / "mine")
     with (
         Served(windows, keys=serving(old)) as served,
-        pytest.raises(HostError, match=r"not recognised.*expired"),
+        pytest.raises(HostError, match=r"TLS.*expired"),
     ):
         Engine(served.url, tls=mine)
 
@@ -227,7 +227,7 @@ def test_an_engine_under_another_address_is_refused(
     mine = authority.issue(tmp_path / "mine")
     with (
         Served(windows, keys=serving(other)) as served,
-        pytest.raises(HostError, match=r"not recognised"),
+        pytest.raises(HostError, match=r"TLS"),
     ):
         Engine(served.url, tls=mine)
 
@@ -237,14 +237,14 @@ def test_who_has_no_key_of_theirs_is_not_let_in(secured: Served, tmp_path: Path)
     mine.issue(tmp_path / "mine")
     ca = (tmp_path / "server/ca.pem").read_bytes()
     (tmp_path / "mine/ca.pem").write_bytes(ca)
-    with pytest.raises(HostError, match="does not know us"):
+    with pytest.raises(HostError, match="TLS"):
         Engine(secured.url, tls=tmp_path / "mine")
 
 
 def test_keys_for_a_port_without_tls(
     windows: WindowsEngine, tmp_path: Path, authority: Authority
 ) -> None:
-    with Served(windows) as plain, pytest.raises(HostError, match="not recognised"):
+    with Served(windows) as plain, pytest.raises(HostError, match="TLS"):
         Engine(plain.url, tls=authority.issue(tmp_path / "mine"))
 
 
@@ -252,18 +252,18 @@ def test_plain_tcp_is_for_loopback_alone(windows: WindowsEngine) -> None:
     with Served(windows) as plain:
         reached(plain.url)
     for name in ("tcp://192.0.2.1:2375", "tcp://win1"):
-        with pytest.raises(ConfigError, match="owns its machine"):
+        with pytest.raises(ConfigError, match="plain tcp"):
             Engine(name)
 
 
 def test_plain_tcp_of_the_environment_is_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
-    with pytest.raises(ConfigError, match="owns its machine"):
+    with pytest.raises(ConfigError, match="plain tcp"):
         Engine()
 
 
 def test_keys_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no file .*ca\.pem"):
+    with pytest.raises(ConfigError, match=r"engine_tls: .*ca\.pem"):
         Engine("tcp://192.0.2.1:2376", tls=tmp_path)
 
 
@@ -276,12 +276,12 @@ def test_a_port_that_nobody_listens_to() -> None:
 
 def test_a_machine_that_nobody_knows(tmp_path: Path, authority: Authority) -> None:
     keys = authority.issue(tmp_path / "mine")
-    with pytest.raises(HostError, match="no machine of that name"):
+    with pytest.raises(HostError, match="unknown host name"):
         Engine("tcp://no-such-machine.invalid:2376", tls=keys)
 
 
 def test_a_pipe_of_windows() -> None:
-    with pytest.raises(ConfigError, match="that is a pipe of a Windows machine") as raised:
+    with pytest.raises(ConfigError, match="named pipe") as raised:
         Engine("npipe:////./pipe/docker_engine")
     assert "ssh://USER@SERVER" in raised.value.hint
 
@@ -328,7 +328,7 @@ def test_a_context_with_keys(
     reached("win1")
     wrong = authority.issue(tmp_path / "wrong", authority=Authority("another"))
     context(nothing_set, "win2", secured.url, wrong)
-    with pytest.raises(HostError, match="win2 was not recognised"):
+    with pytest.raises(HostError, match="win2 failed"):
         Engine("win2")
 
 

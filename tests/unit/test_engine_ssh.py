@@ -14,7 +14,7 @@ from engine_simulator import Served
 from sshd_server import DIAL_STDIO, Sshd, needs_sshd, running
 
 from pipelines.core.errors import HostError, SetupError
-from pipelines.hosts.engine import wire
+from pipelines.hosts.engine import transport
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.execstream import ExecStream
 from pipelines.hosts.engine.hijack import Hijacked
@@ -140,11 +140,11 @@ def test_without_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_what_ssh_is_told() -> None:
-    way = wire.Ssh("ssh://ci@win1:2222/run/d.sock", 5)
+    way = transport.Ssh("ssh://ci@win1:2222/run/d.sock", 5)
     command = way._pool._command
     assert command[-7:] == (
         *("-p", "2222", "-l", "ci", "--", "win1"),
         "docker --host unix:///run/d.sock system dial-stdio",
     )
     assert "BatchMode=yes" in command
-    assert wire.Ssh("ssh://-oProxyCommand=x", 5)._pool._command[-3] == "--"
+    assert transport.Ssh("ssh://-oProxyCommand=x", 5)._pool._command[-3] == "--"

@@ -123,7 +123,7 @@ def test_a_password_of_which_nothing_is_known(
     with pytest.raises(OSError, match="error 5"):
         kernel.password_expires()
     monkeypatch.setenv("USERDOMAIN", "EXAMPLE")
-    with pytest.raises(OSError, match="no local account"):
+    with pytest.raises(OSError, match="not a local account"):
         kernel.password_expires()
 
 
@@ -183,7 +183,7 @@ def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found["gone-tool"] is None
     assert found["sccache"] is None
     assert list(found["problems"]) == ["sccache"]
-    assert "left with 3" in found["problems"]["sccache"]
+    assert "exited with 3" in found["problems"]["sccache"]
 
 
 def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def without(name: str) -> dict[str, bytes]:
 )
 def test_damaged_distribution(tmp_path: Path, data: bytes) -> None:
     cache = cache_of(tmp_path, data)
-    with pytest.raises(LockError, match="holds no embeddable CPython") as caught:
+    with pytest.raises(LockError, match="not an embeddable CPython") as caught:
         made(cache)
     assert str(cache.path("cpython-3.11")) in caught.value.message
     assert "Remove it" in caught.value.hint

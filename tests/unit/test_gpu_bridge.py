@@ -146,8 +146,8 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "arm.so"
     other.write_bytes(whole[:18] + b"\xb7\x00" + whole[20:])
     for path, said in (
-        (text, "no ELF file that can be read"),
-        (cut, "no ELF file that can be read"),
+        (text, "not a readable ELF file"),
+        (cut, "not a readable ELF file"),
         (gone, "No such file"),
         (other, "ET_DYN for EM_AARCH64"),
     ):
@@ -240,7 +240,7 @@ def test_what_failed_leaves_nothing(prefix: Prefix, cache: Cache, compiler: Comp
     with pytest.raises(HostError, match="left with 1"):
         build(prefix, cache)
     compiler.fails = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(StorageError, match="cannot make the GPU bridge"):
+    with pytest.raises(StorageError, match="cannot build the GPU bridge"):
         build(prefix, cache)
     assert not [path for path in (cache.root / "bridges").iterdir() if path.is_dir()]
     compiler.fails = None

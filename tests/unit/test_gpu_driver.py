@@ -15,7 +15,7 @@ from test_smoke_facts import needs_cc
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.sandbox.bridge import driver
 from pipelines.hosts.sandbox.bridge.driver import Driver, look
-from pipelines.hosts.sandbox.bridge.lacks import lacks, require
+from pipelines.hosts.sandbox.bridge.problems import problems, require
 
 GPU = {
     "index": 0,
@@ -57,9 +57,9 @@ def failing(code: int, **changes: Any) -> dict[str, Any]:
 
 def test_a_driver_that_is_well(tmp_path: Path) -> None:
     found = seen(tmp_path, *NODES)
-    assert lacks(found) == lacks(found, (0,)) == ()
+    assert problems(found) == problems(found, (0,)) == ()
     require(found)
-    assert lacks(seen(tmp_path / "wsl", *WSL)) == ()
+    assert problems(seen(tmp_path / "wsl", *WSL)) == ()
     assert str(found) == "driver 580.1, CUDA 13.0"
     assert [path.name for path in found.libraries] == [
         "libcuda.so.580.1",
@@ -89,7 +89,7 @@ NONE = {"skip": "no NVIDIA driver (libcuda.so.1) on this host", "devices": [], "
         (NODES, failing(804), SetupError, "compatibility package", "Remove the package"),
         (NODES, failing(34), SetupError, "the toolkit's stub", "LD_LIBRARY_PATH"),
         (NODES, failing(304), SetupError, "does not let the driver", "/dev/nvidia"),
-        (NODES, failing(46), HostError, "another process has it alone", "nvidia-smi -c 0"),
+        (NODES, failing(46), HostError, "exclusive access", "nvidia-smi -c 0"),
         (NODES, failing(802), HostError, "fabric manager", "start nvidia-fabricmanager"),
         (NODES, failing(999), HostError, "fallen off the bus", "--gpu-reset"),
         (NODES, failing(100), HostError, "finds no GPU", "nvidia-smi lists one"),
@@ -124,25 +124,25 @@ def test_each_lack_has_its_cure(  # noqa: PLR0917 - as the table has its columns
 @pytest.mark.parametrize(
     ("numbers", "devices", "kind", "said"),
     [
-        ((1,), [GPU], ConfigError, "there is no GPU 1 here, there is 0"),
-        ((0, 3), [GPU, GPU | {"number": 1}], ConfigError, "there is no GPU 3 here, there is 0, 1"),
-        ((0,), [GPU | {"number": -1}], SetupError, "is not told: not asked: no NVML"),
+        ((1,), [GPU], ConfigError, "no GPU 1 here, available: 0"),
+        ((0, 3), [GPU, GPU | {"number": 1}], ConfigError, "no GPU 3 here, available: 0, 1"),
+        ((0,), [GPU | {"number": -1}], SetupError, "unknown: not asked: no NVML"),
     ],
 )
 def test_numbers_that_are_not_there(
     tmp_path: Path, numbers: tuple[int, ...], devices: list[Any], kind: type, said: str
 ) -> None:
     found = seen(tmp_path, *NODES, devices=devices, nvml="not asked: no NVML")
-    assert lacks(found) == ()
+    assert problems(found) == ()
     with pytest.raises(kind, match=said):
         require(found, numbers)
 
 
 def test_only_the_gpus_that_were_asked_for_are_judged(tmp_path: Path) -> None:
     found = seen(tmp_path, devices=[GPU, GPU | {"number": 1, "compute_mode": 3}])
-    assert lacks(found, (0,)) == ()
-    assert [one.rule for one in lacks(found, (1,))] == ["gpu-compute-mode"]
-    assert [one.rule for one in lacks(found)] == ["gpu-compute-mode"]
+    assert problems(found, (0,)) == ()
+    assert [one.rule for one in problems(found, (1,))] == ["gpu-compute-mode"]
+    assert [one.rule for one in problems(found)] == ["gpu-compute-mode"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_only_the_gpus_that_were_asked_for_are_judged(tmp_path: Path) -> None:
 )
 def test_nonsense_is_no_driver(tmp_path: Path, told: Mapping[str, object]) -> None:
     found = look(tmp_path, lambda: told)
-    with pytest.raises(HostError, match=r"cannot be told: .* told nonsense") as caught:
+    with pytest.raises(HostError, match=r"cannot determine .* invalid output") as caught:
         require(found)
     assert "\x1b" not in caught.value.message
 
@@ -186,8 +186,8 @@ def test_a_library_that_only_a_variable_finds(
     ("script", "said"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "was ended by SIGSEGV"),
-        ("raise SystemExit(3)", "left with 3 and said nothing"),
-        ("print('ANSWER{')", "told nonsense"),
+        ("raise SystemExit(3)", "exited with 3 and no output"),
+        ("print('ANSWER{')", "invalid output"),
     ],
 )
 def test_a_driver_that_ends_the_process_which_asks(
@@ -211,7 +211,7 @@ def test_a_machine_without_a_driver_is_asked_for_real() -> None:
     """Whatever this machine is: the answer is whole, and a lack has a hint."""
     found = look()
     assert found.library is not None or "no NVIDIA driver" in found.failure
-    assert all(lack.says and lack.hint for lack in lacks(found))
+    assert all(lack.message and lack.hint for lack in problems(found))
 
 
 @needs_cc
@@ -231,7 +231,7 @@ def test_a_library_made_here_is_asked(
     found = look(tmp_path, driver._ask)
     assert found.library == (tmp_path / "lib/libcuda.so.1").resolve()
     assert found.directory == tmp_path / "lib"
-    rules = [lack.rule for lack in lacks(found)]
+    rules = [lack.rule for lack in problems(found)]
     if rule:
         assert rules == [rule]
         return

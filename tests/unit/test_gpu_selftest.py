@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pipelines.core.errors import HostError
-from pipelines.hosts.sandbox.bridge import attached, driver, probe, selftest
-from pipelines.hosts.sandbox.bridge.attached import Attached
+from pipelines.hosts.sandbox.bridge import attachment, driver, probe, selftest
+from pipelines.hosts.sandbox.bridge.attachment import Attachment
 from pipelines.hosts.sandbox.bridge.driver import Driver, Gpu
 from pipelines.hosts.sandbox.bridge.selftest import NUMBERS
 
@@ -174,7 +174,7 @@ def said(answer: object) -> str:
     return answer if isinstance(answer, str) else f"{probe.MARK}{json.dumps(answer)}\n"
 
 
-def run(tmp_path: Path, plain: object, bridged: object) -> selftest.Passed:
+def run(tmp_path: Path, plain: object, bridged: object) -> selftest.PassedTest:
     windows = Windows(tmp_path, bridged)
     return selftest.run(windows, r"C:\Python311\python.exe", [CARD], lambda _: said(plain))
 
@@ -205,25 +205,25 @@ WRONG = [*NUMBERS[:-1], 0]
     [
         (of_gpu(BRIDGED, numbers=WRONG), "bridge: a kernel computes wrong numbers.*first is 999"),
         (of_gpu(BRIDGED, numbers=[0] * 1000), "999 of them, the first is 1"),
-        (of_gpu(BRIDGED, numbers=NUMBERS[:10]), "wrong numbers.*not all are there"),
-        (of_gpu(BRIDGED, callback=[7001, False]), r"a callback came as \(7001, False\)"),
-        (of_gpu(BRIDGED, callback=[7002, True]), "a callback came as"),
-        (of_gpu(BRIDGED, callback=[]), "told nonsense"),
-        (of_gpu(BRIDGED, occupancy=[84, 512, []]), "without asking our own function"),
-        (of_gpu(BRIDGED, occupancy=[84, 256, [32]]), "another occupancy of NVIDIA Pretended"),
+        (of_gpu(BRIDGED, numbers=NUMBERS[:10]), "wrong numbers.*some are missing"),
+        (of_gpu(BRIDGED, callback=[7001, False]), r"a callback arrived as \(7001, False\)"),
+        (of_gpu(BRIDGED, callback=[7002, True]), "a callback arrived as"),
+        (of_gpu(BRIDGED, callback=[]), "invalid output"),
+        (of_gpu(BRIDGED, occupancy=[84, 512, []]), "occupancy"),
+        (of_gpu(BRIDGED, occupancy=[84, 256, [32]]), "different occupancy of NVIDIA Pretended"),
         (of_gpu(BRIDGED, uuid="ff" * 16), "has the GPU f{32} on 0000:01:00.0, not 0001"),
-        (of_gpu(BRIDGED, name="another"), "another name of NVIDIA Pretended"),
-        (BRIDGED | {"driver": 12080}, "another driver version .*: 12080, not 13000"),
-        (BRIDGED | {"error": [101, "CUDA_ERROR_INVALID_DEVICE", "?"]}, "has another error"),
-        (BRIDGED | {"error": [0, "CUDA_SUCCESS", "no error"]}, "has another error"),
-        (BRIDGED | {"bridge": ""}, "does not say that it is one"),
-        (BRIDGED | {"platform": "linux"}, "not asked by Windows' Python but on linux"),
-        (BRIDGED | {"gpus": []}, "tells of 0 GPUs, and 1 were asked for"),
+        (of_gpu(BRIDGED, name="another"), "different name of NVIDIA Pretended"),
+        (BRIDGED | {"driver": 12080}, "different driver version .*: 12080, not 13000"),
+        (BRIDGED | {"error": [101, "CUDA_ERROR_INVALID_DEVICE", "?"]}, "has a different error"),
+        (BRIDGED | {"error": [0, "CUDA_SUCCESS", "no error"]}, "has a different error"),
+        (BRIDGED | {"bridge": ""}, "does not identify itself"),
+        (BRIDGED | {"platform": "linux"}, "not called by Windows' Python but on linux"),
+        (BRIDGED | {"gpus": []}, "reports 0 GPUs, but 1 were requested"),
         ({"platform": "win32", "failed": "cuInit returned 100"}, "bridge fails: cuInit returned"),
         (HostError("left with 3221225477 under Wine"), "fails its self-test: left with 3221225477"),
-        ("nothing at all", "the GPU bridge said nothing in its self-test"),
-        (f"{probe.MARK}{{", "told nonsense"),
-        (f"{probe.MARK}[1]", "told nonsense"),
+        ("nothing at all", "the GPU bridge printed nothing in its self-test"),
+        (f"{probe.MARK}{{", "invalid output"),
+        (f"{probe.MARK}[1]", "invalid output"),
         ({"failed": "\x1b[31m" + "x" * 9000}, "the GPU bridge fails"),
     ],
 )
@@ -243,11 +243,11 @@ def test_a_bridge_that_lies(tmp_path: Path, bridged: object, expected: str) -> N
         ({"platform": "linux", "failed": "cuInit returned 999"}, "itself fails: cuInit returned 9"),
         (
             PLAIN | {"error": [0, "CUDA_SUCCESS", "no error"]},
-            "itself says of a GPU that there is not",
+            "itself reports for a nonexistent GPU",
         ),
-        (PLAIN | {"error": [101, "CUDA_ERROR_INVALID_DEVICE", ""]}, "of a GPU that there is not"),
+        (PLAIN | {"error": [101, "CUDA_ERROR_INVALID_DEVICE", ""]}, "for a nonexistent GPU"),
         (PLAIN | {"bridge": "1 libcuda.so.1"}, "libcuda.so.1 is itself a bridge"),
-        ("", "NVIDIA's driver itself said nothing"),
+        ("", "NVIDIA's driver itself printed nothing"),
     ],
 )
 def test_a_driver_that_is_wrong_by_itself(tmp_path: Path, plain: object, expected: str) -> None:
@@ -262,7 +262,7 @@ def test_without_a_gpu_nothing_was_tested() -> None:
     nobody = selftest.Answers.model_validate(PLAIN | {"gpus": []})
     found = next(selftest.differences(nobody, nobody, ()))
     assert found.side is selftest.Side.DRIVER
-    assert "asked about no GPU" in found.what
+    assert "not asked about any GPU" in found.what
 
 
 def test_the_native_side_is_another_process(
@@ -273,7 +273,7 @@ def test_the_native_side_is_another_process(
     script.write_text("import sys; print(sys.argv[1:])")
     assert selftest._on_linux([PLACE]) == f"['{PLACE}']\n"
     script.write_text("import os; os.abort()")
-    with pytest.raises(HostError, match="itself left with -6"):
+    with pytest.raises(HostError, match="itself exited with -6"):
         selftest._on_linux([PLACE])
     monkeypatch.setattr(selftest, "_SECONDS", 0.2)
     script.write_text("import time; time.sleep(60)")
@@ -287,28 +287,28 @@ def test_the_native_side_is_another_process(
 @pytest.fixture
 def bridge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Attached, list[str], list[int]]:
+) -> tuple[Attachment, list[str], list[int]]:
     """One whose self-test is counted, on a machine whose driver is well."""
     steps: list[str] = []
     runs: list[int] = []
     (tmp_path / "run").mkdir()
     found = Driver(library=Path("/l"), version="580.1", cuda="13.0", gpus=(CARD,))
     monkeypatch.setattr(driver, "look", lambda: found)
-    monkeypatch.setattr(attached, "Prefix", lambda path: path)
+    monkeypatch.setattr(attachment, "Prefix", lambda path: path)
 
-    def tested(*_: Any) -> selftest.Passed:
+    def tested(*_: Any) -> selftest.PassedTest:
         runs.append(1)
-        return selftest.Passed("1 libcuda.so.1", 1, 1.2)
+        return selftest.PassedTest("1 libcuda.so.1", 1, 1.2)
 
     monkeypatch.setattr(selftest, "run", tested)
-    return Attached(tmp_path, (), steps.append), steps, runs
+    return Attachment(tmp_path, (), steps.append), steps, runs
 
 
 def test_it_is_tested_once_a_start(
-    bridge: tuple[Attached, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
+    bridge: tuple[Attachment, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, steps, runs = bridge
-    assert made.told().selftest == ""
+    assert made.summary().selftest == ""
     made.test("python.exe", 17)
     made.test("python.exe", 17)
     assert len(runs) == 1
@@ -325,48 +325,48 @@ def test_it_is_tested_once_a_start(
 
 
 def test_what_was_not_tested_has_not_passed(
-    bridge: tuple[Attached, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
+    bridge: tuple[Attachment, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another GPU of a service that runs on, and another service with the number of the last."""
     made, _, runs = bridge
-    monkeypatch.setattr(attached, "published", lambda _: {"pid": 17})
+    monkeypatch.setattr(attachment, "published", lambda _: {"pid": 17})
     both = CARD, CARD.model_copy(update={"number": 1, "bus": "0000:02:00.0", "uuid": "ff" * 16})
     monkeypatch.setattr(
         driver, "look", lambda: Driver(library=Path("/l"), version="580.1", gpus=both)
     )
     made.numbers = (0,)
     made.test("python.exe", 17)
-    assert made.told().selftest
+    assert made.summary().selftest
     made.numbers = (1,)
-    assert made.told().selftest == ""
+    assert made.summary().selftest == ""
     made.test("python.exe", 17)
     assert len(runs) == 2
-    monkeypatch.setattr(attached, "_started", lambda _: "later")
-    assert made.told().selftest == ""
+    monkeypatch.setattr(attachment, "_started", lambda _: "later")
+    assert made.summary().selftest == ""
     made.test("python.exe", 17)
     assert len(runs) == 3
 
 
 def test_a_self_test_is_of_the_start_that_goes_on(
-    bridge: tuple[Attached, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
+    bridge: tuple[Attachment, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _, _ = bridge
     made.test("python.exe", 17)
-    assert made.told().selftest == "", "no service runs"
-    monkeypatch.setattr(attached, "published", lambda _: {"pid": 17})
-    assert made.told().selftest.startswith("kernel, callback")
-    monkeypatch.setattr(attached, "published", lambda _: {"pid": 18})
-    assert made.told().selftest == ""
+    assert made.summary().selftest == "", "no service runs"
+    monkeypatch.setattr(attachment, "published", lambda _: {"pid": 17})
+    assert made.summary().selftest.startswith("kernel, callback")
+    monkeypatch.setattr(attachment, "published", lambda _: {"pid": 18})
+    assert made.summary().selftest == ""
     (made.home / "run/bridge.json").write_text("{")
-    assert made.told().selftest == "", "what is damaged says nothing"
+    assert made.summary().selftest == "", "what is damaged says nothing"
 
 
 def test_one_that_fails_is_not_remembered(
-    bridge: tuple[Attached, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
+    bridge: tuple[Attachment, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _, runs = bridge
 
-    def fails(*_: Any) -> selftest.Passed:
+    def fails(*_: Any) -> selftest.PassedTest:
         runs.append(1)
         raise HostError("it lies")
 
@@ -377,24 +377,28 @@ def test_one_that_fails_is_not_remembered(
     assert len(runs) == 2
 
 
-def test_what_is_told_without_a_start(bridge: tuple[Attached, list[str], list[int]]) -> None:
+def test_what_is_told_without_a_start(bridge: tuple[Attachment, list[str], list[int]]) -> None:
     made, _, _ = bridge
-    assert made.told().gpus == ("GPU 0: NVIDIA Pretended (8.9, 24 GiB)",)
-    assert (made.told().driver, made.told().cuda, made.told().built) == ("580.1", "13.0", False)
+    assert made.summary().gpus == ("GPU 0: NVIDIA Pretended (8.9, 24 GiB)",)
+    assert (made.summary().driver, made.summary().cuda, made.summary().built) == (
+        "580.1",
+        "13.0",
+        False,
+    )
     (made.prefix / "bridge").mkdir(parents=True)
-    assert not made.told().built
+    assert not made.summary().built
     (made.prefix / "bridge/installed.json").touch()
-    assert made.told().built
+    assert made.summary().built
     base = made.home.with_name("sandbox")
-    lines = [*attached.notes(base, ())]
+    lines = [*attachment.notes(base, ())]
     assert lines[0] == (
         "GPU through a bridge: GPU 0: NVIDIA Pretended (8.9, 24 GiB); driver 580.1, CUDA 13.0"
     )
-    assert lines[1] == "bridge: not built yet; it is, and is tested, when the sandbox starts"
+    assert lines[1] == "bridge: not built yet; it is built and tested when the sandbox starts"
     there = base.parent / "sandbox-py3.11-gpu/prefix/bridge/installed.json"
     there.parent.mkdir(parents=True)
     there.touch()
-    assert [*attached.notes(base, ())][1:] == ["bridge in sandbox-py3.11-gpu: not tested yet"]
+    assert [*attachment.notes(base, ())][1:] == ["bridge in sandbox-py3.11-gpu: not tested yet"]
 
 
 def test_the_probe_needs_nothing_but_a_python() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.core import files
 from pipelines.core.errors import LockError
-from pipelines.hosts.base import Opening
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.winrm.config import WinRMHost
@@ -172,7 +172,7 @@ def test_the_damaged_are_listed(tmp_path: Path, net: list[str]) -> None:
 
 def test_hosts_say_what_they_are_made_of(tmp_path: Path) -> None:
     """So that a wheelhouse has it: these fetch it themselves, before anything is provisioned."""
-    opening = Opening("3.11", Cache(load_lock(), tmp_path))
+    opening = OpenOptions("3.11", Cache(load_lock(), tmp_path))
     sandbox = SandboxHost(kind="sandbox").open("s", opening)
     assert sandbox.tools == image.tools("3.11")
     bare = {"kind": "winrm", "endpoint": "https://lab/wsman", "username": "u", "password_env": "P"}

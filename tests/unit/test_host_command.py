@@ -27,7 +27,7 @@ class Host:
     name = "s"
     gpu_way = GpuWay()
 
-    def only_look(self) -> bool:
+    def inspect_only(self) -> bool:
         return False
 
     def __init__(self, address: str) -> None:

@@ -19,11 +19,11 @@ from pipelines.core.errors import ConfigError, HostError, LockError
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import inventory, owners
-from pipelines.hosts.engine.boxes import LABEL
-from pipelines.hosts.images import bases, context, finding, wanted, wheels
+from pipelines.hosts.engine.manager import LABEL
+from pipelines.hosts.images import bases, context, definitions, lookup, wheels
 from pipelines.hosts.images import build as building
 from pipelines.hosts.images import record as names
-from pipelines.hosts.images.record import Base, Found, Record
+from pipelines.hosts.images.record import Base, ImageContents, Record
 from pipelines.hosts.sandbox import image as sandbox_image
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
@@ -38,15 +38,15 @@ def cache(tmp_path: Path) -> Cache:
 
 
 def plan(cache: Cache, base: Base = BASE, python: str = "3.11") -> context.Plan:
-    return context.plan_image("sandbox", wanted.image_named("sandbox"), python, cache, base)
+    return context.plan_image("sandbox", definitions.image_named("sandbox"), python, cache, base)
 
 
 # -- the table -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", wanted.images())
+@pytest.mark.parametrize("name", definitions.images())
 def test_what_an_image_names_is_there(name: str, cache: Cache) -> None:
-    image = wanted.image_named(name)
+    image = definitions.image_named(name)
     dockerfile = (ROOT / image.dockerfile).read_text("utf-8")
     copied = {
         word
@@ -66,7 +66,7 @@ def test_what_an_image_names_is_there(name: str, cache: Cache) -> None:
 
 
 def test_the_sandbox_brings_what_its_prefix_is_made_of(cache: Cache) -> None:
-    image = wanted.image_named("sandbox")
+    image = definitions.image_named("sandbox")
     for python in ("3.11", "3.13"):
         carried = image.entries(cache.lock, image.carried, image.values(python))
         assert carried == sorted(sandbox_image.tools(python))
@@ -75,7 +75,7 @@ def test_the_sandbox_brings_what_its_prefix_is_made_of(cache: Cache) -> None:
 
 def test_the_services_modules_are_all_in_its_image() -> None:
     """Follow their imports, also those within functions."""
-    brought = {path for _, path in context.sources(wanted.image_named("sandbox"))}
+    brought = {path for _, path in context.sources(definitions.image_named("sandbox"))}
     by_name = {architecture.dotted(path): path for path in architecture.modules()}
     start = [f"pipelines.hosts.sandbox.{name}" for name in ("daemon", "image", "execute")]
     wanting, seen = [name for name in start if name in by_name], set[str]()
@@ -95,22 +95,22 @@ def test_the_services_modules_are_all_in_its_image() -> None:
 def test_no_image_has_the_gpu_bridge() -> None:
     """Neither its sources nor what makes it; and what there is of it says that it is not there."""
     folder = PACKAGE / "hosts/sandbox/bridge"
-    for name, image in wanted.images().items():
+    for name, image in definitions.images().items():
         brought = {path for _, path in context.sources(image)}
         found = {path.name for path in brought if path.is_relative_to(folder)}
         assert found <= {"__init__.py", "files.py", "installing.py"}, name
     made_of = {path.name for path in folder.iterdir()} - {"__pycache__"}
-    assert {"driver.py", "selftest.py", "probe.py", "attached.py"} <= made_of, "it is looked for"
+    assert {"driver.py", "selftest.py", "probe.py", "attachment.py"} <= made_of, "it is looked for"
 
 
 def test_another_image_is_no_image_of_ours() -> None:
     with pytest.raises(ConfigError, match="did you mean 'sandbox'") as caught:
-        wanted.image_named("sandbx")
+        definitions.image_named("sandbx")
     assert "sandbox, windows" in caught.value.hint
 
 
 def test_images_are_made_in_a_checkout(monkeypatch: pytest.MonkeyPatch, cache: Cache) -> None:
-    monkeypatch.setattr(wanted, "CHECKOUT", None)
+    monkeypatch.setattr(definitions, "CHECKOUT", None)
     with pytest.raises(ConfigError, match="in a checkout"):
         plan(cache)
 
@@ -141,7 +141,7 @@ def test_each_input_changes_the_key(
     assert plan(changed).inputs.made_of != first.made_of
     shutil.copytree(ROOT / "images", tmp_path / "checkout/images")
     shutil.copy(ROOT / "requirements.lock", tmp_path / "checkout")
-    monkeypatch.setattr(wanted, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setattr(definitions, "CHECKOUT", tmp_path / "checkout")
     assert plan(cache).inputs == first
     for name, old, new in (
         ("images/sandbox.Dockerfile", "tini", "tini less"),
@@ -173,7 +173,7 @@ def test_a_changed_module_of_the_service_is_another_image(
 
 
 def made(cache: Cache) -> Record:
-    found = Found(packages={}, wheels={}, trees={}, survey="d" * 64, layers=(), start={})
+    found = ImageContents(packages={}, wheels={}, trees={}, survey="d" * 64, layers=(), start={})
     return Record.of(plan(cache).inputs, found)
 
 
@@ -187,7 +187,7 @@ def test_a_record_that_says_something_else_is_refused(cache: Cache) -> None:
     record = made(cache)
     with pytest.raises(HostError, match="its label says"):
         names.read_record(record.bytes + b" ", record.sha256, "it")
-    data = record.told
+    data = record.summary
     data["inputs"]["python"] = "3.13"
     forged = names.canonical(data)
     with pytest.raises(HostError, match="its inputs give"):
@@ -202,13 +202,13 @@ def test_a_record_that_says_something_else_is_refused(cache: Cache) -> None:
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wanted.Wanted:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> definitions.ImageDefinition:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     for name in ("Dockerfile", "b.txt", "a.txt"):
         (checkout / name).write_text(name)
-    monkeypatch.setattr(wanted, "CHECKOUT", checkout)
-    return wanted.Wanted(
+    monkeypatch.setattr(definitions, "CHECKOUT", checkout)
+    return definitions.ImageDefinition(
         system="linux",
         dockerfile="Dockerfile",
         base={"": "none"},
@@ -240,7 +240,7 @@ def silent(*_: Any) -> None:
 
 
 def test_the_context_is_the_same_every_time(
-    small: wanted.Wanted, cache: Cache, tmp_path: Path
+    small: definitions.ImageDefinition, cache: Cache, tmp_path: Path
 ) -> None:
     have = brought(cache, b"wheel")
     first = context.plan_image("small", small, "3.11", have, BASE)
@@ -264,16 +264,16 @@ def test_the_context_is_the_same_every_time(
 
 
 def test_what_changes_while_it_is_gathered_has_no_image(
-    small: wanted.Wanted, cache: Cache, tmp_path: Path
+    small: definitions.ImageDefinition, cache: Cache, tmp_path: Path
 ) -> None:
     made = context.plan_image("small", small, "3.11", brought(cache, b"wheel"), BASE)
     (tmp_path / "checkout/a.txt").write_text("edited just now")
-    with pytest.raises(ConfigError, match="was changed while it was gathered"):
+    with pytest.raises(ConfigError, match="while they were being collected"):
         made.write(tmp_path / "one.tar", silent)
 
 
 def test_a_damaged_file_of_the_cache_is_not_brought(
-    small: wanted.Wanted, cache: Cache, tmp_path: Path
+    small: definitions.ImageDefinition, cache: Cache, tmp_path: Path
 ) -> None:
     have = brought(cache, b"wheel")
     have.path("colorama").write_bytes(b"whell")
@@ -284,7 +284,7 @@ def test_a_damaged_file_of_the_cache_is_not_brought(
 
 def test_what_is_not_pinned_is_refused(cache: Cache) -> None:
     """As long as the lock lacks a Python of Windows; then the image can be planned."""
-    image = wanted.image_named("windows")
+    image = definitions.image_named("windows")
     if cache.lock.tools["python-3.11"].pinned and cache.lock.tools["vs-channel-2022"].pinned:
         made = context.plan_image("windows", image, "3.11", cache, BASE)
         assert (
@@ -297,7 +297,7 @@ def test_what_is_not_pinned_is_refused(cache: Cache) -> None:
 
 def test_one_windows_image_has_all_pythons(cache: Cache) -> None:
     full = all_pinned(cache)
-    image = wanted.image_named("windows")
+    image = definitions.image_named("windows")
     made = [context.plan_image("windows", image, one, full, BASE) for one in ("3.11", "3.13")]
     assert made[0].inputs == made[1].inputs
     assert [one.python for one in made] == [rf"C:\python\{n}\python.exe" for n in ("3.11", "3.13")]
@@ -363,7 +363,7 @@ def test_a_damaged_wheel_is_fetched_again(
     assert len(asked) == 2
     monkeypatch.setattr(wheels, "download", lambda *_: None)
     (folder / "alpha.whl").unlink()
-    with pytest.raises(LockError, match="pip left 1 wheels"):
+    with pytest.raises(LockError, match="pip downloaded 1 wheels"):
         found.wheels(cache, "3.11", folder)
 
 
@@ -459,7 +459,7 @@ def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
         return found.encode()
 
     monkeypatch.setattr(building, "read_file", read)
-    made = finding.ensure(engine, "windows", "3.12", full, Silent())  # type: ignore[arg-type]
+    made = lookup.ensure(engine, "windows", "3.12", full, Silent())  # type: ignore[arg-type]
     base = cache.lock.images["servercore-ltsc2025"]
     assert engine.pulled == [f"{base.image}@{base.digest}"]
     (given, keys), (seal, sealing) = engine.built
@@ -483,11 +483,11 @@ def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
 # -- bases -----------------------------------------------------------------------------------------
 
 
-def ground(cache: Cache, **asked: Any) -> bases.Ground | None:
+def ground(cache: Cache, **asked: Any) -> bases.BaseImage | None:
     keys = {"base": "", "tree": None} | asked
     image = keys.pop("image", "sandbox")
     build = keys.pop("build", "")
-    return bases.ground_of(wanted.image_named(image), cache, build, **keys)
+    return bases.base_image_of(definitions.image_named(image), cache, build, **keys)
 
 
 def test_the_base_is_the_locks_unless_it_is_said(cache: Cache) -> None:
@@ -515,7 +515,7 @@ def test_a_base_without_a_digest_is_refused(cache: Cache, text: str) -> None:
 
 
 def test_an_unpinned_base_says_what_to_type(cache: Cache) -> None:
-    image = wanted.image_named("sandbox")
+    image = definitions.image_named("sandbox")
     name = image.base[""]
     bare = cache.lock.images | {name: cache.lock.images[name].model_copy(update={"digest": None})}
     lacking = Cache(cache.lock.model_copy(update={"images": bare}), root=cache.root)
@@ -524,7 +524,7 @@ def test_an_unpinned_base_says_what_to_type(cache: Cache) -> None:
     assert name in said.message
     for word in ("invoke lock", "--base NAME@sha256:...", "--tree FILE.tar"):
         assert word in said.hint
-    windows = bases.refused("windows", wanted.image_named("windows"), "10.0.17763")
+    windows = bases.refused("windows", definitions.image_named("windows"), "10.0.17763")
     assert "10.0.17763" in windows.message
     assert "--tree" not in windows.hint
 
@@ -549,7 +549,7 @@ def test_a_tree_is_known_by_its_content(cache: Cache, tmp_path: Path) -> None:
             wrong.write_text("no tar")
         with pytest.raises(ConfigError, match="no such directory or tar"):
             ground(cache, tree=wrong)
-    with pytest.raises(ConfigError, match="one of them"):
+    with pytest.raises(ConfigError, match="--base and --tree"):
         ground(cache, tree=tree, base=f"sha256:{'1' * 64}")
     with pytest.raises(ConfigError, match="cannot be imported"):
         ground(cache, tree=tree, image="windows", build="10.0.20348")
@@ -580,10 +580,10 @@ def test_what_an_engine_has_is_compared_with_what_was_asked_for(cache: Cache) ->
     assert asked is not None
     right = {"Id": "sha256:9", "RepoDigests": [f"debian@{digest}"], "Os": "linux"}
     assert asked.bring(FakeEngine(pulled=right), silent) == f"debian@{digest}"  # type: ignore[arg-type]
-    with pytest.raises(LockError, match="nothing is fetched"):
+    with pytest.raises(LockError, match="nothing may be fetched"):
         asked.bring(FakeEngine(pulled=right), silent, offline=True)  # type: ignore[arg-type]
     wrong = right | {"RepoDigests": [f"debian@sha256:{'2' * 64}"]}
-    with pytest.raises(ConfigError, match="another image under that name"):
+    with pytest.raises(ConfigError, match="different image under that name"):
         asked.bring(FakeEngine(pulled=wrong), silent)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="an image for windows"):
         asked.bring(FakeEngine(pulled=right | {"Os": "windows"}), silent)  # type: ignore[arg-type]
@@ -636,29 +636,29 @@ def test_an_image_with_the_label_of_another_is_not_taken(
 ) -> None:
     """``FROM`` it and ``LABEL``: no layer, no other start, a record that is whole."""
     layers = tuple(f"sha256:{n * 64}" for n in "12")
-    found = Found(
+    found = ImageContents(
         packages={}, wheels={}, trees={}, survey="0" * 64, layers=layers, start=names.start_of({})
     )
     inputs = plan(cache, base).inputs.model_copy(update={"python": python})
     record = Record.of(inputs, found)
-    finding._keep(cache, record.bytes, record.sha256)
+    lookup._keep(cache, record.bytes, record.sha256)
     today = plan(cache)
     right = {names.KEY: today.inputs.key, names.MADE_OF: today.inputs.made_of}[key]
     labels = {key: right, names.HASH: record.sha256, names.GIVEN: "given"}
     about = {"Id": "sha256:9", "Os": "linux", "Config": {"Labels": labels}}
     engine: Any = FakeEngine(s9=about | {"RootFS": {"Layers": [*layers, f"sha256:{'3' * 64}"]}})
-    monkeypatch.setattr(finding, "ours", lambda _: [{"Id": "sha256:9", "Labels": labels}])
-    assert (finding._there(engine, today, by_hand=True) is not None) is taken
+    monkeypatch.setattr(lookup, "ours", lambda _: [{"Id": "sha256:9", "Labels": labels}])
+    assert (lookup._existing(engine, today, by_hand=True) is not None) is taken
 
 
 @pytest.mark.parametrize("name", ["debian:bookworm", "ghcr.io/x/y:1", "x@sha256:12"])
 def test_a_hosts_image_has_a_digest(cache: Cache, name: str) -> None:
     with pytest.raises(ConfigError, match="has no digest"):
-        finding.ensure(FakeEngine(), name, "3.11", cache, Silent())  # type: ignore[arg-type]
+        lookup.ensure(FakeEngine(), name, "3.11", cache, Silent())  # type: ignore[arg-type]
 
 
 def test_the_record_as_json_is_the_record(cache: Cache) -> None:
-    assert json.loads(made(cache).bytes) == made(cache).told
+    assert json.loads(made(cache).bytes) == made(cache).summary
 
 
 class Told:

@@ -32,7 +32,7 @@ from pipelines.core.errors import (
     TransferError,
 )
 from pipelines.core.evidence import Evidence
-from pipelines.hosts.base import Capabilities, Existing, Host, HostConfig, Opening
+from pipelines.hosts.base import Capabilities, Existing, Host, HostConfig, OpenOptions
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix import buildplan
@@ -92,7 +92,7 @@ class BenchConfig(HostConfig):
     def windows(self) -> bool:
         return False
 
-    def open(self, name: str, given: Opening) -> Host:
+    def open(self, name: str, given: OpenOptions) -> Host:
         given.events.step("opened")
         return Bench(name, self.root)
 
@@ -299,7 +299,7 @@ def test_a_wheel_for_another_gpu_is_put_aside(tmp_path: Path) -> None:
 def test_a_resource_that_cannot_be_brought_about_is_kept_in_the_record(tmp_path: Path) -> None:
     line, _ = at_desk(tmp_path, build_requires=("ninja-that-is-not-there",))
     line.plan = replace(line.plan)  # what it wants is asked for again
-    run = ended(line, run_build, ProvisionError, "not there: ninja-that-is-not-there")
+    run = ended(line, run_build, ProvisionError, "missing: ninja-that-is-not-there")
     found = run.result(ProvisionResult)
     assert found is not None
     assert next(row.id for row in found.resources if not row.ok) == "environment"

@@ -27,9 +27,9 @@ from pipelines.hosts.local.host import ThisMachine
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     Place,
+    desired_resources,
     layout_of,
     load_resources,
-    wanted_resources,
 )
 from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.record.results import ProvisionResult
@@ -73,7 +73,7 @@ def test_a_session_runs_our_code_in_that_python(tmp_path: Path) -> None:
 
 
 def test_a_python_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no program /none/python"):
+    with pytest.raises(ConfigError, match="python: /none/python"):
         host(tmp_path, python="/none/python")
 
 
@@ -88,16 +88,16 @@ def test_a_link_into_a_virtual_environment_stays_one(tmp_path: Path) -> None:
     assert host(tmp_path, python=str(tmp_path / "python")).executable == str(tmp_path / "python")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a Windows can be made ready")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows can be provisioned")
 def test_without_python_only_windows_can_be_made_ready(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only a Windows") as caught:
+    with pytest.raises(ConfigError, match="only Windows") as caught:
         host(tmp_path, python=None)
-    assert "python: /path/to/" in caught.value.hint
+    assert "/path/to/" in caught.value.hint
 
 
 def test_it_is_not_restarted(tmp_path: Path) -> None:
     made = host(tmp_path)
-    with made.connect() as session, pytest.raises(HostError, match="not restarted from here"):
+    with made.connect() as session, pytest.raises(HostError, match="cannot be restarted from here"):
         made.restart(session)
 
 
@@ -114,7 +114,7 @@ def test_where_the_toolkit_is_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
     named = host(tmp_path, cuda=str(two)).existing
     assert named is not None
     assert named.toolkit == str(two)
-    with pytest.raises(ConfigError, match="cuda: there is no"):
+    with pytest.raises(ConfigError, match="cuda: "):
         host(tmp_path, cuda=str(tmp_path / "three"))
 
 
@@ -138,7 +138,7 @@ def test_what_is_installed_here_is_what_it_gives(
     assert given(python=str(tmp_path / "python"), cuda=str(cuda))[0] is None
     monkeypatch.setattr(ThisMachine, "_toolkit", lambda _: None)
     assert given()[1] == (() if sys.platform != "win32" else supply_of(load_lock()).cuda)
-    with pytest.raises(ConfigError, match="there is no program"):
+    with pytest.raises(ConfigError, match="python: "):
         given(python="/none/python")
 
 
@@ -164,7 +164,7 @@ WINDOWS = Place(
 def wanted(place: Place) -> dict[str, dict[str, Any]]:
     target = place.target
     recipe = for_cell(load_recipe("flash-attn"), cuda=target.cuda, torch=target.torch)
-    made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
+    made = desired_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
     return {one.id: one.spec for one in made}
 
 
@@ -232,7 +232,7 @@ def test_a_program_that_is_there(tmp_path: Path) -> None:
     missing: program.Spec = {**other, "path": str(tmp_path / "none")}
     assert program.check(missing) == {"ok": False, "found": "nothing", "values": {}}
     assert "ask for it with --cuda" in program.plan(other)
-    with pytest.raises(RefusedError, match="as it is there"):
+    with pytest.raises(RefusedError, match="unchanged"):
         program.apply(other)
 
 
@@ -285,7 +285,7 @@ def test_of_torch_for_any_cuda(tmp_path: Path, cuda: str) -> None:
     assert distributions.check(spec)["ok"]
     spec["torch"] = "2.10"
     assert not distributions.check(spec)["ok"]
-    assert "ask for what is there: --torch 2.11; or" in distributions.plan(spec)
+    assert "--torch 2.11; or" in distributions.plan(spec)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_of_torch_for_any_cuda(tmp_path: Path, cuda: str) -> None:
         (
             None,
             "",
-            "not there: torch",
+            "missing: torch",
             'install "torch==2.11.*" --index-url https://wheels.example/cu130',
         ),
         ("2.8.0+cu128", "12.8", "torch 2.8 for CUDA 12.8", "--torch 2.8 --cuda 12.8"),
@@ -345,7 +345,7 @@ def test_a_version_that_the_package_does_not_take(
         written = ",".join("".join(clause) for clause in clauses)
         assert told["found"].endswith(f"ninja 1.13 is not {written}")
         hint = f'type: {spec["python"]} -m pip install "ninja{written}"'
-        assert distributions.plan(spec) == f"not ours to install: {hint}"
+        assert distributions.plan(spec) == f"not managed by the pipeline: {hint}"
 
 
 def test_all_that_is_missing_is_one_line_to_type(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_all_that_is_missing_is_one_line_to_type(tmp_path: Path) -> None:
         "names": ["ninja", "setuptools", "torch"],
         "requires": {"setuptools": [[">=", "77"]]},
     }
-    assert distributions.check(spec)["found"].endswith("; not there: setuptools, torch")
+    assert distributions.check(spec)["found"].endswith("; missing: setuptools, torch")
     pip = f"{spec['python']} -m pip install"
     assert distributions.plan(spec).endswith(
         f'type: {pip} "setuptools>=77" && '
@@ -377,7 +377,7 @@ def test_a_python_of_another_release_is_refused(tmp_path: Path) -> None:
 def test_only_wheels_are_for_one_python() -> None:
     assert wanted(LINUX)["environment"]["release"] == "3.12"
     crate = for_cell(load_recipe("candle-flash-attn"))
-    made = wanted_resources(load_resources(EXISTING_FILE), crate, load_lock(), LINUX)
+    made = desired_resources(load_resources(EXISTING_FILE), crate, load_lock(), LINUX)
     (spec,) = (one.spec for one in made if one.id == "environment")
     assert spec["release"] == ""
 

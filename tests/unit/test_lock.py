@@ -20,7 +20,7 @@ from pipelines.core.errors import LockError, StorageError
 from pipelines.core.versions import within
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.provisioning.resources import Place, load_resources, wanted_resources
+from pipelines.provisioning.resources import Place, desired_resources, load_resources
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree, fetch_file
@@ -132,7 +132,9 @@ def test_the_sandbox_needs_nothing_unpinned(python: str) -> None:
     place = Place(
         asdict(Sandbox.capabilities), Target(python=python, cuda=recipe.cuda), "python.exe"
     )
-    wanted = wanted_resources(load_resources(), recipe, lock, place)  # raises where one is unpinned
+    wanted = desired_resources(
+        load_resources(), recipe, lock, place
+    )  # raises where one is unpinned
     needed = {tool for row in wanted for tool in row.uploads} | {*image.tools(python)}
     needed |= {*recipe.build_requires, *recipe.test_tools}
     assert {"nvidia-cuda-nvcc", "zig", "uv", "setuptools"} <= needed

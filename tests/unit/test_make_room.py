@@ -119,7 +119,7 @@ def test_what_was_unpacked_of_an_old_archive_is_not_forgotten(disk: Disk) -> Non
 
 
 def test_what_is_forgotten_in_temp_goes(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prune, "_touched", lambda path: os.lstat(path).st_mtime)
+    monkeypatch.setattr(prune, "_last_change", lambda path: os.lstat(path).st_mtime)
     (disk.temp / "restart.json").write_text("{}")
     for name, days in {"stale": 8, "late": 8, "new": 1}.items():
         (disk.temp / name).mkdir()

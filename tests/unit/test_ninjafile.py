@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies
 
-from pipelines.remote.shares import ninjafile
-from pipelines.remote.shares.calls import Call
-from pipelines.remote.shares.listed import units
+from pipelines.remote.shards import ninjafile
+from pipelines.remote.shards.calls import Call
+from pipelines.remote.shards.compile_units import units
 
 needs_ninja = pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not there")
 

@@ -18,8 +18,8 @@ from pipelines.core.errors import UNFIT, ConfigError, HostError, SetupError
 from pipelines.doctor import passthrough, run
 from pipelines.doctor.model import Facts, Verdict
 from pipelines.hosts.gpus import Gpu
-from pipelines.hosts.passthrough import elsewhere, groundwork, linux, vfio, windows
-from pipelines.hosts.passthrough.groundwork import Wanted, survey
+from pipelines.hosts.passthrough import linux, prerequisites, remote_machine, vfio, windows
+from pipelines.hosts.passthrough.prerequisites import Requirements, survey
 from pipelines.remote.inspection import tools
 
 FIRST, SECOND = Device("0000:01:00.0"), Device("0000:02:00.0", group=15)
@@ -62,7 +62,7 @@ def judged(
     """The verdicts on a virtual machine there, by name."""
     made = engine or Engine()
     root = tree.write(tmp_path / "root")
-    wanted = Wanted(system="linux", gpu=gpu, kvm=True)
+    wanted = Requirements(system="linux", gpu=gpu, kvm=True)
     found = survey(lambda _: made, wanted, lambda: linux.look(root))  # type: ignore[arg-type, return-value]
     assert made.closed
     return by_name(found)
@@ -232,20 +232,20 @@ def test_a_machine_that_was_not_looked_at_is_not_known(remote: str) -> None:
 
     def reach(_: float) -> Any:
         if not remote:
-            raise SetupError("there is no Docker engine", hint="install one")
+            raise SetupError("no Docker engine", hint="install one")
         return Engine(remote=remote)
 
     def look() -> linux.Machine:
         raise AssertionError("these are the files of another machine")
 
-    told = by_name(survey(reach, Wanted(system="linux", gpu=True, kvm=True), look))
+    told = by_name(survey(reach, Requirements(system="linux", gpu=True, kvm=True), look))
     assert {v.level for name, v in told.items() if name != "engine"} == {"unknown"}
     assert [*told] == ["engine", "KVM", "IOMMU", "VFIO", "GPU"]
     assert (told["engine"].level == "ok") is bool(remote)
-    assert "not looked at" in told["GPU"].found
+    assert "not checked" in told["GPU"].found
 
 
-SCRIPT = Path(elsewhere.__file__).with_name("elsewhere.sh")
+SCRIPT = Path(remote_machine.__file__).with_name("remote_machine.sh")
 
 
 def printed(root: Path) -> str:
@@ -271,7 +271,7 @@ def printed(root: Path) -> str:
 def test_a_machine_elsewhere_is_read_as_this_one(tmp_path: Path, tree: Tree) -> None:
     root = tree.write(tmp_path / "root")
     wanted = linux.look(root).model_copy(update={"memlock": None, "all_processes": False})
-    assert elsewhere.read(printed(root)) == wanted
+    assert remote_machine.read(printed(root)) == wanted
 
 
 ZERO = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
@@ -291,7 +291,7 @@ def test_a_card_as_a_real_kernel_tells_it() -> None:
     place = "sys/bus/pci/devices/0000:00:06.0"
     rows = [f"F {place}/{name} {text.encode().hex()}" for name, text in H200.items()]
     link = f"L {place}/driver ../../../bus/pci/drivers/nvidia"
-    found = elsewhere.read("\n".join([f"D {place}", *rows, f"N {place}/reset", link, "END"]))
+    found = remote_machine.read("\n".join([f"D {place}", *rows, f"N {place}/reset", link, "END"]))
     (card,) = found.functions
     assert (card.is_gpu, card.driver, card.group, card.console) == (True, "nvidia", None, False)
     assert (card.bar, card.reset, card.ids) == (256 * GIB, "flr", "10de:2335")
@@ -300,17 +300,17 @@ def test_a_card_as_a_real_kernel_tells_it() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("", "was not read to the end"),
-        ("N dev/kvm\n", "was not read to the end"),
-        ("N dev/../../etc/x\nEND\n", "says what no machine has"),
-        ("N /etc/passwd\nEND\n", "says what no machine has"),
-        ("F etc/passwd 00\nEND\n", "says what no machine has"),
-        ("X dev/kvm\nEND\n", "says what no machine has"),
+        ("", "was cut off"),
+        ("N dev/kvm\n", "was cut off"),
+        ("N dev/../../etc/x\nEND\n", "unexpected description"),
+        ("N /etc/passwd\nEND\n", "unexpected description"),
+        ("F etc/passwd 00\nEND\n", "unexpected description"),
+        ("X dev/kvm\nEND\n", "unexpected description"),
     ],
 )
 def test_a_machine_elsewhere_that_tells_nonsense(said: str, why: str) -> None:
     with pytest.raises(HostError, match=why):
-        elsewhere.read(said)
+        remote_machine.read(said)
 
 
 class Elsewhere(Engine):
@@ -336,7 +336,7 @@ class Elsewhere(Engine):
         self.removed += 1
 
 
-WITH_IMAGE = Wanted(system="linux", gpu=True, kvm=True, image="sha256:1")
+WITH_IMAGE = Requirements(system="linux", gpu=True, kvm=True, image="sha256:1")
 
 
 def test_the_machine_of_an_engine_elsewhere(tmp_path: Path) -> None:
@@ -360,13 +360,13 @@ def test_nothing_is_fetched_to_look_elsewhere(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groundwork, "PATIENCE", 0.2)
+    monkeypatch.setattr(prerequisites, "PATIENCE", 0.2)
     forever = threading.Event()
-    told = by_name(survey(lambda _: forever.wait() and None, Wanted(system="linux")))  # type: ignore[arg-type, return-value]
+    told = by_name(survey(lambda _: forever.wait() and None, Requirements(system="linux")))  # type: ignore[arg-type, return-value]
     forever.set()
     assert [*told] == ["engine"]
     assert told["engine"].level == "error"
-    assert "has not answered within 0.2 s" in told["engine"].found
+    assert "did not answer within 0.2 s" in told["engine"].found
 
 
 # -- which cards, and what a container needs for them ---------------------------------------------
@@ -396,7 +396,7 @@ def test_cards_that_are_asked_for(tmp_path: Path, gpu: Gpu, slots: list[str]) ->
 @pytest.mark.parametrize(
     ("gpu", "said"),
     [
-        (True, "gpu: true, and that machine has 2 GPUs"),
+        (True, "gpu: true, but that machine has 2 GPUs"),
         (2, "gpu: 2: that machine has no such GPU"),
         ((0, 2), r"gpu: \[0, 2\]: that machine has no such GPU"),
         ("0000:03:00.0", "has no such GPU"),
@@ -426,7 +426,7 @@ def test_what_a_guest_needs(tmp_path: Path) -> None:
     both = vfio.passed(found, vfio.choose(found, "all"))
     assert both.devices == ("/dev/vfio/vfio", "/dev/vfio/14", "/dev/vfio/15")
     assert "-fw_cfg" in both.arguments, "three windows of 16 GiB need room"
-    assert vfio.passed(found, ()) == vfio.Passed((), ())
+    assert vfio.passed(found, ()) == vfio.Passthrough((), ())
 
 
 @pytest.mark.parametrize(("gib", "room"), [(32, None), (64, 1 << 18), (128, 1 << 19)])
@@ -480,12 +480,12 @@ def test_which_windows_runs_which(host: str, image: str, fits: bool | None) -> N
 def test_the_class_of_gpus_needs_process_isolation() -> None:
     assert windows.devices(False, "hyperv") == ()
     assert windows.devices(0, "process") == ("class/5B45201D-F2F2-4F3B-85BB-30FF1F953599",)
-    with pytest.raises(ConfigError, match="only process isolation has a GPU"):
+    with pytest.raises(ConfigError, match="GPUs need process isolation"):
         windows.devices(True, "hyperv")
 
 
 def on_windows(
-    monkeypatch: pytest.MonkeyPatch, wanted: Wanted, gpus: Callable[[], Any], **engine: Any
+    monkeypatch: pytest.MonkeyPatch, wanted: Requirements, gpus: Callable[[], Any], **engine: Any
 ) -> dict[str, Verdict]:
     monkeypatch.setattr("sys.platform", "win32")
     monkeypatch.setattr(tools, "gpus", gpus)
@@ -493,10 +493,10 @@ def on_windows(
     return by_name(survey(lambda _: made, wanted))  # type: ignore[arg-type, return-value]
 
 
-BY_DIGEST = Wanted(system="windows", gpu=True, image="windows@sha256:0")
+BY_DIGEST = Requirements(system="windows", gpu=True, image="windows@sha256:0")
 FITS = {"OsVersion": f"{S2022}.1"}
 MCDM = [{"model": "MCDM"}]
-CASES: dict[str, tuple[Wanted, Any, dict[str, Any], dict[str, tuple[str, str]]]] = {
+CASES: dict[str, tuple[Requirements, Any, dict[str, Any], dict[str, tuple[str, str]]]] = {
     "it can": (BY_DIGEST, MCDM, {"image": FITS}, {}),
     "an image of a month whose updates the engine's Windows lacks": (
         BY_DIGEST,
@@ -564,7 +564,7 @@ CASES: dict[str, tuple[Wanted, Any, dict[str, Any], dict[str, tuple[str, str]]]]
         replace(BY_DIGEST, image=""),
         MCDM,
         {},
-        {"Windows of the image": ("unknown", "not looked at")},
+        {"Windows of the image": ("unknown", "not checked")},
     ),
     "an image that says nothing": (
         BY_DIGEST,
@@ -576,7 +576,7 @@ CASES: dict[str, tuple[Wanted, Any, dict[str, Any], dict[str, tuple[str, str]]]]
         BY_DIGEST,
         MCDM,
         {"image": FITS, "remote": "win1"},
-        {"driver model": ("unknown", "not looked at")},
+        {"driver model": ("unknown", "not checked")},
     ),
 }
 
@@ -584,7 +584,7 @@ CASES: dict[str, tuple[Wanted, Any, dict[str, Any], dict[str, tuple[str, str]]]]
 @pytest.mark.parametrize(("wanted", "gpus", "engine", "wrong"), CASES.values(), ids=CASES)
 def test_windows_engines(
     monkeypatch: pytest.MonkeyPatch,
-    wanted: Wanted,
+    wanted: Requirements,
     gpus: Any,
     engine: dict[str, Any],
     wrong: dict[str, tuple[str, str]],
@@ -610,7 +610,7 @@ def test_a_driver_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_engine_of_the_other_system() -> None:
-    told = by_name(survey(lambda _: Engine(), Wanted(system="windows", gpu=True)))  # type: ignore[arg-type, return-value]
+    told = by_name(survey(lambda _: Engine(), Requirements(system="windows", gpu=True)))  # type: ignore[arg-type, return-value]
     assert [*told] == ["engine"]
     assert told["engine"].level == "error"
     assert "for Windows" in told["engine"].wanted
@@ -631,8 +631,8 @@ class Ground(Host):
         self.connected += 1
         raise HostError("started")
 
-    def groundwork(self) -> Mapping[str, object]:
-        return survey(lambda _: self._engine, Wanted(system="linux"))  # type: ignore[arg-type, return-value]
+    def prerequisites(self) -> Mapping[str, object]:
+        return survey(lambda _: self._engine, Requirements(system="linux"))  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("level", ["error", "ok"])
@@ -651,14 +651,14 @@ def test_what_cannot_work_is_not_started(tmp_path: Path, level: str) -> None:
 
 def test_what_takes_hours_to_make_is_not_made_for_a_look(tmp_path: Path) -> None:
     class Unmade(Ground):
-        def unmade(self) -> str:
-            return "there is no golden disk yet"
+        def missing_image(self) -> str:
+            return "no golden disk yet"
 
     host = Unmade("ok")
     seen = run.examine(make_plan(host, tmp_path), run_session(host))
     (told,) = (one for one in seen.verdicts if one.name == "connection")
     assert told.level == "unknown"
-    assert "there is no golden disk yet" in told.found
+    assert "no golden disk yet" in told.found
     assert not host.connected
 
 

@@ -321,14 +321,14 @@ def test_on_other_systems_a_directory_is_a_directory(tmp_path: Path) -> None:
 ALLOWED = {
     ("buildwheel.py", "os.makedirs(os.path.dirname(path), exist_ok=True)"): "the build's own tree",
     ("cargo.py", "objects.mkdir(parents=True, exist_ok=True)"): "below its store, made the one way",
-    ("fixedplace.py", "place.mkdir()"): "its parent was made the one way",
-    ("fixedplace.py", "folder.mkdir(mode=448)"): "not on Windows",
+    ("fixed_paths.py", "place.mkdir()"): "its parent was made the one way",
+    ("fixed_paths.py", "folder.mkdir(mode=448)"): "not on Windows",
     ("protected_dirs.py", "pathlib.Path(path).mkdir(parents=True, exist_ok=True)"): "the one way",
     ("protected_dirs.py", "tempfile.mkdtemp(prefix='wcw-')"): "not on Windows",
-    ("shares/compiling.py", "os.makedirs(keep, exist_ok=True)"): "run by the build, in its tree",
-    ("shares/hook.py", "os.makedirs(scratch)"): "run by the build, in its tree",
+    ("shards/compiling.py", "os.makedirs(keep, exist_ok=True)"): "run by the build, in its tree",
+    ("shards/hook.py", "os.makedirs(scratch)"): "run by the build, in its tree",
     (
-        "shares/linking.py",
+        "shards/linking.py",
         "os.makedirs(os.path.dirname(unit.path), exist_ok=True)",
     ): "run by the build, in its tree",
     ("safe_paths.py", "path.mkdir(parents=True, exist_ok=True)"): "the same",
@@ -337,7 +337,7 @@ ALLOWED = {
         "path.parent.mkdir(parents=True, exist_ok=True)",
     ): "below one that was made the one way",
     ("sccache.py", "tempfile.TemporaryDirectory(prefix='sc-')"): "not on Windows: for a socket",
-    ("sharing.py", "package.mkdir(exist_ok=True)"): "below the job's directory",
+    ("sharding.py", "package.mkdir(exist_ok=True)"): "below the job's directory",
     ("tester.py", "folder.mkdir()"): "their parent was made the one way",
     (
         "tester.py",

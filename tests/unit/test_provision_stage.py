@@ -11,7 +11,7 @@ from plans import Lab, line_for, plan_for, wanting
 from sessions import Function, Here
 
 from pipelines.core.errors import ProvisionError, RemoteError, StorageError, TransferError
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.remote import files, reboot
 from pipelines.remote import provision as remote
@@ -21,9 +21,11 @@ from pipelines.toolchain.lock import Cache, load_lock
 MARKER = r"C:\t\restart.json"
 
 
-def wanted(name: str, *tools: str, kind: str = "directory") -> Wanted:
+def wanted(name: str, *tools: str, kind: str = "directory") -> DesiredResource:
     spec = {"kind": kind, "name": name}
-    return Wanted(name, "a test", spec, {tool: rf"C:\t\{tool}" for tool in tools}, f"{name} 1")
+    return DesiredResource(
+        name, "a test", spec, {tool: rf"C:\t\{tool}" for tool in tools}, f"{name} 1"
+    )
 
 
 class Machine(Here):
@@ -99,7 +101,7 @@ class Windows(Lab):
         return super().restart(session)
 
 
-def on(tmp_path: Path, machine: Machine, *resources: Wanted) -> Line:
+def on(tmp_path: Path, machine: Machine, *resources: DesiredResource) -> Line:
     line = line_for(plan_for(tmp_path, Windows(machine)))
     wanting(line, *resources, marker=MARKER)
     line.begin_run()
@@ -144,7 +146,9 @@ def test_a_dry_run_makes_no_image_and_no_disk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = on(tmp_path, Machine(), wanted("first"))
-    monkeypatch.setattr(type(line.plan.host), "unmade", lambda _: "the image is not there yet")
+    monkeypatch.setattr(
+        type(line.plan.host), "missing_image", lambda _: "the image is not there yet"
+    )
     run_provision(line, dry_run=True)
     assert "the image is not there yet; then 1 resource would be" in capsys.readouterr().out
     assert getattr(line.plan.host, "connects", None) == 0

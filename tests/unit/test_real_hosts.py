@@ -17,7 +17,7 @@ from pipelines.hosts.base import Existing
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import make_plan
-from pipelines.provisioning.resources import surely_lacking
+from pipelines.provisioning.resources import known_missing
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import provision as remote
 from pipelines.stages.preflight import refuse_unbuildable
@@ -64,7 +64,7 @@ def plan_of(kind: str, recipe: str, tmp_path: Path) -> BuildPlan:
 @pytest.mark.parametrize("kind", [*HOSTS, "local"])
 def test_no_default_is_refused(kind: str, recipe: str, tmp_path: Path) -> None:
     plan = plan_of(kind, recipe, tmp_path)
-    assert surely_lacking(plan.wanted, plan.cache.lock) == []
+    assert known_missing(plan.wanted, plan.cache.lock) == []
     lock: Any = inspect_controller(plan)["lock"]
     assert (lock["unpinned"], lock["error"]) == ([], None)
     try:
@@ -136,7 +136,7 @@ def test_a_bare_windows_is_shown_what_it_gets(
 
 def test_what_a_host_has_already_needs_no_pin(tmp_path: Path) -> None:
     plan = without_pin(plan_of("winrm", "flash-attn", tmp_path), "vs-buildtools-2022")
-    assert surely_lacking(plan.wanted, plan.cache.lock) == []
+    assert known_missing(plan.wanted, plan.cache.lock) == []
     dry_run(plan, Bare("vs-buildtools-2022"))
 
 

@@ -32,7 +32,7 @@ from pipelines.session.base import Session
 ROOT = Path(__file__).parents[2]
 
 ASKED = ["reboot.boot_identity", "reboot.shows_sign_in", "reboot.reboot"]
-OK = {"code": 0, "said": ""}
+OK = {"code": 0, "message": ""}
 GONE = HostError("connection lost during power.boot_identity: reset")
 REFUSED = HostError("no connection: refused")
 DENIED = AuthError("refused the sign-in of 'builder'")
@@ -120,7 +120,7 @@ def test_restart() -> None:
     assert old.closed
     assert not new.closed
     assert [name for name, _ in old.calls] == ASKED
-    reason = "restart asked for by the build pipeline"
+    reason = "restart requested by the build pipeline"
     assert old.calls[2][1] == {"command": [], "delay": 120, "reason": reason}
     assert [name for name, _ in new.calls] == ["reboot.identities"] * 2
     assert host.told == []
@@ -194,7 +194,7 @@ def test_updates_that_are_configured_while_it_answers(monkeypatch: pytest.Monkey
 
 
 def code(number: int, said: str = "") -> dict[str, Any]:
-    return {"code": number, "said": said}
+    return {"code": number, "message": said}
 
 
 def test_somebody_has_scheduled_one() -> None:
@@ -218,7 +218,11 @@ def test_connection_breaks_while_asking() -> None:
 @pytest.mark.parametrize(
     ("answers", "message", "hint"),
     [
-        ([code(5, "Access is denied.(5)")], r"refused to restart: exit code 5: Access", "allowed"),
+        (
+            [code(5, "Access is denied.(5)")],
+            r"refused to restart: exit code 5: Access",
+            "right to shut down",
+        ),
         ([code(21)], "exit code 21: no message", "by hand"),
         ([code(1, "\x1b[31mx\x07" + "y" * 900)], r"exit code 1: [^\x1b\x07]{,320}$", "by hand"),
         ([RemoteError("FileNotFoundError: shutdown.exe")], "cannot be restarted: FileNot", "hand"),
@@ -257,9 +261,7 @@ def test_host_that_does_not_go_down() -> None:
 @pytest.mark.parametrize("last", [REFUSED, RemoteError("OSError: x")])
 def test_host_that_does_not_come_back(last: Exception) -> None:
     host = Restart(last)
-    with pytest.raises(
-        HostError, match="did not come back within 50 s; the last attempt"
-    ) as caught:
+    with pytest.raises(HostError, match="did not come back within 50 s; last attempt") as caught:
         host(before(), pauses=LONG, timeout=50 - NOTICE)
     assert str(last) in caught.value.message
     assert "console" in caught.value.hint
@@ -359,8 +361,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_what_is_asked_of_windows(ran: list[list[str]]) -> None:
     (told,) = power.reboot(delay=120, reason="r" * 600)
     assert told["code"] == 0xFFFFFFFF
-    assert told["said"].endswith("\ufffd end")
-    assert len(told["said"]) <= 1000
+    assert told["message"].endswith("\ufffd end")
+    assert len(told["message"]) <= 1000
     assert ran == [["shutdown.exe", "/r", "/t", "120", "/c", "r" * 512]]
 
 
@@ -378,7 +380,7 @@ def test_the_playbook_gives_as_much_notice() -> None:
 
 def test_codes_of_real_programs() -> None:
     (done,) = power.reboot([sys.executable, "-c", "print('no'); raise SystemExit(5)"], delay=0)
-    assert done == {"code": 5, "said": "no"}
+    assert done == {"code": 5, "message": "no"}
 
 
 class Sessions:
@@ -431,7 +433,7 @@ def test_jobs_that_run(tmp_path: Path) -> None:
         store.write(tmp_path / name / store.SPEC, spec)
     assert power.interrupts(str(tmp_path)) == []
     with locks.claim(tmp_path / "2" / store.ALIVE):
-        assert power.interrupts(str(tmp_path)) == ["job 2 runs (build 2)"]
+        assert power.interrupts(str(tmp_path)) == ["job 2 is running (build 2)"]
 
 
 COMPONENTS = r"software\microsoft\windows\currentversion\component based servicing\rebootpending"

@@ -132,7 +132,7 @@ def compiled(
             check=True,
             timeout=60,
         )
-        figures, said = made.figures(), made.said
+        figures, said = made.figures(), made.status
         assert WORD not in json.dumps(made.environment)
         for path in root.rglob("*"):  # the server's log and address, what it keeps
             assert not path.is_file() or WORD.encode() not in path.read_bytes(), path

@@ -18,7 +18,7 @@ from pipelines.recipe.load import RECIPES, load_recipe
 from pipelines.recipe.reproducible import load_profile, settled
 from pipelines.record import toolsets
 from pipelines.record.results import ProvisionResult, ResourceResult
-from pipelines.remote import compilecache, fixedplace
+from pipelines.remote import compilecache, fixed_paths
 from pipelines.remote.resources import compilers
 from pipelines.stages.buildspec import build_spec, environment_of, materials
 
@@ -183,7 +183,7 @@ def source(room: Path, name: str) -> Path:
 
 def test_a_tree_stands_there_and_comes_home(tmp_path: Path) -> None:
     tree, folder = source(tmp_path, "one"), tmp_path / "fixed"
-    with fixedplace.standing(tree, folder) as there:
+    with fixed_paths.built_at(tree, folder) as there:
         assert there == folder / "src"
         assert not tree.exists()
         (there / "made.o").write_text("x")
@@ -197,7 +197,7 @@ def test_what_a_killed_build_left_goes_home(tmp_path: Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / "src.home").write_text(json.dumps(str(one)))
     one.rename(folder / "src")
-    with fixedplace.standing(two, folder) as there:
+    with fixed_paths.built_at(two, folder) as there:
         assert (there / "name").read_text() == "two"
         assert (one / "name").read_text() == "one"
 
@@ -206,11 +206,11 @@ def test_another_disk_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.Monkey
     def refused(*_: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr("pipelines.remote.fixedplace._rename", refused)
+    monkeypatch.setattr("pipelines.remote.fixed_paths._rename", refused)
     monkeypatch.setattr("os.rename", refused)  # what shutil.move tries first
     tree = source(tmp_path, "one")
     os.utime(tree / "name", (1, 1))
-    with fixedplace.standing(tree, tmp_path / "fixed") as there:
+    with fixed_paths.built_at(tree, tmp_path / "fixed") as there:
         assert (there / "name").stat().st_mtime == 1, "what was built from it stays newer"
     assert (tree / "name").read_text() == "one"
 
@@ -225,7 +225,7 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     for folder in (open_to_all, link, tree / "name"):
         with (
             pytest.raises(OSError, match="this user alone"),
-            fixedplace.standing(tree, folder),
+            fixed_paths.built_at(tree, folder),
         ):
             pytest.fail("it was used")
     assert tree.exists()
@@ -236,21 +236,21 @@ def test_one_build_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     seen = []
 
     def second() -> None:
-        with fixedplace.standing(two, folder) as there:
+        with fixed_paths.built_at(two, folder) as there:
             seen.append((there / "name").read_text())
 
-    with fixedplace.standing(one, folder):
+    with fixed_paths.built_at(one, folder):
         thread = threading.Thread(target=second)
         thread.start()
         time.sleep(0.2)
         assert seen == [], "it waits"
     thread.join(20)
     assert seen == ["two"]
-    monkeypatch.setattr("pipelines.remote.fixedplace._PATIENCE", 0.0)
+    monkeypatch.setattr("pipelines.remote.fixed_paths._PATIENCE", 0.0)
     with (
-        fixedplace.standing(one, folder),
+        fixed_paths.built_at(one, folder),
         pytest.raises(OSError, match="another reproducible build"),
-        fixedplace.standing(two, folder),
+        fixed_paths.built_at(two, folder),
     ):
         pytest.fail("two at once")
     shutil.rmtree(folder)

@@ -197,7 +197,7 @@ def test_quota_of_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker
     assert provision.apply_one(spec, marker)["ok"]
     (tmp_path / "value").write_text("0")
     assert winrm_quota.check(spec)["ok"], "no limit is enough"
-    with pytest.raises(RefusedError, match="left with 1"):
+    with pytest.raises(RefusedError, match="exited with 1"):
         winrm_quota.apply({**spec, "name": "Other"})
 
 
@@ -340,13 +340,13 @@ def test_programs_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ma
     spec: commands.Spec
     spec = {"kind": "commands", "names": ["git", "cargo"], "places": [str(tmp_path / "tools")]}
     (row,) = provision.check_all([spec])
-    assert (row["ok"], row["found"], row["values"]) == (False, "not there: git, cargo", {})
+    assert (row["ok"], row["found"], row["values"]) == (False, "missing: git, cargo", {})
     assert "install git, cargo there" in row["plan"]
     git = program(tmp_path / "path", "git", "")
     told = provision.apply_one(spec, marker)
-    assert told["error"] == "the build starts cargo, and it is not there"
-    assert told["hint"] == f"install cargo there; looked for in {tmp_path / 'tools'}, PATH"
-    assert told["found"] == f"{git}; not there: cargo"
+    assert told["error"] == "the build runs cargo, which is missing"
+    assert told["hint"] == f"install cargo there; searched: {tmp_path / 'tools'}, PATH"
+    assert told["found"] == f"{git}; missing: cargo"
     cargo = program(tmp_path / "home/bin", "cargo", "")
     assert commands.check(spec)["values"] == {"git": git, "cargo": cargo}
     git = program(tmp_path / "tools", "git", "")
@@ -416,7 +416,7 @@ def test_a_tar_that_would_leave_its_directory(tmp_path: Path, marker: str) -> No
     row = tarred(tmp_path / "a.tar.gz", **{"python/../../x": "x"})
     spec = {"kind": "archive", "path": str(tmp_path / "t"), "proof": "x", "archives": [row]}
     spec["unwatched"] = []
-    with pytest.raises(ValueError, match="would leave the directory"):
+    with pytest.raises(ValueError, match="leaves the directory"):
         provision.apply_one(spec, marker)
 
 
@@ -500,7 +500,7 @@ def test_an_installer_that_wants_a_restart(
     wanted = {"kind": "reboot", "marker": marker}
     (check,) = provision.check_all([wanted])
     assert not check["ok"]
-    assert "tool wants it" in check["found"]
+    assert "tool requires it" in check["found"]
     monkeypatch.setattr("pipelines.remote.reboot.boot_identity", lambda: "another")
     assert provision.check_all([wanted])[0]["ok"], "a restart fulfils the wish"
 
@@ -508,8 +508,8 @@ def test_an_installer_that_wants_a_restart(
 @pytest.mark.parametrize(
     ("code", "said", "hint"),
     [
-        ("sys.exit(1)", "tool left with 1: it said so", "logs say more"),
-        ("sys.exit(5)", "tool left with 5, access denied", "as_task"),
+        ("sys.exit(1)", "tool exited with 1: it said so", "See its logs"),
+        ("sys.exit(5)", "tool exited with 5, access denied", "as_task"),
     ],
 )
 def test_an_installer_that_fails(
@@ -702,7 +702,7 @@ def test_a_controller_that_dies_while_it_installs(
 def test_what_stops_the_first_run_stops_the_second(studio: Studio, marker: str, code: int) -> None:
     studio.code = code
     told = provision.apply_one(studio.spec, marker)
-    assert f"left with {code}, {installer._MEANING[code]}" in told["error"]
+    assert f"exited with {code}, {installer._MEANING[code]}" in told["error"]
     assert told["hint"] == installer._HINT[code]
     assert studio.ran == [["--update"]]
 
@@ -729,7 +729,7 @@ def test_what_only_the_log_tells_is_told(tmp_path: Path, marker: str, line: str,
     code = f"import sys\nopen('HERE/a.log', 'w').write({line!r})\n"
     told = provision.apply_one(setup_program(tmp_path, f"{code}sys.exit(1)"), marker)
     assert word in told["error"]
-    assert told["hint"] != "Its logs say more."
+    assert told["hint"] != "Its See its logs."
 
 
 @pytest.mark.parametrize("number", [1602, 1603, 740, 3221246609])
@@ -738,7 +738,7 @@ def test_codes_have_a_meaning(
 ) -> None:
     monkeypatch.setattr(installer, "capture", lambda *_, **__: (number, "x" * 9999))
     told = provision.apply_one(setup_program(tmp_path, ""), marker)
-    assert f"left with {number}, {installer._MEANING[number]}" in told["error"]
+    assert f"exited with {number}, {installer._MEANING[number]}" in told["error"]
     assert len(told["error"]) < 2000
 
 
@@ -761,7 +761,7 @@ def test_another_installation_is_waited_for(
 def test_an_installer_that_never_ends(tmp_path: Path, marker: str) -> None:
     code = "import os, time\nos.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '61')\ntime.sleep(60)"
     told = provision.apply_one(setup_program(tmp_path, code, minutes=0.01), marker)
-    assert "did not end within 0.01 minutes" in told["error"]
+    assert "did not finish within 0.01 minutes" in told["error"]
     assert not running(b"sleep\0" + b"61")
 
 
@@ -803,7 +803,7 @@ def test_an_installer_runs_where_nobody_else_can_enter(tmp_path: Path, marker: s
     spec["files"].append(pinned(str(other)))
     told = provision.apply_one(spec, marker)
     place = Path(told["error"].split()[-1])
-    assert "left with 7" in told["error"]
+    assert "exited with 7" in told["error"]
     assert place != tmp_path
     assert not place.exists()
 
@@ -869,10 +869,10 @@ def test_an_installer_as_a_task(tmp_path: Path, marker: str, schtasks: Path) -> 
     (tmp_path / "installed-1").unlink()
     spec = setup_program(tmp_path, "print('why'); raise SystemExit(7)", as_task=True)
     told = provision.apply_one(spec, marker)
-    assert "left with 7: why" in told["error"]
+    assert "exited with 7: why" in told["error"]
     spec = setup_program(tmp_path, "import time; time.sleep(62)", as_task=True, minutes=0.02)
     told = provision.apply_one(spec, marker)
-    assert "did not end" in told["error"]
+    assert "did not finish" in told["error"]
     assert list(schtasks.iterdir()) == []
 
 
@@ -884,7 +884,7 @@ def test_a_task_that_never_starts(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(scheduler, "_SILENCE", 0.3)
     told = provision.apply_one(setup_program(tmp_path, "", as_task=True, minutes=120), marker)
-    assert "nothing has been heard of it" in told["error"]
+    assert "has not reported anything" in told["error"]
     assert "Task Scheduler" in told["hint"]
 
 
@@ -895,7 +895,7 @@ def test_a_cancelled_job_ends_its_task(
     monkeypatch.setattr(scheduler, "cancelled", event)
     threading.Timer(0.7, event.set).start()
     spec = setup_program(tmp_path, "import time; time.sleep(63)", as_task=True, minutes=5)
-    assert "did not end" in provision.apply_one(spec, marker)["error"]
+    assert "did not finish" in provision.apply_one(spec, marker)["error"]
     assert list(schtasks.iterdir()) == []
     assert not running(str(tmp_path).encode())
 
@@ -926,7 +926,7 @@ def test_reasons_are_kept_once_each(marker: str, monkeypatch: pytest.MonkeyPatch
     reboot.ask(marker, "one")
     reboot.ask(marker, "two")
     reboot.ask(marker, "one")
-    assert reboot.asked(marker) == ["one", "two"]
+    assert reboot.requested(marker) == ["one", "two"]
     spec: reboot.Spec = {"kind": "reboot", "marker": marker}
     assert reboot.check(spec) == {
         "ok": False,

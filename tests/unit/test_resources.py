@@ -21,12 +21,12 @@ from pipelines.provisioning.base import Resource
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
+    DesiredResource,
     Place,
-    Wanted,
+    desired_resources,
     in_order,
     layout_of,
     load_resources,
-    wanted_resources,
 )
 from pipelines.recipe.load import load_recipe
 from pipelines.record.results import ResourceResult
@@ -48,8 +48,8 @@ SERVER = Place(
 )
 
 
-def wanted_of(place: Place, lock: ToolchainLock | None = None) -> dict[str, Wanted]:
-    made = wanted_resources(
+def wanted_of(place: Place, lock: ToolchainLock | None = None) -> dict[str, DesiredResource]:
+    made = desired_resources(
         load_resources(), load_recipe("smoke-attention"), lock or load_lock(), place
     )
     return {wanted.id: wanted for wanted in made}
@@ -81,11 +81,15 @@ def test_the_shipped_file_uses_every_kind() -> None:
         ("    proof: uv.exe\n", "", "proof"),
         ("  - id: uv\n", "  - id: uv\n    colour: red\n", "colour: unknown key"),
         ("resources:\n", "resources: [\n", "resources.yaml"),
-        ("after: [build root]", "after: [build rot]", "after 'build rot', which there is not"),
-        ("    why: where setup", "    after: [CUDA_PATH]\n    why: where setup", "wait for each"),
+        ("after: [build root]", "after: [build rot]", "'build rot'"),
+        (
+            "    why: where setup",
+            "    after: [CUDA_PATH]\n    why: where setup",
+            "'CUDA_PATH' after 'CUDA_PATH'",
+        ),
         ("- id: ninja", "- id: uv", "two resources are called 'uv'"),
         ("needs: [msvc]", "needs: [mscv]", "needs"),
-        ("prints: '^uv \\d'", "prints: '('", "no regular expression"),
+        ("prints: '^uv \\d'", "prints: '('", "invalid regular expression"),
         ("value: 1\n", "value: 1.5\n", "value"),
     ],
 )
@@ -236,7 +240,7 @@ EXISTING = replace(
 def test_the_host_is_sent_what_its_module_reads(place: Place) -> None:
     resources = load_resources(EXISTING_FILE if place.existing else RESOURCES_FILE)
     recipe = load_recipe("smoke-attention").model_copy(update={"host_requires": ("git",)})
-    for row in wanted_resources(resources, recipe, complete(load_lock()), place):
+    for row in desired_resources(resources, recipe, complete(load_lock()), place):
         module = importlib.import_module(f"pipelines.remote.resources.{row.spec['kind']}")
         assert module.Spec.__required_keys__ <= set(row.spec), row.id
         assert set(row.spec) <= set(typing.get_type_hints(module.Spec)), row.id
@@ -252,8 +256,8 @@ def test_a_place_stands_once(tmp_path: Path) -> None:
     path = tmp_path / "resources.yaml"
     path.write_text(text)
     recipe, lock = load_recipe("smoke-attention"), complete(load_lock())
-    before = wanted_resources(load_resources(), recipe, lock, SERVER)
-    after = wanted_resources(load_resources(path), recipe, lock, SERVER)
+    before = desired_resources(load_resources(), recipe, lock, SERVER)
+    after = desired_resources(load_resources(path), recipe, lock, SERVER)
     moved = re.compile(r"C:\\\\(b|t|w|tools|cuda|python|VS)\b")
     for old_row, new_row in zip(before, after, strict=True):
         expected = moved.sub(r"D:\\\\x\\\\\1", repr((old_row.spec, old_row.uploads)))
@@ -276,7 +280,7 @@ def test_programs_that_the_build_starts(
 ) -> None:
     resources = load_resources(EXISTING_FILE if place.existing else RESOURCES_FILE)
     recipe = load_recipe("smoke-attention").model_copy(update={"host_requires": required})
-    made = wanted_resources(resources, recipe, complete(load_lock()), place)
+    made = desired_resources(resources, recipe, complete(load_lock()), place)
     found = [row.spec for row in made if row.id == "programs"]
     spec = {"kind": "commands", "names": [*required], "places": places}
     assert found == ([spec] if places else [])
@@ -285,7 +289,7 @@ def test_programs_that_the_build_starts(
 def test_a_tool_named_twice_is_one() -> None:
     recipe = load_recipe("smoke-attention")
     recipe = recipe.model_copy(update={"test_requires": (*recipe.build_requires, "iniconfig")})
-    made = wanted_resources(load_resources(), recipe, load_lock(), SANDBOX)
+    made = desired_resources(load_resources(), recipe, load_lock(), SANDBOX)
     (files,) = [w.spec["files"] for w in made if w.id == "wheels"]
     named = [f["name"] for f in files]
     assert sorted(named) == sorted({*named})
@@ -298,7 +302,7 @@ TORCH = with_torch(SERVER, "2.8")
 @pytest.mark.parametrize("name", ["flash-attn", "xformers"])
 def test_the_wheels_are_those_of_the_cell(name: str) -> None:
     lock, recipe = complete(load_lock()), load_recipe(name)
-    made = {w.id: w for w in wanted_resources(load_resources(), recipe, lock, TORCH)}
+    made = {w.id: w for w in desired_resources(load_resources(), recipe, lock, TORCH)}
     files = made["wheels"].spec["files"]
     names = [row["name"] for row in files]
     assert len(set(names)) == len(names)
@@ -323,7 +327,7 @@ def test_the_wheels_are_those_of_the_cell(name: str) -> None:
 def test_a_torch_that_the_lock_does_not_have_is_told_with_the_nearest() -> None:
     recipe = load_recipe("flash-attn")
     with pytest.raises(LockError) as caught:
-        wanted_resources(load_resources(), recipe, complete(load_lock()), with_torch(TORCH, "2.5"))
+        desired_resources(load_resources(), recipe, complete(load_lock()), with_torch(TORCH, "2.5"))
     assert "no torch for CUDA 12.8, torch 2.5, Python 3.12: " in caught.value.message
     assert "there are torch-2.7-cu128-cp312" in caught.value.message
 
@@ -332,7 +336,7 @@ def test_an_environment_used_as_it_is_needs_no_entries() -> None:
     """There the names are the recipe's own, whatever the lock has for this cell."""
     place = with_torch(EXISTING, "2.99")
     recipe = load_recipe("flash-attn")
-    made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
+    made = desired_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
     (found,) = [wanted for wanted in made if wanted.id == "environment"]
     asked = [*recipe.build_requires, *recipe.test_tools]
     assert "torch" in found.spec["names"]

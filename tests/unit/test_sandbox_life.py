@@ -18,14 +18,14 @@ from typing import IO, Any
 import pytest
 
 from pipelines.core.errors import HostError, SetupError, StorageError
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox import image, libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.state import (
     IN_USE,
-    NotWholeError,
+    DamagedSandboxError,
     State,
     alive,
     alone,
@@ -39,7 +39,7 @@ from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache, load_lock
 
 TODAY = "image of today"
-DAMAGED = NotWholeError("damaged", hint="Type: invoke provision")
+DAMAGED = DamagedSandboxError("damaged", hint="Type: invoke provision")
 
 
 class Steps(Silent):
@@ -56,7 +56,7 @@ class Fake(Sandbox):
     def __init__(self, home: Path) -> None:
         self.told = Steps()
         settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(home / "s")})
-        super().__init__("s", settings, Opening("3.11", Cache(load_lock(), home), self.told))
+        super().__init__("s", settings, OpenOptions("3.11", Cache(load_lock(), home), self.told))
         self.refusals: list[HostError] = []
         self.made = self.starts = 0
         self.services: list[subprocess.Popen[bytes]] = []
@@ -142,7 +142,7 @@ def test_states(sandbox: Fake) -> None:
     assert sandbox.status() == "absent"
     sandbox.make()
     assert sandbox.status() == "stopped"
-    sandbox.start(tied=False)
+    sandbox.start(ephemeral=False)
     assert sandbox.status() == "running"
     (sandbox.run / IN_USE).touch()
     sandbox.die()
@@ -187,7 +187,7 @@ def test_a_file_system_without_permissions(
     (tmp_path / "s-py3.11/run").chmod(0o750)
     monkeypatch.setattr(Path, "chmod", chmod)
     settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path / "s")})
-    opening = Opening("3.11", Cache(load_lock(), tmp_path / "cache"), Silent())
+    opening = OpenOptions("3.11", Cache(load_lock(), tmp_path / "cache"), Silent())
     with pytest.raises(SetupError, match=r"s-py3\.11/run .*mode 0750") as caught:
         Sandbox("s", settings, opening).make()
     assert "in WSL not below /mnt" in caught.value.hint
@@ -195,7 +195,7 @@ def test_a_file_system_without_permissions(
 
 
 def test_a_service_is_one_s_own_and_alive(sandbox: Fake, tmp_path: Path) -> None:
-    state = sandbox.start(tied=False)
+    state = sandbox.start(ephemeral=False)
     other = tmp_path / "other/run"
     other.mkdir(parents=True)
     publish(other, state)
@@ -210,7 +210,7 @@ def test_one_service_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not alive(tmp_path)
     with alone(tmp_path):
         assert alive(tmp_path)
-        with pytest.raises(HostError, match="does not end"), alone(tmp_path):
+        with pytest.raises(HostError, match="cannot be stopped"), alone(tmp_path):
             raise AssertionError
     assert not alive(tmp_path)
     with alone(tmp_path):
@@ -235,7 +235,7 @@ def test_connecting_leaves_damaged_files_alone(
 ) -> None:
     sandbox.make()
     sandbox.refusals = [DAMAGED]
-    with pytest.raises(NotWholeError) as caught:
+    with pytest.raises(DamagedSandboxError) as caught:
         reach(sandbox, monkeypatch)
     assert "invoke provision" in caught.value.hint
     assert (sandbox.made, sandbox.moved()) == (1, [])
@@ -252,7 +252,7 @@ def test_provisioning_moves_damaged_files_aside(sandbox: Fake) -> None:
         assert any(str(sandbox.aside) in text for text in sandbox.told.steps)
         assert NoWine.halted[-1] == sandbox.prefix
         sandbox.die()
-    (kept,) = sandbox.kept()
+    (kept,) = sandbox.cache_entries()
     assert (kept.path, kept.useful) == (sandbox.aside, False)
     sandbox.teardown()
     assert not sandbox.aside.exists()
@@ -278,7 +278,9 @@ def test_one_of_another_image_builds_nothing_and_is_provisioned_anew(
     """As an update of the project leaves it: its compiler is no longer the one that is meant."""
     sandbox.make()
     (sandbox.prefix / SEAL).write_text(json.dumps(sealed))
-    with pytest.raises(NotWholeError, match=rf"{sealed.get('image', 'unknown')}.*today's is image"):
+    with pytest.raises(
+        DamagedSandboxError, match=rf"{sealed.get('image', 'unknown')}.*current one is image"
+    ):
         reach(sandbox, monkeypatch)
     assert (sandbox.starts, sandbox.moved()) == (0, []), "its builds are still there"
     sandbox.prepare()
@@ -292,11 +294,11 @@ def test_what_it_is_made_of_has_libcxx_where_a_package_takes_that(
 ) -> None:
     """So that no build is gone on with by other headers than it began with."""
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path)})
-    given = Opening("3.11", sandbox.cache, api="stable")
-    found = [sandbox.made_of, Sandbox("s", config, given).made_of]
+    given = OpenOptions("3.11", sandbox.cache, api="stable")
+    found = [sandbox.inputs, Sandbox("s", config, given).inputs]
     assert found == [TODAY, libcxx.key(sandbox.cache, "3.11")]
     monkeypatch.setattr(libcxx, "__file__", __file__)
-    assert Sandbox("s", config, given).made_of not in found
+    assert Sandbox("s", config, given).inputs not in found
 
 
 def test_one_of_another_image_that_runs_is_left_running(
@@ -307,10 +309,10 @@ def test_one_of_another_image_that_runs_is_left_running(
     for use in (lambda: reach(sandbox, monkeypatch), sandbox.prepare):
         with pytest.raises(DeadHostError, match="it runs") as caught:
             use()
-        assert not isinstance(caught.value, NotWholeError), "nothing is moved from under it"
+        assert not isinstance(caught.value, DamagedSandboxError), "nothing is moved from under it"
         assert "host stop provision" in caught.value.hint
     assert (sandbox.status(), sandbox.made) == ("running", 1)
-    sandbox.only_look()  # as invoke jobs, and host stop, which asks what runs there
+    sandbox.inspect_only()  # as invoke jobs, and host stop, which asks what runs there
     reach(sandbox, monkeypatch)
     with pytest.raises(DeadHostError, match="it runs"):
         sandbox.prepare()
@@ -325,7 +327,7 @@ def test_a_death_is_known_and_cured(sandbox: Fake, monkeypatch: pytest.MonkeyPat
     assert again().username == "u", "only the connection was lost"
     assert sandbox.starts == 1
     sandbox.die()
-    assert sandbox.ended() == "the sandbox 's' has ended"
+    assert sandbox.ended() == "the sandbox 's' has stopped"
     again()
     assert (sandbox.ended(), sandbox.starts, sandbox.made) == ("", 2, 1)
 
@@ -359,7 +361,7 @@ def test_it_is_started_again_a_few_times(sandbox: Fake, monkeypatch: pytest.Monk
     again()
     assert sandbox.starts == 1 + RESTARTS, "a connection that is lost is no death"
     sandbox.die()
-    with pytest.raises(DeadHostError, match=f"has ended {RESTARTS + 1} times") as caught:
+    with pytest.raises(DeadHostError, match=f"has stopped {RESTARTS + 1} times") as caught:
         again()
     assert "--jobs 1" in caught.value.hint
     assert sandbox.starts == 1 + RESTARTS
@@ -392,12 +394,12 @@ def test_one_that_ends_while_it_is_signed_in_to(
 ) -> None:
     again = reach(sandbox, monkeypatch)
     (sandbox.run / "credentials").unlink()
-    with pytest.raises(HostError, match="has just ended"):
+    with pytest.raises(HostError, match="has just stopped"):
         again()
 
 
 def test_stopping_one_that_crashed_ends_what_is_left(sandbox: Fake) -> None:
-    sandbox.start(tied=False)
+    sandbox.start(ephemeral=False)
     (sandbox.run / IN_USE).touch()
     sandbox.die()
     del NoWine.halted[:]

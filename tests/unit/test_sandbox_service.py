@@ -12,7 +12,7 @@ import pytest
 from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox import daemon, health
 from pipelines.hosts.sandbox.daemon import Windows
-from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
+from pipelines.hosts.sandbox.state import IN_USE, DamagedSandboxError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 
 HEADER = "WINE REGISTRY Version 2\n"
@@ -115,7 +115,7 @@ def test_a_prefix_that_does_not_come_up_after_a_crash(
     windows = crashed(windows, tmp_path)
     assert isinstance(windows.prefix, Wine)
     windows.prefix.fails = fails
-    with pytest.raises(NotWholeError, match=f"damaged: {fails} failed") as caught:
+    with pytest.raises(DamagedSandboxError, match=f"damaged: {fails} failed") as caught:
         windows.boot()
     assert "invoke provision" in caught.value.hint
     windows.halt()
@@ -128,7 +128,7 @@ def test_a_windows_that_does_not_start_is_no_damage(windows: Windows, tmp_path: 
     windows.prefix.fails = "boot"
     with pytest.raises(HostError, match="boot failed") as caught:
         windows.boot()
-    assert not isinstance(caught.value, NotWholeError)
+    assert not isinstance(caught.value, DamagedSandboxError)
     windows.halt()
     assert not (tmp_path / "run" / IN_USE).exists()
 
@@ -140,8 +140,8 @@ def test_a_windows_that_does_not_start_is_no_damage(windows: Windows, tmp_path: 
         (SEAL, "", SEAL),
         (SEAL, "[]", SEAL),
         ("system.reg", None, "system.reg: No such file"),
-        ("user.reg", "", "user.reg is no registry"),
-        ("userdef.reg", "\0" * 50, "userdef.reg is no registry"),
+        ("user.reg", "", "user.reg is not a registry"),
+        ("userdef.reg", "\0" * 50, "userdef.reg is not a registry"),
     ],
 )
 def test_files_that_are_not_whole(
@@ -150,6 +150,6 @@ def test_files_that_are_not_whole(
     assert health.check_files(windows.prefix) == "3.11"
     path = tmp_path / "prefix" / name
     path.unlink() if content is None else path.write_text(content)
-    with pytest.raises(NotWholeError, match=said):
+    with pytest.raises(DamagedSandboxError, match=said):
         windows.boot()
     assert did(windows) == [], "Wine would make new ones"

@@ -91,7 +91,7 @@ def test_a_wheel_is_called_as_the_field_does(name: str) -> None:
 
 
 def test_metadata_without_a_name_has_no_bill() -> None:
-    with pytest.raises(ValueError, match="whose bill"):
+    with pytest.raises(ValueError, match="METADATA"):
         sboms.completed(bill(), b"Name: x\n\nVersion: 1\n")
 
 
@@ -113,7 +113,7 @@ def test_the_host_puts_it_in_and_record_knows_it(tmp_path: Path) -> None:
 
 
 def test_a_bill_of_that_name_in_the_source_is_not_taken_for_ours(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="of its own"):
+    with pytest.raises(ValueError, match="already has a"):
         packed(tmp_path, bill(), FILES | {OWN: b"{}"})
     with pytest.raises(ValueError, match=r"has 2 RECORDs: a-1\.dist-info/RECORD, "):
         packed(tmp_path, bill(), FILES | {"a-1.dist-info/RECORD": b""})

@@ -27,7 +27,7 @@ from pipelines.core.hosttext import safe
 from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.host import WindowsHost
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder
 from pipelines.remote.resources import archive
@@ -316,17 +316,17 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, A
         }
 
 
-def installer(tmp_path: Path, code: str) -> Wanted:
+def installer(tmp_path: Path, code: str) -> DesiredResource:
     """A program on the host that says what it likes."""
     path = tmp_path / "setup"
     path.write_text(f"#!{sys.executable}\nimport os, sys, time\ntime.sleep(0.05)\n{code}\n")
     path.chmod(0o755)
     detect = str(tmp_path / "installed*")
     spec = installer_spec(str(path), sha256_of(path), detect=detect, minutes=0.5)
-    return Wanted("tool", "a test", spec, {}, "tool 1")
+    return DesiredResource("tool", "a test", spec, {}, "tool 1")
 
 
-def lab_line(tmp_path: Path, settings: dict[str, Any], *wanted: Wanted) -> Line:
+def lab_line(tmp_path: Path, settings: dict[str, Any], *wanted: DesiredResource) -> Line:
     host = WindowsHost("lab", WinRMHost.model_validate(settings), remember=hosttext.secret)
     line = line_for(plan_for(tmp_path, host, archs="80"))
     temp = str(tmp_path / "t")
@@ -349,7 +349,9 @@ def test_password_is_nowhere_after_a_provision(
 ) -> None:
     """Not on a command line, in a log, a record, a report, nor in what is printed."""
     caplog.set_level("DEBUG")
-    folder = Wanted("folder", "a test", {"kind": "directory", "path": str(tmp_path / "t")}, {}, "")
+    folder = DesiredResource(
+        "folder", "a test", {"kind": "directory", "path": str(tmp_path / "t")}, {}, ""
+    )
     hint = str(tmp_path / "installed-1")
     code = f"open({hint!r}, 'w').write('1')\nprint('all is well')"
     line = lab_line(tmp_path, lab, folder, installer(tmp_path, code))

@@ -54,7 +54,7 @@ NO = '<testcase classname="t" name="a"><failure message="no"/></testcase>'
 class OneForAll(Desk):
     """This machine as a host on which environments are made of the lock's wheels."""
 
-    instead = IN_SANDBOX
+    replacements = IN_SANDBOX
 
     def __init__(self, root: Path, session: Here) -> None:
         super().__init__(root, session)

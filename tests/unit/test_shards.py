@@ -526,7 +526,7 @@ def test_another_tool_chain(
     with pytest.raises(LockError, match=r"user variable CFLAGS: there nothing, here -O1"):
         linked(line, run)
     monkeypatch.undo()
-    monkeypatch.setattr(type(line.plan.host), "made_of", "image sha256:2")
+    monkeypatch.setattr(type(line.plan.host), "inputs", "image sha256:2")
     with pytest.raises(LockError, match=r"host image: there empty, here image sha256:2"):
         linked(line, run)
     monkeypatch.undo()

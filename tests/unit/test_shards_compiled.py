@@ -65,7 +65,7 @@ def test_the_same_bytes(tmp_path: Path) -> None:
 def test_a_build_without_ninja_has_nothing_to_divide(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree/setup.py").write_text("from setuptools import setup; setup(name='mine')\n")
-    with pytest.raises(BuildError, match="nothing to divide"):
+    with pytest.raises(BuildError, match="nothing to shard"):
         compiled(desk(tmp_path), "1/2")
 
 

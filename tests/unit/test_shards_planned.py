@@ -26,7 +26,7 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import RUNNERS, reckon, shares_for
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import objects
-from pipelines.remote.shares import balance
+from pipelines.remote.shards import balance
 
 FILE = Path(__file__).parents[1] / "bench/data/flash_attn_units.json"
 MEASURED = {row["source"]: row["seconds"] for row in json.loads(FILE.read_text("utf-8"))["units"]}
@@ -166,7 +166,7 @@ def test_which_objects_are_whole(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     sha = sha256_of(tmp_path / "a")
     asked = [objects.Expected(path=str(tmp_path / name), sha256=sha) for name in ("a", "b", "c")]
-    assert objects.whole(expected=asked) == [str(tmp_path / "a")]
+    assert objects.intact(expected=asked) == [str(tmp_path / "a")]
 
 
 @pytest.mark.skipif(sys.platform == "win32" or not shutil.which("g++"), reason="of a Linux host")

@@ -19,8 +19,8 @@ from projects import project
 from sharebuilds import LACKING, Builds, compiled, extensions, given, wheels, without_wheels
 
 from pipelines.recipe.progress import reader
-from pipelines.remote import builder, cargo, process, sharing
-from pipelines.remote.shares import balance, calls
+from pipelines.remote import builder, cargo, process, sharding
+from pipelines.remote.shards import balance, calls
 
 needs_compiler = pytest.mark.skipif(bool(LACKING), reason=f"not there: {', '.join(LACKING)}")
 
@@ -82,7 +82,7 @@ def test_a_start_of_ninja(command: object, wanted: tuple[object, ...]) -> None:
         sorted(cast("list[str]", wanted[2])),
         wanted[3],
     )
-    assert not call.lacks
+    assert not call.reason
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_cmake_would_start(
     call = calls.read(["cmake", "--build", "b", *words.split()], str(tmp_path), {})
     assert call is not None
     assert (call.program, call.directory) == (["/n/ninja"], str(tmp_path / "b"))
-    assert (call.flags, call.targets, call.lacks) == (flags, targets, "")
+    assert (call.flags, call.targets, call.reason) == (flags, targets, "")
 
 
 def test_the_variable_for_jobs_of_cmake(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_another_generator_is_told(tmp_path: Path, generator: str) -> None:
     cache_of_cmake(tmp_path, generator)
     call = calls.read(["cmake", "--build", "b"], str(tmp_path), {})
     assert call is not None
-    assert f"{generator or 'not known'}, not Ninja" in call.lacks
+    assert f"{generator or 'unknown'}, not Ninja" in call.reason
 
 
 # -- torch's BuildExtension -----------------------------------------------------------------------
@@ -155,7 +155,9 @@ def builds(tmp_path: Path) -> Builds:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[sharing.Given]]:
+def made(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[str], list[sharding.ForeignObject]]:
     """A room, the wheel that was built whole there, and the objects of two shares.
 
     The place is in the objects: who links them does so in that room.
@@ -172,7 +174,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], lis
 @needs_compiler
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_the_wheel_is_the_one_that_is_built_whole(
-    made: tuple[Path, list[str], list[sharing.Given]], count: int
+    made: tuple[Path, list[str], list[sharding.ForeignObject]], count: int
 ) -> None:
     """7 shares of 5 units: two of them have nothing to do, which is no error."""
     room, whole, objects = made
@@ -220,7 +222,7 @@ def test_what_a_share_tells(builds: Builds) -> None:
 
 @needs_compiler
 def test_units_that_nobody_gave_are_compiled_and_told(
-    made: tuple[Path, list[str], list[sharing.Given]],
+    made: tuple[Path, list[str], list[sharding.ForeignObject]],
 ) -> None:
     room, whole, objects = made
     builds = Builds(room, room / "tree")
@@ -229,7 +231,7 @@ def test_units_that_nobody_gave_are_compiled_and_told(
     assert wheels(linked) == whole
     assert {*linked["compiled"]} == {row["id"] for row in linked["units"]} - {*linked["placed"]}
     assert compiled(builds.log) == len(linked["compiled"]) == 3
-    assert "compiled here, no host gave them" in builds.log
+    assert "compiled here, missing from other hosts" in builds.log
 
 
 @needs_compiler
@@ -300,7 +302,7 @@ def test_a_share_that_was_killed_goes_on(builds: Builds, tmp_path: Path) -> None
 
 @needs_compiler
 def test_objects_of_the_second_extension_alone(
-    made: tuple[Path, list[str], list[sharing.Given]],
+    made: tuple[Path, list[str], list[sharding.ForeignObject]],
 ) -> None:
     """Those of the first are known, and nobody has them: its hosts have died."""
     room, whole, objects = made
@@ -319,7 +321,7 @@ def test_objects_of_the_second_extension_alone(
 
 @needs_compiler
 def test_a_link_that_was_cut_off_goes_on(
-    made: tuple[Path, list[str], list[sharing.Given]],
+    made: tuple[Path, list[str], list[sharding.ForeignObject]],
 ) -> None:
     """Its libraries are there, so setuptools would leave out what it has to look at again."""
     room, whole, objects = made
@@ -337,8 +339,8 @@ def test_a_link_that_was_cut_off_goes_on(
 
 @pytest.fixture
 def lied(
-    made: tuple[Path, list[str], list[sharing.Given]], tmp_path: Path
-) -> Iterator[tuple[Builds, list[sharing.Given]]]:
+    made: tuple[Path, list[str], list[sharding.ForeignObject]], tmp_path: Path
+) -> Iterator[tuple[Builds, list[sharding.ForeignObject]]]:
     """Source and objects to be changed."""
     room, _, objects = made
     shutil.copytree(room / "tree", tmp_path / "tree")
@@ -360,7 +362,7 @@ def refused(builds: Builds, linked: builder.Built, *words: str) -> None:
 
 
 @needs_compiler
-def test_a_damaged_object(lied: tuple[Builds, list[sharing.Given]]) -> None:
+def test_a_damaged_object(lied: tuple[Builds, list[sharding.ForeignObject]]) -> None:
     builds, objects = lied
     path = Path(objects[0]["path"])
     data = bytearray(path.read_bytes())
@@ -373,30 +375,30 @@ def test_a_damaged_object(lied: tuple[Builds, list[sharing.Given]]) -> None:
 
 
 @needs_compiler
-def test_a_unit_given_twice(lied: tuple[Builds, list[sharing.Given]]) -> None:
+def test_a_unit_given_twice(lied: tuple[Builds, list[sharding.ForeignObject]]) -> None:
     builds, objects = lied
     same = [*objects, objects[0]]
     assert builds.link(same, "link-same")["exit"] == 0, "the same bytes twice are no contradiction"
     shutil.rmtree(builds.room / "link-same")
     other = {**objects[1], "unit": objects[0]["unit"]}
-    linked = builds.link([*objects, cast("sharing.Given", other)])
+    linked = builds.link([*objects, cast("sharding.ForeignObject", other)])
     refused(builds, linked, "given twice", objects[0]["sha256"], objects[1]["sha256"])
 
 
 @needs_compiler
-def test_an_object_of_another_build(lied: tuple[Builds, list[sharing.Given]]) -> None:
+def test_an_object_of_another_build(lied: tuple[Builds, list[sharding.ForeignObject]]) -> None:
     builds, objects = lied
-    strange = cast("sharing.Given", {**objects[0], "unit": "f" * 32})
+    strange = cast("sharding.ForeignObject", {**objects[0], "unit": "f" * 32})
     refused(builds, builds.link([*objects, strange]), "1 of 6 objects", "f" * 32)
     builds.environment["CXX"] = "g++ -DOTHER"
     done = builds.link(objects, "link-flags")
-    refused(builds, done, "5 of 5 objects", objects[0]["unit"], "Another source, place, tool")
+    refused(builds, done, "5 of 5 objects", objects[0]["unit"], "different source, directory, tool")
     assert compiled(builds.log) == 0, "it is not built first"
 
 
 @needs_compiler
 def test_a_source_that_another_host_has_generated_otherwise(
-    lied: tuple[Builds, list[sharing.Given]],
+    lied: tuple[Builds, list[sharding.ForeignObject]],
 ) -> None:
     builds, objects = lied
     source = builds.tree / "src dir/one_0.cpp"
@@ -464,13 +466,13 @@ def test_a_variable_that_compilers_read_is_in_the_id(outside: Builds, tmp_path: 
 
 @needs_compiler
 def test_an_object_swapped_between_its_place_and_the_linker(
-    lied: tuple[Builds, list[sharing.Given]],
+    lied: tuple[Builds, list[sharding.ForeignObject]],
 ) -> None:
     """Who may write there meanwhile is noticed: the second extension's ninja looks at the first."""
     builds, objects = lied
     setup = builds.tree / "setup.py"
     setup.write_text(SWAPS + setup.read_text())
-    refused(builds, builds.link(objects), "was changed while the wheel was linked")
+    refused(builds, builds.link(objects), "changed while the wheel was linked")
 
 
 COMPILES = """
@@ -487,7 +489,7 @@ cpp_extension.subprocess.run = run
 
 @needs_compiler
 def test_a_ninja_that_nobody_sees_compiles_what_others_did(
-    lied: tuple[Builds, list[sharing.Given]],
+    lied: tuple[Builds, list[sharding.ForeignObject]],
 ) -> None:
     """The bytes are the same, so the hash is none the wiser; ninja's log is."""
     builds, objects = lied
@@ -495,7 +497,7 @@ def test_a_ninja_that_nobody_sees_compiles_what_others_did(
     setup.write_text(
         COMPILES.replace("cpp_extension.subprocess.run([", "inner([") + setup.read_text()
     )
-    refused(builds, builds.link(objects), "which another host did")
+    refused(builds, builds.link(objects), "which another host compiled")
 
 
 SWALLOWS = """
@@ -533,10 +535,10 @@ def swallowing(tmp_path: Path, command: str = "cp $in $out") -> Builds:
 def test_a_build_system_that_swallows_errors(tmp_path: Path) -> None:
     builds = swallowing(tmp_path, "false")
     assert builds.share(1, 1)["exit"] == 1
-    assert "ninja left with exit code 1" in builds.log
-    refused(builds, builds.link([]), "ninja left with exit code 1")
+    assert "ninja exited with 1" in builds.log
+    refused(builds, builds.link([]), "ninja exited with 1")
     strange = {"unit": "f" * 32, "path": "/nowhere", "sha256": "0" * 64}
-    done = builds.link([cast("sharing.Given", strange)], "strange")
+    done = builds.link([cast("sharding.ForeignObject", strange)], "strange")
     refused(builds, done, "f" * 32)
 
 
@@ -561,7 +563,7 @@ def test_a_build_system_that_stumbles_over_the_missing_link(tmp_path: Path) -> N
     linked = builds.link(given(done))
     refused(builds, linked, "FileNotFoundError")
     (builds.tree / "mine.py").write_text(FAILS.format(what="SystemExit(0)"))
-    refused(builds, builds.link(given(done), "zero"), "left with exit code 0 and no wheel")
+    refused(builds, builds.link(given(done), "zero"), "exited with 0 but built no wheel")
 
 
 # -- what cannot be divided -----------------------------------------------------------------------
@@ -577,7 +579,7 @@ def test_a_build_without_ninja(tmp_path: Path, mode: str) -> None:
     builds = Builds(tmp_path, tmp_path / "tree")
     done = builds.share(1, 1) if mode == "compile" else builds.link([])
     assert done["exit"] == 1
-    assert "units: nothing to divide: this build has started no ninja" in builds.log
+    assert "units: nothing to shard: this build has started no ninja" in builds.log
     assert without_wheels(tmp_path)
 
 
@@ -592,19 +594,19 @@ def test_cmake_with_makefiles(tmp_path: Path) -> None:
     cache_of_cmake(tmp_path / "tree", "Unix Makefiles")
     builds = Builds(tmp_path, tmp_path / "tree")
     assert builds.share(1, 2)["exit"] == 1
-    assert "nothing to divide: CMake's generator is Unix Makefiles, not Ninja" in builds.log
+    assert "nothing to shard: CMake's generator is Unix Makefiles, not Ninja" in builds.log
 
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     builds = Builds(tmp_path, tmp_path)
     for share in ((0, 3), (4, 3)):
-        with pytest.raises(ValueError, match=f"share {share[0]}/3: expected one of 1/3 to 3/3"):
+        with pytest.raises(ValueError, match=f"shard {share[0]}/3: expected one of 1/3 to 3/3"):
             builds.share(*share)
     spec = builds.spec("x", {"mode": "link", "objects": []})
     del spec["fixed"]
-    with pytest.raises(ValueError, match="in reproducible builds alone"):
+    with pytest.raises(ValueError, match="only reproducible builds"):
         next(builder.build(spec))
-    with pytest.raises(ValueError, match="not divided into shares"):
+    with pytest.raises(ValueError, match="cannot be sharded"):
         next(cargo.build(cast("cargo.Spec", builds.spec("y", {"mode": "link"}))))
 
 
@@ -648,7 +650,7 @@ def test_what_a_manifest_includes_is_made_by_the_link(tmp_path: Path) -> None:
     assert whole["exit"] == 0, builds.log
     done = builds.share(1, 1)
     assert [row["source"] for row in done["units"]] == ["a.c", "b.c"]
-    assert "units: not divided, the link makes them: c.o" in builds.log
+    assert "units: not sharded, the link builds them: c.o" in builds.log
     assert not (tmp_path / "share1of1/src/c.o").exists()
     linked = builds.link(given(done))
     assert wheels(linked) == wheels(whole)

@@ -20,7 +20,7 @@ from wheels import packed_here
 from pipelines.core import console as consoles
 from pipelines.core import logs
 from pipelines.core.tables import Trimming, print_columns
-from pipelines.provisioning.resources import Wanted
+from pipelines.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import builder
 from pipelines.remote import provision as remote
@@ -59,7 +59,7 @@ def machine(tmp_path: Path, **found: bool) -> Line:
     }
     line = line_for(plan_for(tmp_path, Lab(Here(answers=answers))))
     resources = [
-        Wanted(name, "", {"kind": "directory", "name": name}, {}, f"{name} wanted")
+        DesiredResource(name, "", {"kind": "directory", "name": name}, {}, f"{name} wanted")
         for name in found
     ]
     wanting(line, *resources)

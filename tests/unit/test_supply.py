@@ -43,7 +43,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
         {"recipe": "flash-attn"},
         "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC; "
         "the tool set of sandbox is 'stand-in': clang stands in for MSVC",
-        "ame your MSVC with 'msvc' of this host in pipeline.yaml, or",
+        "et 'msvc' of this host in pipeline.yaml, or",
     ),
     (
         {"recipe": "candle-flash-attn"},
@@ -128,7 +128,7 @@ def test_no_sandbox_is_made_for_a_python_that_there_is_not(tmp_path: Path) -> No
     lifecycle = asked(tmp_path, python="3.12").host.lifecycle
     assert lifecycle is not None
     with pytest.raises(ConfigError, match=r"sandbox has Python 3\.11 and 3\.13, not 3\.12"):
-        lifecycle.start(tied=True)
+        lifecycle.start(ephemeral=True)
     assert not [*tmp_path.iterdir()]
     assert lifecycle.describe().startswith("absent")
 

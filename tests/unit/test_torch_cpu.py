@@ -87,7 +87,7 @@ def test_elsewhere_it_never_stands_for_torch(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "lab", torch="2.15")
     with pytest.raises(LockError, match=r"no torch for CUDA 13\.0, torch 2\.15"):
         packages(plan)
-    assert plan.place.instead == {}
+    assert plan.place.replacements == {}
     assert not [
         one
         for one in plan.resources.resources
@@ -170,7 +170,7 @@ def test_torch_s_own_way_finds_the_toolkit_and_the_headers(tmp_path: Path) -> No
     assert "finds 13.0 /cuda\n" in done.stdout
     folder = tmp_path / "torch-headers"
     assert f"headers {folder}{os.pathsep}/other\n" in done.stdout
-    assert "torch 2.10.0 is a CPU build: it is taken for one with CUDA 13.0" in done.stdout
+    assert "torch 2.10.0 is a CPU build: used as one with CUDA 13.0" in done.stdout
     macros = (folder / "c10/cuda/impl/cuda_cmake_macros.h").read_text()
     assert "#define C10_CUDA_BUILD_SHARED_LIBS\n" in macros
     assert "#define AT_CUDNN_ENABLED() 0\n" in (folder / "ATen/cuda/CUDAConfig.h").read_text()
@@ -179,7 +179,7 @@ def test_torch_s_own_way_finds_the_toolkit_and_the_headers(tmp_path: Path) -> No
 def test_a_torch_with_cuda_is_not_taken_for_another(tmp_path: Path) -> None:
     done = built(tmp_path, "12.8")
     assert done.returncode
-    assert "torch 2.10.0 is for CUDA 12.8: a CPU build was to be here" in done.stderr
+    assert "torch 2.10.0 is for CUDA 12.8, expected a CPU build" in done.stderr
 
 
 # -- its C++ run-time -----------------------------------------------------------------------------

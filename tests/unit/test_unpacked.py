@@ -117,7 +117,7 @@ def test_what_is_damaged_shows_and_is_put_back(
     harm(host.target / name)
     row = host.check()
     assert (row["ok"], row["uploads"]) == (False, [origin])
-    assert row["found"] == f"1 of 4 files are not as they were: {name} {state}"
+    assert row["found"] == f"1 of 4 files have changed: {name} {state}"
     assert row["plan"] == f"restore 1 files in {host.target}: {name} {state}"
     (host.target / "stray").write_text("of a user")
     host.upload(origin)
@@ -133,7 +133,7 @@ def test_a_whole_folder_that_is_gone(host: Host) -> None:
     whole = host.texts()
     shutil.rmtree(host.target / "include")
     shutil.rmtree(host.target / "bin")
-    assert "4 of 4 files are not as they were: bin/ptxas.exe missing" in host.check()["found"]
+    assert "4 of 4 files have changed: bin/ptxas.exe missing" in host.check()["found"]
     assert "and 1 more" in host.check()["found"]
     host.upload()
     assert host.apply()["ok"]
@@ -218,8 +218,8 @@ def test_a_directory_without_a_record_is_taken_as_it_is_and_says_so(host: Host) 
     (host.target / HEADER).write_text("nobody knows")
     row = host.check()
     assert (row["ok"], row["uploads"]) == (False, []), "nothing is sent for it"
-    assert row["found"] == "2 of 2 archives, but no record of their files"
-    assert "record the files" in row["plan"]
+    assert row["found"] == "2 of 2 archives, without a record of their files"
+    assert "record the current files" in row["plan"]
     taken = host.apply()
     assert taken["ok"]
     assert "never compared" in taken["doubt"]
@@ -253,7 +253,7 @@ def test_a_repair_compares_it_with_the_archives(host: Host, recorded: bool) -> N
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": {"a": 1}}', '{"files": []}'])
 def test_a_torn_record_is_none(host: Host, text: str) -> None:
     (host.target / ".files.json").write_text(text)
-    assert "no record" in host.check()["found"]
+    assert "a record" in host.check()["found"]
 
 
 @pytest.mark.parametrize("name", ["../a", "a/../../b", "/a", "C:/a", "a\\b", ".."])
@@ -263,7 +263,7 @@ def test_a_record_that_leads_out_of_the_directory_is_none(host: Host, name: str)
     told = json.loads((host.target / ".files.json").read_text())
     told["files"][name] = {"archive": "nvcc", "size": 1, "mtime": 0, "sha256": "0" * 64}
     (host.target / ".files.json").write_text(json.dumps(told))
-    assert "no record" in host.check()["found"]
+    assert "a record" in host.check()["found"]
     host.upload()
     assert host.apply(thorough=True)["ok"]
     assert outside.read_text() == "not ours"
@@ -272,7 +272,7 @@ def test_a_record_that_leads_out_of_the_directory_is_none(host: Host, name: str)
 def test_a_record_of_no_files_is_none(host: Host) -> None:
     told = json.loads((host.target / ".files.json").read_text())
     (host.target / ".files.json").write_text(json.dumps({**told, "files": {}}))
-    assert "no record" in host.check()["found"]
+    assert "a record" in host.check()["found"]
 
 
 def test_what_lacks_its_proof_is_not_taken_as_it_is(host: Host) -> None:
@@ -292,7 +292,7 @@ def test_the_record_of_other_archives_is_none(host: Host) -> None:
     told = json.loads((host.target / ".files.json").read_text())
     told["archives"]["nvcc"] = "0" * 64
     (host.target / ".files.json").write_text(json.dumps(told))
-    assert "no record" in host.check()["found"]
+    assert "a record" in host.check()["found"]
 
 
 def test_names_that_differ_in_case_alone_are_one_file_where_windows_says_so(
@@ -326,7 +326,7 @@ def test_a_repair_removes_what_nobody_unpacked(host: Host) -> None:
     assert host.check()["ok"], "it is what windows-host.md says of a provision without --repair"
     row = host.check(thorough=True)
     assert (row["ok"], row["uploads"]) == (False, [])
-    assert row["found"].startswith("3 of 4 files are not as they were: Lib/__pycache__/os")
+    assert row["found"].startswith("3 of 4 files have changed: Lib/__pycache__/os")
     assert host.apply(thorough=True)["ok"]
     assert not [name for name in LEFT if (host.target / name).exists()]
     assert (host.target / "etc/gitconfig").exists(), "others write to it, and the recipe says so"
@@ -427,7 +427,7 @@ def test_a_repair_compares_packages_with_their_wheels(packages: Packages, name: 
     assert packages.check()["ok"], "versions alone are the same"
     row = packages.check(thorough=True)
     assert not row["ok"]
-    assert f"1 files are not those of the wheels, 0 are no package's: {name}" in row["found"]
+    assert f"1 files differ from the wheels, 0 belong to no package: {name}" in row["found"]
     assert packages.apply(thorough=True)["ok"]
     assert "--reinstall" in packages.commands[-1]
     assert (packages.site / name).read_bytes() == genuine

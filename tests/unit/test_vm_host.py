@@ -20,15 +20,15 @@ from pydantic import ValidationError
 
 from pipelines.core.errors import ConfigError, HostError, SetupError
 from pipelines.core.evidence import Evidence
-from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.box import Box
-from pipelines.hosts.engine.boxes import LABEL, Boxes, Order
+from pipelines.hosts.engine.connection_info import ConnectionInfo
+from pipelines.hosts.engine.container import ManagedContainer
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.entrance import Entrance
+from pipelines.hosts.engine.manager import LABEL, ContainerManager, ContainerSpec
 from pipelines.hosts.passthrough import linux
-from pipelines.hosts.passthrough.vfio import Passed
-from pipelines.hosts.vm import boot, disks, exits, golden, machine
+from pipelines.hosts.passthrough.vfio import Passthrough
+from pipelines.hosts.vm import boot, disks, exit_codes, golden, machine
 from pipelines.hosts.vm import host as vm_host
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.host import RUNNER, Vm
@@ -60,14 +60,14 @@ def config(**keys: Any) -> VmHost:
         ({"sha256": SHA256}, "needs the sha256"),
         ({"windows": None, "iso": "http://example.org/w.iso", "sha256": SHA256}, "https"),
         ({"key_env": "PRODUCT_KEY"}, "evaluation ISOs take no product key"),
-        ({"key": "AAAAA-BBBBB-CCCCC-DDDDD-EEEEE"}, "secrets never stand in this file"),
-        ({"password": "hunter2"}, "secrets never stand in this file"),
+        ({"key": "AAAAA-BBBBB-CCCCC-DDDDD-EEEEE"}, "secrets are not allowed"),
+        ({"password": "hunter2"}, "secrets are not allowed"),
         ({"image": "dockurr/windows:latest"}, "image"),
         ({"memory": "1g"}, "Windows Server needs 2g"),
         ({"memory": "16"}, "memory"),
         ({"disk": "20g"}, "Windows Server needs 32g"),
         ({"cpus": 0}, "cpus"),
-        ({"gpu": True, "kvm": False}, "gpu needs kvm"),
+        ({"gpu": True, "kvm": False}, "gpu requires kvm"),
         ({"gpu": "01:00"}, "gpu"),
         ({"via": "exec"}, "via"),
         ({"python": "python3"}, "python"),
@@ -85,7 +85,7 @@ def test_a_product_key_never_shows_in_the_error() -> None:
 
 
 def test_what_a_machine_is_known_to_be() -> None:
-    vm = config(gpu=["0000:01:00.0"]).open("vm", Opening("3.11", Cache(load_lock())))
+    vm = config(gpu=["0000:01:00.0"]).open("vm", OpenOptions("3.11", Cache(load_lock())))
     can = vm.capabilities
     assert (can.windows, can.msvc, can.services, can.publishable, can.gpu) == (True,) * 5
     assert vm.evidence is Evidence.WRITTEN
@@ -119,19 +119,19 @@ def test_the_container_of_a_machine() -> None:
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        ({}, "Memory is 0, asked for was 19327352832"),
-        ({"Memory": 18 << 30}, "Devices is .*, asked for was .*/dev/kvm"),
+        ({}, "Memory is 0, requested was 19327352832"),
+        ({"Memory": 18 << 30}, "Devices is .*, requested was .*/dev/kvm"),
     ],
 )
 def test_a_machine_that_is_not_what_was_asked_for_is_not_waited_for(
     made: dict[str, Any], says: str
 ) -> None:
     keys = machine.keys_of(config(memory="16g"), RUN, passed=None)
-    order = Order(host="vm", kind="vm", image=RUN.id, keys=keys)
+    order = ContainerSpec(host="vm", kind="vm", image=RUN.id, keys=keys)
     container = SimpleNamespace(name="vm-1", attrs={"HostConfig": made})
-    boxes = Boxes(cast(Engine, SimpleNamespace()))
+    boxes = ContainerManager(cast(Engine, SimpleNamespace()))
     with pytest.raises(HostError, match=says):
-        boxes.await_ready(Box(cast(Container, container), order), lambda _: True)
+        boxes.await_ready(ManagedContainer(cast(Container, container), order), lambda _: True)
 
 
 def test_without_kvm_its_device_is_not_asked_for() -> None:
@@ -142,7 +142,7 @@ def test_without_kvm_its_device_is_not_asked_for() -> None:
 
 def test_a_gpu_goes_in_by_vfio() -> None:
     words = ("-device", "vfio-pci,host=0000:01:00.0", "-device", "vfio-pci,host=0000:01:00.1")
-    passed = Passed(("/dev/vfio/vfio", "/dev/vfio/12"), words)
+    passed = Passthrough(("/dev/vfio/vfio", "/dev/vfio/12"), words)
     keys = machine.keys_of(config(gpu=True), RUN, passed=passed)
     assert keys["devices"] == ["/dev/kvm", "/dev/net/tun", "/dev/vfio/vfio", "/dev/vfio/12"]
     assert keys["environment"]["ARGUMENTS"] == " ".join(words)
@@ -172,17 +172,17 @@ class Put:
 
 def vm_of(monkeypatch: pytest.MonkeyPatch, **keys: Any) -> Vm:
     """A host whose engine is never asked."""
-    vm = Vm("vm", config(**keys), Opening("3.11", Cache(load_lock()), Silent()))
+    vm = Vm("vm", config(**keys), OpenOptions("3.11", Cache(load_lock()), Silent()))
     engine = cast(Engine, SimpleNamespace(remote="", system="linux", client=None))
     monkeypatch.setitem(vm.__dict__, "engine", engine)
-    monkeypatch.setitem(vm.__dict__, "boxes", Boxes(engine))
+    monkeypatch.setitem(vm.__dict__, "boxes", ContainerManager(engine))
     monkeypatch.setitem(vm.__dict__, "runner", RUN)
     return vm
 
 
 def test_a_password_is_in_files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     vm, there = vm_of(monkeypatch, keep=True), Put()
-    order = vm.order("golden-volume")
+    order = vm.container_spec("golden-volume")
     order.fill(cast(Any, there))
     (account,) = {
         line for raw in there.archives for line in raw.split(b"\0") if line.startswith(b"wcw-")
@@ -190,7 +190,9 @@ def test_a_password_is_in_files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     password = account.decode().strip().partition(":")[2]
     assert len(password) > 24
     assert len(there.archives) == 2, "one for the guest, one to find it again by"
-    assert password not in json.dumps(dict(order.keys)) + json.dumps(dict(order.tied)) + repr(order)
+    assert password not in json.dumps(dict(order.keys)) + json.dumps(
+        dict(order.ephemeral_keys)
+    ) + repr(order)
     other = Put()
     order.fill(cast(Any, other))
     assert other.archives != there.archives, "each machine has an account of its own"
@@ -199,10 +201,10 @@ def test_a_password_is_in_files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_order_is_the_same_for_the_same_keys_and_gives_windows_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first, second = (vm_of(monkeypatch, keep=True).order("volume") for _ in range(2))
-    assert first.spec == second.spec
-    assert first.spec != vm_of(monkeypatch, keep=True, cpus=2).order("volume").spec
-    assert first.spec != vm_of(monkeypatch, keep=True).order("other-volume").spec
+    first, second = (vm_of(monkeypatch, keep=True).container_spec("volume") for _ in range(2))
+    assert first.digest == second.digest
+    assert first.digest != vm_of(monkeypatch, keep=True, cpus=2).container_spec("volume").digest
+    assert first.digest != vm_of(monkeypatch, keep=True).container_spec("other-volume").digest
     assert first.stop_seconds >= 120
     assert int(first.keys["environment"]["TIMEOUT"]) < first.stop_seconds
     (mount,) = first.keys["mounts"]
@@ -218,26 +220,26 @@ def test_the_cards_are_those_of_the_engines_machine(monkeypatch: pytest.MonkeyPa
     shown = bare.model_copy(update={"functions": tuple(there)})
     monkeypatch.setattr(vm_host, "machine_of", lambda engine, image: {RUN.id: shown}[image])
     vm = vm_of(monkeypatch, gpu=0)
-    keys = vm.order("volume").keys
+    keys = vm.container_spec("volume").keys
     assert keys["devices"][-2:] == ["/dev/vfio/vfio", "/dev/vfio/12"]
     assert "vfio-pci,host=0000:01:00.1" in keys["environment"]["ARGUMENTS"]
     assert (vm.gpu_way.way, vm.gpu_way.count) == ("VFIO in a virtual machine", 1)
     with pytest.raises(ConfigError, match="no such GPU"):
-        vm_of(monkeypatch, gpu="0000:02:00.0").order("volume")
+        vm_of(monkeypatch, gpu="0000:02:00.0").container_spec("volume")
 
 
 # -- how it ends -----------------------------------------------------------------------------------
 
 
 def test_exit_codes_are_told_apart() -> None:
-    codes = [code for row in exits.exits() for code in row.codes]
+    codes = [code for row in exit_codes.exit_codes() for code in row.codes]
     assert len(codes) == len(set(codes))
-    error = exits.explained(88, "vm-1", "ERROR: KVM acceleration is not available")
+    error = exit_codes.explained(88, "vm-1", "ERROR: KVM acceleration is not available")
     assert isinstance(error, SetupError)
     assert "no KVM" in error.message
     assert "vm-1" in error.message
-    assert exits.explained(0, "vm-1", "") is None
-    assert exits.explained(137, "vm-1", "") is None
+    assert exit_codes.explained(0, "vm-1", "") is None
+    assert exit_codes.explained(137, "vm-1", "") is None
 
 
 # -- around the image's own entry point ------------------------------------------------------------
@@ -300,7 +302,7 @@ def test_the_entry_says_that_there_is_no_overlay(entry: Entry, tmp_path: Path) -
     (tmp_path / "golden/data.qcow2").write_text("golden")  # and no state files beside it
     assert entry("kept", "true").wait(10) == 122
     assert not (tmp_path / "storage/data.qcow2").exists()
-    assert exits.explained(122, "x", "") is not None
+    assert exit_codes.explained(122, "x", "") is not None
 
 
 def test_the_entry_ends_with_its_input_if_it_is_tied(entry: Entry) -> None:
@@ -332,7 +334,7 @@ def test_the_entry_hands_signal_and_exit_code_on(entry: Entry) -> None:
 # -- what the guest says ---------------------------------------------------------------------------
 
 
-def booted(log: bytes) -> Box:
+def booted(log: bytes) -> ManagedContainer:
     """A box whose container has said that."""
     container = SimpleNamespace(
         name="vm-1",
@@ -340,10 +342,12 @@ def booted(log: bytes) -> Box:
         logs=lambda **_: log,
         ports={"5986/tcp": [{"HostIp": "127.0.0.1", "HostPort": "40001"}]},
     )
-    return cast(Box, SimpleNamespace(name="vm-1", container=container))
+    return cast(ManagedContainer, SimpleNamespace(name="vm-1", container=container))
 
 
-def ready(monkeypatch: pytest.MonkeyPatch, log: bytes, *, answers: bool = True) -> Entrance | None:
+def ready(
+    monkeypatch: pytest.MonkeyPatch, log: bytes, *, answers: bool = True
+) -> ConnectionInfo | None:
     asked: list[tuple[str, str]] = []
 
     def answer(url: str, pin: str) -> bool:
@@ -361,7 +365,9 @@ def ready(monkeypatch: pytest.MonkeyPatch, log: bytes, *, answers: bool = True) 
 def test_the_last_pin_on_com1_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     log = b"WCW-READY %s\r\nreboot\r\nhalf a line WCW-READY %s\r\n" % (b"0" * 64, PIN.encode())
     found = ready(monkeypatch, log)
-    assert found == Entrance("https://127.0.0.1:40001/wsman", PIN, "wcw-1", "secret:with-colon")
+    assert found == ConnectionInfo(
+        "https://127.0.0.1:40001/wsman", PIN, "wcw-1", "secret:with-colon"
+    )
     assert "secret" not in repr(found)
 
 
@@ -453,7 +459,7 @@ def test_a_disk_is_sealed_with_what_it_is(volume: Local) -> None:
     disk.write_text(disk.read_text().upper())
     os.utime(disk, ns=times)
     assert disks.check(volume, disks.look(volume)) == record, "times and sizes are the same"
-    with pytest.raises(disks.DamagedDiskError, match=r"data\.qcow2: the sha256 is another one"):
+    with pytest.raises(disks.DamagedDiskError, match=r"data\.qcow2: the sha256 differs"):
         disks.check(volume, disks.look(volume), thorough=True)
 
 
@@ -478,7 +484,7 @@ def test_a_record_of_another_version_is_not_read_as_ours(volume: Local) -> None:
     disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
     path = volume.folder / disks.RECORD
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
-    with pytest.raises(disks.DamagedDiskError, match="of another disk"):
+    with pytest.raises(disks.DamagedDiskError, match="another disk"):
         disks.look(volume)
 
 
@@ -494,13 +500,13 @@ def test_why_a_disk_could_not_be_made_is_told_though_nothing_can_be_removed(
         container=None, exit_code=1, ended=lambda: HostError("QEMU has died"), close=lambda: None
     )
     vm = vm_of(monkeypatch)
-    monkeypatch.setattr(vm.boxes, "open", lambda *_: (box, PIN))
-    monkeypatch.setattr(vm.boxes, "remove", silent)
+    monkeypatch.setattr(vm.manager, "open", lambda *_: (box, PIN))
+    monkeypatch.setattr(vm.manager, "remove", silent)
     monkeypatch.setattr(golden, "label", lambda *_: owners.me())
     monkeypatch.setattr(GoldenVolume, "create", lambda _: None)
     monkeypatch.setattr(GoldenVolume, "remove", silent)
     with pytest.raises(HostError, match="QEMU has died"):
-        vm.making.make()
+        vm.golden_builder.make()
     assert len(asked) == 2
 
 
@@ -510,7 +516,7 @@ def test_a_machine_that_another_command_uses_is_not_removed(
     labels = {f"{LABEL}keep": "0", f"{LABEL}owner": owners.me()}
     vm = vm_of(monkeypatch)
     used = SimpleNamespace(name="wcw-vm.1", attrs={"Labels": labels})
-    monkeypatch.setattr(vm.boxes, "all", lambda _: [used])
+    monkeypatch.setattr(vm.manager, "all", lambda _: [used])
     with pytest.raises(HostError, match=r"'wcw-vm\.1' is in use by another command"):
         vm.teardown()
 
@@ -539,9 +545,9 @@ def test_all_that_the_scripts_of_oem_name_is_there() -> None:
     assert "WCW-GOLDEN" in scripts["golden.ps1"]
 
 
-def making(monkeypatch: pytest.MonkeyPatch, **keys: Any) -> golden.Making:
+def making(monkeypatch: pytest.MonkeyPatch, **keys: Any) -> golden.GoldenDiskBuilder:
     vm = vm_of(monkeypatch, **keys)
-    return golden.Making("vm", vm.config, vm.boxes, RUN, vm.given)
+    return golden.GoldenDiskBuilder("vm", vm.config, vm.manager, RUN, vm.options)
 
 
 @pytest.mark.parametrize("value", [None, "", "not a key", "AAAAA-BBBBB-CCCCC-DDDDD"])
@@ -552,7 +558,7 @@ def test_a_product_key_that_is_none_is_refused(
     if value is not None:
         monkeypatch.setenv("PRODUCT_KEY", value)
     made = making(monkeypatch, windows=None, iso="own.iso", sha256=SHA256, key_env="PRODUCT_KEY")
-    with pytest.raises(ConfigError, match="PRODUCT_KEY has no product key"):
+    with pytest.raises(ConfigError, match="PRODUCT_KEY is not a product key"):
         made._product_key()
 
 
@@ -588,7 +594,7 @@ def test_the_installing_container_has_no_port_and_no_secret(
 def test_an_installation_is_over_when_its_pin_is_said(
     monkeypatch: pytest.MonkeyPatch, said: str, found: tuple[str, int] | None
 ) -> None:
-    box = cast(Box, SimpleNamespace(said=lambda: said))
+    box = cast(ManagedContainer, SimpleNamespace(output=lambda: said))
     assert making(monkeypatch)._installed(box, began=time.monotonic()) == found
 
 
@@ -596,7 +602,7 @@ def test_an_installation_is_over_when_its_pin_is_said(
 def test_a_windows_without_a_licence_is_no_golden_disk(
     monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
-    box = cast(Box, SimpleNamespace(said=lambda: f"WCW-GOLDEN {PIN} {status} 0"))
+    box = cast(ManagedContainer, SimpleNamespace(output=lambda: f"WCW-GOLDEN {PIN} {status} 0"))
     with pytest.raises(HostError, match=f"LicenseStatus {status}"):
         making(monkeypatch)._installed(box, began=time.monotonic())
 
@@ -626,14 +632,14 @@ def test_a_golden_disk_is_made_again_before_its_licence_ends(
 
 def test_an_installation_that_failed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     said = f"accounts are still enabled\nWCW-GOLDEN {PIN}\nWCW-FAILED golden.ps1 ended"
-    box = cast(Box, SimpleNamespace(said=lambda: said))
+    box = cast(ManagedContainer, SimpleNamespace(output=lambda: said))
     with pytest.raises(HostError, match=r"(?s)golden.ps1 ended.*accounts are still enabled"):
         making(monkeypatch)._installed(box, began=time.monotonic())
 
 
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     made = making(monkeypatch, windows=None, iso="/nowhere/own.iso", sha256=SHA256)
-    with pytest.raises(ConfigError, match="iso: there is no file /nowhere/own"):
+    with pytest.raises(ConfigError, match="iso: /nowhere/own"):
         made._iso()
 
 
@@ -652,8 +658,8 @@ def test_a_guest_that_has_less_than_was_asked_for(
     )
     machine = cast(Vm, SimpleNamespace(name="box", config=config()))
     if fits:
-        assert Vm._as_ordered(machine, session) is session
+        assert Vm._check_limits(machine, session) is session
     else:
-        with pytest.raises(HostError, match="asked for were 4 and 16g"):
-            Vm._as_ordered(machine, session)
+        with pytest.raises(HostError, match="requested were 4 and 16g"):
+            Vm._check_limits(machine, session)
     assert closed == [True] * (not fits)

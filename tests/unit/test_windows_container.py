@@ -30,11 +30,11 @@ from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.core.yamlfile import read_yaml
 from pipelines.doctor import passthrough
 from pipelines.doctor.model import Facts
-from pipelines.hosts.base import Opening
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.host import Container
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.boxes import LABEL
+from pipelines.hosts.engine.manager import LABEL
 from pipelines.hosts.passthrough import windows
 from pipelines.remote import files
 from pipelines.session.base import GoneHostError
@@ -75,7 +75,7 @@ class Lab:
             "engine": self.served.url,
             **keys,
         }
-        given = Opening(python="3.11", cache=self.cache)
+        given = OpenOptions(python="3.11", cache=self.cache)
         host = Container(name, ContainerHost.model_validate(config), given)
         self.hosts.append(host)
         return host
@@ -168,11 +168,11 @@ def works(host: Container) -> None:
     with host.connect() as session:
         session.call(files.make_dirs, path="there")
         data = os.urandom(3_000_000)
-        (host.given.cache.root / "sent").write_bytes(data)
-        session.put(host.given.cache.root / "sent", "there/file")
+        (host.options.cache.root / "sent").write_bytes(data)
+        session.put(host.options.cache.root / "sent", "there/file")
         assert session.call(files.sha256, path="there/file") == hashlib.sha256(data).hexdigest()
-        assert host._box is not None
-        host._box.close()
+        assert host._managed is not None
+        host._managed.close()
 
 
 def test_over_tls(lab_of: Callable[..., Lab], tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ def test_it_ends_with_its_controller(lab: Lab) -> None:
     """The leash alone: nobody says stop or remove."""
     host = lab.host()
     session = host.connect()
-    assert host._box is not None
-    host._box.close()
+    assert host._managed is not None
+    host._managed.close()
     soon(lambda: lab.names == [], "the container outlived its leash")
     with pytest.raises(HostError):
         session.call(files.stat, path=".")
@@ -230,7 +230,7 @@ def test_a_container_that_dies_is_said_to_be_gone(lab: Lab) -> None:
         with pytest.raises(GoneHostError, match="win") as raised:
             session.call(files.stat, path=".")
     assert "wcw-" in raised.value.message
-    assert "ended by itself" in host.ended() or "was removed" in host.ended()
+    assert "ended with exit code" in host.ended() or "was removed" in host.ended()
 
 
 def test_one_that_ends_at_once_says_what_it_printed(lab: Lab) -> None:
@@ -262,13 +262,13 @@ def test_one_that_does_not_go_away_fails_nothing(
     """As "Removal In Progress" for weeks: https://github.com/moby/moby/issues/40162."""
     host = lab.host()
     host.connect().close()
-    genuine = host.boxes.remove
-    monkeypatch.setattr("pipelines.hosts.engine.boxes._GONE", 0.0)
+    genuine = host.manager.remove
+    monkeypatch.setattr("pipelines.hosts.engine.manager._GONE", 0.0)
     monkeypatch.setattr(Made, "remove", lambda *_, **__: None)
     host.close()
-    assert "does not go away" in caplog.text
+    assert "cannot be removed" in caplog.text
     monkeypatch.undo()
-    for one in host.boxes.all("win"):
+    for one in host.manager.all("win"):
         genuine(one)
 
 
@@ -315,7 +315,7 @@ def test_a_lasting_one_is_found_again(lab: Lab) -> None:
 
 def test_a_lasting_one_of_another_order_is_not_taken(lab: Lab) -> None:
     lab.host(keep=True, memory="4g").connect().close()
-    with pytest.raises(ConfigError, match="made from another order"):
+    with pytest.raises(ConfigError, match="does not match host"):
         lab.host(keep=True, memory="8g").connect()
     assert len(lab.names) == 1
 
@@ -326,7 +326,7 @@ def test_a_stranger_with_the_name_is_left_alone(lab: Lab) -> None:
     lab.windows.registry["other"] = image("other:1")
     lab.windows.add_image("other:1")
     made: Made = host.engine.client.containers.create("other:1", name=stranger)
-    with pytest.raises(HostError, match="which this pipeline did not make") as raised:
+    with pytest.raises(HostError, match="not created by this pipeline") as raised:
         host.connect()
     assert "docker rename" in raised.value.hint
     assert lab.names == [made.name]
@@ -335,14 +335,14 @@ def test_a_stranger_with_the_name_is_left_alone(lab: Lab) -> None:
 def test_a_lasting_one_that_its_maker_is_filling_is_waited_for(lab: Lab) -> None:
     """Started before it is filled it would have no Python."""
     first, second = lab.host(keep=True), lab.host(keep=True)
-    fill, held, go_on = first.face.fill, threading.Event(), threading.Event()
+    fill, held, go_on = first.backend.fill, threading.Event(), threading.Event()
 
     def slowly(container: Made, cache: Any) -> None:
         held.set()
         assert go_on.wait(20)
         fill(container, cache)
 
-    first.face.fill = slowly  # type: ignore[method-assign]
+    first.backend.fill = slowly  # type: ignore[method-assign]
     with ThreadPoolExecutor(2) as both:
         making = both.submit(first.connect)
         assert held.wait(20)
@@ -359,10 +359,10 @@ def test_a_lasting_one_whose_maker_was_killed_before_its_start_is_made_anew(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = lab.host(keep=True)
-    order = host.order()
+    order = host.container_spec()
     with monkeypatch.context() as killed:
         killed.setattr(owners, "me", lambda: f"{owners.machine()}/999999999/1-1")
-        left = host.boxes._create(order, 0, f"wcw-{owners.project()[:6]}-win")
+        left = host.manager._create(order, 0, f"wcw-{owners.project()[:6]}-win")
     with host.connect() as session:
         assert session.call(files.stat, path=".") is not None
     assert lab.only()["Id"] != left.id
@@ -370,13 +370,13 @@ def test_a_lasting_one_whose_maker_was_killed_before_its_start_is_made_anew(
 
 def test_a_lasting_one_that_only_says_it_is_of_this_order(lab: Lab) -> None:
     host = lab.host(keep=True)
-    order = host.order()
+    order = host.container_spec()
     lab.windows.add_image("other:1")
-    labels = {"project": owners.project(), "host": "win", "keep": "1", "spec": order.spec}
+    labels = {"project": owners.project(), "host": "win", "keep": "1", "spec": order.digest}
     host.engine.client.containers.create(
         "other:1", name="x", labels={f"{LABEL}{key}": text for key, text in labels.items()}
     ).start()
-    with pytest.raises(ConfigError, match="made from another order"):
+    with pytest.raises(ConfigError, match="does not match host"):
         host.connect()
 
 
@@ -393,7 +393,7 @@ def test_a_volume_of_another_is_not_taken(lab: Lab, key: str) -> None:
     host.engine.client.volumes.create(
         name, labels={f"{LABEL}{one}": text for one, text in labels.items()}
     )
-    with pytest.raises(ConfigError, match=f"volume '{name}' is not of this host and checkout"):
+    with pytest.raises(ConfigError, match=f"volume '{name}' does not belong to this host"):
         host.connect()
     assert lab.names == []
 
@@ -411,7 +411,7 @@ def refused(lab: Lab, kind: type[PipelineError], says: str, **keys: Any) -> Pipe
 
 
 def test_another_windows_than_the_engines(lab: Lab) -> None:
-    told = refused(lab, ConfigError, "of another Windows than the engine's own", build="17763")
+    told = refused(lab, ConfigError, "for a different Windows from the engine's", build="17763")
     assert "'isolation: hyperv'" in told.hint
     refused(lab, ConfigError, "newer Windows than the engine's own", build="26100")
     with lab.host(build="17763", isolation="hyperv").connect():
@@ -437,7 +437,7 @@ def test_an_engine_that_makes_another_container(lab: Lab, key: str, value: objec
 
     lab.served.replace("GET /containers/[^/]+/json", other)
     host = lab.host(cpus=2, disk="200g", gpu=True)
-    with pytest.raises(HostError, match=f"{key} is .*asked for was"):
+    with pytest.raises(HostError, match=f"{key} is .*requested was"):
         host.connect()
 
 
@@ -449,13 +449,13 @@ def test_it_is_restarted_with_its_files(lab: Lab) -> None:
     with host.restart(session) as again:
         assert again.call(files.stat, path="kept") is not None
     assert lab.only()["State"]["Pid"] != first
-    assert host._box is not None
-    host._box.close()
+    assert host._managed is not None
+    host._managed.close()
     soon(lambda: lab.names == [], "the container outlived its second leash")
 
 
 def test_a_gpu_that_the_machine_has_not(lab: Lab) -> None:
-    refused(lab, HostError, "no GPU came into the container", gpu=True)
+    refused(lab, HostError, "the container has no GPU", gpu=True)
 
 
 def test_limits_that_the_machine_has_not(lab: Lab) -> None:
@@ -473,7 +473,7 @@ def test_an_image_without_the_python_that_was_named(lab: Lab) -> None:
         lab, PipelineError, r"C:\\Python311\\python\.exe", python=r"C:\Python311\python.exe"
     )
     assert "does not start" in told.message  # why, may have been lost: see hijack.py
-    assert "Check that this Python exists there" in told.hint
+    assert "Check that this Python exists" in told.hint
 
 
 def test_an_engine_for_linux_containers(lab: Lab) -> None:
@@ -498,7 +498,7 @@ def test_an_image_that_is_not_to_be_had(lab: Lab) -> None:
     nowhere = f"{SERVERCORE}@sha256:{'0' * 64}"
     refused(lab, ConfigError, "the registry has no such image", image=nowhere)
     lab.windows.registry[nowhere] = "unauthorized: authentication required"
-    refused(lab, PipelineError, "wants a sign-in", image=nowhere)
+    refused(lab, PipelineError, "requires a sign-in", image=nowhere)
 
 
 @pytest.mark.parametrize("host", ["17763", "20348", "26100"])
@@ -510,7 +510,7 @@ def test_the_doctor_and_the_engine_agree_on_builds(host: str, version: str) -> N
 
 def test_the_doctor_says_before_what_the_start_would_refuse(lab: Lab) -> None:
     """Nothing is made for it."""
-    found = {one.name: one for one in passthrough.judge(Facts(lab.host(gpu=True).groundwork()))}
+    found = {one.name: one for one in passthrough.judge(Facts(lab.host(gpu=True).prerequisites()))}
     assert found["engine"].level == "ok"
     assert "Windows Server 2022" in found["engine"].found
     assert lab.names == []

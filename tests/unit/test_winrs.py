@@ -262,7 +262,7 @@ def test_silent_connections_are_renewed_before_a_send(
         (requests.exceptions.SSLError("EOF occurred"), HostError, "no TLS with .* EOF occurred"),
         (unreachable(), HostError, "no connection to http://host:5985/wsman"),
         (requests.ConnectTimeout("slow"), HostError, "does not answer"),
-        (fault(2150858843), HostError, "the remote shell went away"),
+        (fault(2150858843), HostError, "the remote shell is gone"),
         (fault(2), HostError, r"refused: some reason \(code 2\)"),
         (fault(2150859173), HostError, "code 2150859173"),
         (WinRMTransportError("http", 404, ""), HostError, "HTTP status 404"),

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.hosts.base import (
     Host,
-    Opening,
+    OpenOptions,
     Supply,
     supply_of,
     supply_of_sandbox,
@@ -27,8 +27,8 @@ _DIGEST = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
 def _image(text: str) -> str:
     if text not in OURS and not _DIGEST.fullmatch(text):
         raise ValueError(
-            f"expected {' or '.join(OURS)}, or an image by its digest, NAME@sha256:..., found "
-            f"'{text}': what is behind a tag is another image next month"
+            f"expected {' or '.join(OURS)}, or an image by digest, NAME@sha256:..., found "
+            f"'{text}': a tag may refer to another image later"
         )
     return text
 
@@ -37,47 +37,49 @@ Image = Annotated[str, AfterValidator(_image)]
 
 
 class ContainerHost(EngineKeys):
-    """A container that comes and goes with the commands: a Windows, or the sandbox on Linux."""
+    """A container that only exists while in use: a Windows one, or the sandbox on Linux."""
 
     kind: Literal["container"]
-    """A container on any engine that Docker's interface reaches."""
+    """A container on any engine with Docker's API."""
     image: Image = "sandbox"
     """``sandbox`` (Debian, Wine and our WinRM service; for Linux engines) or ``windows`` (MSVC and
-    CUDA; for Windows engines), which are built when they are missing; or ``NAME@sha256:...``."""
+    CUDA; for Windows engines), built if missing; or ``NAME@sha256:...``."""
     system: Literal["windows", "linux"] | None = None
-    """What is in an image named by its digest: ``linux`` is the sandbox; default Windows."""
+    """The system of an image named by digest: ``linux`` is the sandbox; default Windows."""
     via: Literal["winrm", "exec"] | None = None
-    """How sessions come in: by WinRM through a port on loopback, or by exec through the engine,
-    with no port and no password; default winrm on this machine's Linux engine, else exec."""
+    """How to connect: WinRM through a port on loopback, or exec through the engine, with no port
+    and no password; default winrm on this machine's Linux engine, else exec."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """For ``via: winrm``: the port on loopback; 0 takes a free one."""
+    """For ``via: winrm``: the port on loopback; 0 picks a free one."""
     cache: bool = True
-    """Whether compiled units, on Linux engines builds too, are kept in named volumes."""
+    """Whether compiled objects, and builds on Linux engines, are kept in named volumes."""
     python: str | None = None
-    """Path of the Python in an image that is not ours; one is put there if there is none."""
+    """Path of Python in a custom image; one is installed if missing."""
     isolation: Literal["process", "hyperv"] | None = None
     """Of a Windows container: ``hyperv`` runs other Windows builds than the engine's; no GPU."""
     disk: Amount | None = None
     """Of a Windows container: the size of drive C, such as 200g; default the engine's, 127 GB."""
     gpu: DriverGpu = False
-    """GPUs of a Windows engine's machine: ``true`` or ``all``, or by nvidia-smi's numbers."""
+    """GPUs of a Windows engine's machine: ``true`` or ``all``, or numbers from nvidia-smi."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
         if self.isolation == "hyperv" and is_wanted(self.gpu):
-            raise ValueError("isolation: hyperv and gpu exclude each other: use process")
+            raise ValueError("isolation: hyperv and gpu are mutually exclusive: use process")
         if self.via == "exec" and self.port:
-            raise ValueError("port is for via: winrm")
+            raise ValueError("port requires via: winrm")
         if self.system and self.image in OURS:
-            raise ValueError("system is for an image that is named by its digest")
+            raise ValueError("system requires an image named by digest")
         if self.is_sandbox:
             for name in ("isolation", "disk", "python"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} is not for the sandbox: it is for Windows engines")
+                    raise ValueError(
+                        f"{name} is not valid for the sandbox: it is for Windows engines"
+                    )
             if is_wanted(self.gpu):
                 raise ValueError(
-                    "gpu is for Windows engines: the container of the sandbox has none. On a Linux "
-                    "machine with a GPU a host of kind sandbox has it: gpu: bridge"
+                    "gpu is for Windows engines: the sandbox container has none. On a Linux "
+                    "machine with a GPU, a host of kind sandbox can use it: gpu: bridge"
                 )
         if self.python is not None and not re.fullmatch(
             r"(?i)[a-z]:(\\[^\\/]+)+\\python\.exe", self.python
@@ -87,21 +89,21 @@ class ContainerHost(EngineKeys):
 
     @property
     def is_sandbox(self) -> bool:
-        """Whether it is the sandbox that runs in it."""
+        """Whether the sandbox runs in it."""
         return self.image == "sandbox" or self.system == "linux"
 
     def supply(self, lock: ToolchainLock) -> Supply:
-        """The sandbox's, or what the lock has for a Windows."""
+        """The sandbox's, or what the lock has for Windows."""
         if not self.is_sandbox:
             return supply_of(lock)
-        given = supply_of_sandbox(lock)
-        if self.image == "sandbox":  # today's, with libc++
-            return given
-        lacks = f"of image {self.image} nobody knows whether it has libc++; image: sandbox has it"
-        return replace(given, toolset=replace(given.toolset, apis=("plain",), lacks=lacks))
+        supply = supply_of_sandbox(lock)
+        if self.image == "sandbox":  # the current one, with libc++
+            return supply
+        missing = f"image {self.image} may not have libc++; image: sandbox has it"
+        return replace(supply, toolset=replace(supply.toolset, apis=("plain",), lacks=missing))
 
-    def open(self, name: str, given: Opening) -> Host:
-        """The container, which need not be there yet."""
+    def open(self, name: str, options: OpenOptions) -> Host:
+        """The container, which need not exist yet."""
         from pipelines.hosts.container.host import Container
 
-        return Container(name, self, given)
+        return Container(name, self, options)

@@ -1,7 +1,7 @@
-"""Docker's contexts: names that ``docker context create`` gives to engines.
+"""Docker contexts: names that ``docker context create`` gives to engines.
 
-The SDK reads them, too, but finds none where there is no config.json, looks into the current
-directory then, and does not check an engine's certificate where the file does not say to.
+The SDK reads them too, but finds none without a config.json, looks into the current directory
+then, and does not verify an engine's certificate unless the file says so.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ DEFAULT = "unix:///var/run/docker.sock"
 
 @dataclass(frozen=True)
 class Context:
-    """An engine under a name."""
+    """A named engine."""
 
     host: str
     tls: TLSConfig | None = None
 
 
 def in_use() -> str:
-    """The name of the context in use; ``default`` where none was chosen."""
+    """The name of the current context; ``default`` if none is selected."""
     if chosen := os.environ.get("DOCKER_CONTEXT"):
         return chosen
     file = _home() / "config.json"
-    told = _read(file, "default") if file.is_file() else {}
-    return str(told.get("currentContext") or "default")
+    settings = _read(file, "default") if file.is_file() else {}
+    return str(settings.get("currentContext") or "default")
 
 
 def context(name: str) -> Context:
-    """The context of that name; :class:`ConfigError` where there is none or it cannot be read."""
+    """The context of that name; :class:`ConfigError` if it does not exist or cannot be read."""
     if name == "default":
         return Context("npipe:////./pipe/docker_engine" if os.name == "nt" else DEFAULT)
     identity = hashlib.sha256(name.encode()).hexdigest()
@@ -52,7 +52,7 @@ def context(name: str) -> Context:
         )
     endpoint = _read(file, name).get("Endpoints", {}).get("docker")
     if not isinstance(endpoint, dict) or not isinstance(endpoint.get("Host"), str):
-        raise _unreadable(name, f"{file} names no host of an engine")
+        raise _unreadable(name, f"{file} does not name an engine host")
     keys = _home() / "contexts/tls" / identity / "docker"
     ca, mine = keys / "ca.pem", (str(keys / "cert.pem"), str(keys / "key.pem"))
     tls = None
@@ -76,16 +76,16 @@ def _home() -> Path:
 
 def _read(file: Path, name: str) -> dict[str, Any]:
     try:
-        told = json.loads(file.read_bytes())
+        data = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
         raise _unreadable(name, f"{file}: {error}") from error
-    if not isinstance(told, dict) or not isinstance(told.get("Endpoints", {}), dict):
-        raise _unreadable(name, f"{file} is no description of a context")
-    return told
+    if not isinstance(data, dict) or not isinstance(data.get("Endpoints", {}), dict):
+        raise _unreadable(name, f"{file} is not a context description")
+    return data
 
 
 def _unreadable(name: str, why: str) -> ConfigError:
     return ConfigError(
-        f"Docker's context '{name}' cannot be read: {safe(why, 300)}",
+        f"Docker context '{name}' cannot be read: {safe(why, 300)}",
         hint=f"Type: docker context inspect {name}",
     )

@@ -1,6 +1,6 @@
-"""A container engine: reached by any way that Docker knows, asked what it runs, given images.
+"""A container engine: its connection, its properties and its images.
 
-Whatever serves Docker's interface does: Docker on Linux or Windows, Docker Desktop, Podman.
+Anything with Docker's API works: Docker on Linux or Windows, Docker Desktop, Podman.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from requests.exceptions import RequestException
 
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.hosttext import line, safe
+from pipelines.hosts.engine.error_patterns import engine_errors, raise_event
 from pipelines.hosts.engine.reach import LOOPBACK, connect, shown, target, unreachable
-from pipelines.hosts.engine.refusals import raise_event, telling
 
 System = Literal["linux", "windows"]
-#: What a stream of an engine tells: a layer or step, how much of it is done, of how much.
+#: Progress from an engine's stream: a layer or step, how much is done, the total.
 Progress = Callable[[str, int, int], object]
-#: Seconds for the first word of an engine, and for any later answer.
+#: Seconds for the first response of an engine, and for any later one.
 _FIRST, TIMEOUT = 30.0, 120.0
-_TAIL = 30  # lines of a build's log that may hold why it failed
+_TAIL = 30  # lines of a build's log that may contain the reason of a failure
 
 
 def advance(event: dict[str, Any], progress: Progress) -> None:
-    """Tell how far a pull or push is, if that is what an event is about."""
+    """Report the progress of a pull or push, if the event contains it."""
     detail = event.get("progressDetail") or {}
-    if (total := detail.get("total", 0)) > 0:  # -1, or left out, where it is not known
+    if (total := detail.get("total", 0)) > 0:  # -1 or absent if unknown
         what = line(f"{event.get('status', '')} {event.get('id', '')}", 80)
         progress(what, detail.get("current", 0), total)
 
@@ -42,14 +42,14 @@ def advance(event: dict[str, Any], progress: Progress) -> None:
 class Engine:
     """One engine; its SDK client is :attr:`client`.
 
-    Raises :class:`SetupError` where nothing is installed or the user may not use it,
-    :class:`HostError` where none answers, :class:`ConfigError` for an address that cannot be right.
+    Raises :class:`SetupError` if none is installed or the user may not use it,
+    :class:`HostError` if it does not respond, :class:`ConfigError` for an invalid address.
     """
 
     def __init__(
         self, name: str = "", *, tls: Path | None = None, timeout: float = TIMEOUT
     ) -> None:
-        """``name``: of a context, or a URL; without one, the context in use or ``DOCKER_HOST``.
+        """``name``: a context or a URL; without one, the current context or ``DOCKER_HOST``.
 
         ``tls``: directory with ca.pem, cert.pem and key.pem.
         """
@@ -64,75 +64,75 @@ class Engine:
         if system not in ("linux", "windows"):
             raise HostError(
                 f"the engine at {shown(name)} runs '{safe(system, 40)}' containers",
-                hint="Name an engine for Linux or Windows containers with 'engine'.",
+                hint="Set 'engine' to one that runs Linux or Windows containers.",
             )
         self.system: System = "windows" if system == "windows" else "linux"
 
     @property
     def url(self) -> str:
-        """Where it was reached."""
+        """Its address."""
         return str(self.client.api.base_url)
 
     @cached_property
     def title(self) -> str:
-        """Which engine on what, for people: as it tells itself."""
+        """The engine and its machine, for people, as it describes itself."""
         about = self.about
         version, system = about.get("ServerVersion"), about.get("OperatingSystem")
         return safe(f"Docker {version} on {system}", 200)
 
     @property
     def build(self) -> str:
-        """The Windows build of a Windows engine, such as ``10.0.20348``; empty elsewhere."""
-        found = re.match(r"\d+\.\d+\.\d+", str(self.about.get("OSVersion", "")))
-        return found[0] if found and self.system == "windows" else ""
+        """The Windows build of a Windows engine, such as ``10.0.20348``; otherwise empty."""
+        match = re.match(r"\d+\.\d+\.\d+", str(self.about.get("OSVersion", "")))
+        return match[0] if match and self.system == "windows" else ""
 
     @property
     def patch(self) -> int | None:
-        """How far a Windows engine's build is updated: 2700 of "OS Build 20348.2700"."""
-        found = re.search(r"OS Build \d+\.(\d{1,9})\)", str(self.about.get("OperatingSystem", "")))
-        return int(found[1]) if found else None
+        """The patch level of a Windows engine's build: 2700 of "OS Build 20348.2700"."""
+        match = re.search(r"OS Build \d+\.(\d{1,9})\)", str(self.about.get("OperatingSystem", "")))
+        return int(match[1]) if match else None
 
     @property
     def remote(self) -> str:
-        """The machine that it is on, if that is not this one."""
+        """The machine it is on, if not this one."""
         parts = urlsplit(target(self.name) or self.url)
         known = parts.scheme in ("ssh", "tcp", "http", "https") and parts.hostname
         return "" if not known or parts.hostname in LOOPBACK else str(parts.hostname)
 
     def require(self, system: System, why: str) -> None:
-        """:class:`ConfigError` for an engine of another platform, before anything is fetched."""
+        """Raises :class:`ConfigError` for an engine of another platform."""
         machine = safe(str(self.about.get("Architecture", "unknown")), 40)
         if machine not in ("x86_64", "amd64"):
             raise ConfigError(
                 f"{why} needs an engine on x86-64; {self.title} is on {machine}",
-                hint="Name another one with 'engine'.",
+                hint="Set 'engine' to another one.",
             )
         if self.system != system:
-            hint = "Name another one with 'engine'."
+            hint = "Set 'engine' to another one."
             if "Desktop" in self.title:
                 hint += " Docker Desktop has 'Switch to Windows containers' in its menu."
             raise ConfigError(
                 f"{why} needs an engine for {system.title()} containers; {self.title} runs "
-                f"{self.system.title()} ones",
+                f"{self.system.title()} containers",
                 hint=hint,
             )
 
     # -- images ----------------------------------------------------------------------------------
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """What the engine knows of an image (as ``docker image inspect``); ``None``: not there."""
-        with telling(f"image {name}"):
+        """The engine's information on an image (as ``docker image inspect``); ``None``: missing."""
+        with engine_errors(f"image {name}"):
             try:
                 return dict(self.client.images.get(name).attrs)
             except NotFound:
                 return None
 
     def pull(self, name: str, progress: Progress) -> dict[str, Any]:
-        """Fetch an image; what the engine then knows of it.
+        """Fetch an image; returns the engine's information on it.
 
-        The SDK's ``images.pull`` throws the stream away, and with it why it failed.
+        The SDK's ``images.pull`` discards the stream, and with it the reason of a failure.
         """
-        with telling(f"fetch image {name}"):
+        with engine_errors(f"fetch image {name}"):
             for event in self.client.api.pull(name, stream=True, decode=True):
                 raise_event(event)
                 advance(event, progress)
@@ -141,13 +141,13 @@ class Engine:
     def build_image(
         self, context: Path, tag: str, say: Callable[[str], object], **keys: Any
     ) -> dict[str, Any]:
-        """Build ``context``, a tar file; each line of its log is said. What became of it.
+        """Build ``context``, a tar file, reporting each line of its log; the image's id.
 
-        ``keys`` are those of the SDK's ``build``. It is the classic builder, which every engine
+        ``keys`` are arguments of the SDK's ``build``. It is the classic builder, which every engine
         has: no mounts in RUN, no heredocs, no COPY --link.
         """
         log: deque[str] = deque(maxlen=_TAIL)
-        with telling(f"build image {tag}"), context.open("rb") as stream:
+        with engine_errors(f"build image {tag}"), context.open("rb") as stream:
             for event in self.client.api.build(
                 fileobj=stream,
                 custom_context=True,
@@ -164,18 +164,18 @@ class Engine:
             return dict(self.client.images.get(tag).attrs)
 
     def import_tree(self, archive: Path, tag: str) -> dict[str, Any]:
-        """An image of one layer from a tar file with a root directory, where no registry is."""
+        """Import an image of one layer from a tar file of a root directory."""
         repository, _, version = tag.rpartition(":")
-        with telling(f"import {archive.name} as {tag}"):
-            said = self.client.api.import_image_from_file(str(archive))
-            events = [json.loads(row) for row in str(said).splitlines()]
+        with engine_errors(f"import {archive.name} as {tag}"):
+            answer = self.client.api.import_image_from_file(str(archive))
+            events = [json.loads(row) for row in str(answer).splitlines()]
             for event in events:
                 raise_event(event)
-            # Podman 4.3 does not take the tag at the import.
+            # Podman 4.3 ignores the tag during the import.
             self.client.api.tag(events[-1]["status"], repository, version)
             return dict(self.client.images.get(tag).attrs)
 
     def close(self) -> None:
-        """Forget the connections."""
+        """Close the connections."""
         with contextlib.suppress(Exception):
             self.client.close()

@@ -1,4 +1,4 @@
-"""The raw connection behind an attach or an exec: what SDK and engine call a hijacked one."""
+"""The raw connection behind an attach or an exec, which SDK and engine call hijacked."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from docker.models.containers import Container
 
-#: Before each piece of output: which stream it is of, and its length.
+#: The header of each piece of output: its stream and its length.
 _HEADER = struct.Struct(">BxxxI")
 STDOUT, STDERR = 1, 2
-#: Seconds of silence before the other end is asked, between questions, and how many.
+#: Seconds of silence before a keep-alive probe, between probes, and their number.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 def low_level(container: Container) -> Any:
-    """The SDK's interface of single requests."""
-    assert container.client is not None  # noqa: S101 - of every container that an engine told of
+    """The SDK's low-level API."""
+    assert container.client is not None  # noqa: S101 - set for every container from an engine
     return container.client.api
 
 
 def _keep_alive(way: Any) -> None:
-    """Notice within two minutes that the engine's machine has vanished: nobody would tell."""
+    """Notice within two minutes that the engine's machine has vanished without closing."""
     if getattr(way, "family", None) not in (socket.AF_INET, socket.AF_INET6):
         return
     way.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -35,15 +35,15 @@ def _keep_alive(way: Any) -> None:
 
 
 class Hijacked:
-    """Bytes both ways; made of what ``attach_socket`` and ``exec_start(socket=True)`` return.
+    """A bidirectional byte stream, from ``attach_socket`` or ``exec_start(socket=True)``.
 
-    What the engine sent together with its HTTP header may be lost to the SDK's buffer
-    (https://github.com/docker/docker-py/issues/983): nothing may speak before it was spoken to.
+    Data the engine sends together with its HTTP header may be lost in the SDK's buffer
+    (https://github.com/docker/docker-py/issues/983): the program must not write first.
     """
 
     def __init__(self, raw: Any) -> None:
-        self._raw = raw  # whoever collects it closes the connection
-        self._ssh = getattr(raw, "proc", None)  # an ssh whose pipes it is
+        self._raw = raw  # its garbage collection closes the connection
+        self._ssh = getattr(raw, "proc", None)  # the ssh process behind its pipes
         self._socket: Any = getattr(raw, "_sock", raw)
         if self._ssh is None:
             self._socket.settimeout(None)
@@ -58,23 +58,23 @@ class Hijacked:
         return data
 
     def _exactly(self, count: int) -> bytes:
-        found = bytearray()
-        while len(found) < count:
-            piece = self._recv(count - len(found))
+        data = bytearray()
+        while len(data) < count:
+            piece = self._recv(count - len(data))
             if not piece:
                 raise EOFError("the engine closed the connection")
-            found += piece
-        return bytes(found)
+            data += piece
+        return bytes(data)
 
     def piece(self, most: int) -> tuple[int, bytes]:
-        """The next output, at most so much of it: the stream it is of, and the bytes.
+        """The next piece of output, up to a limit: its stream and its bytes.
 
-        Raises ``EOFError`` at the end, and for what is no such stream; ``OSError`` of the socket.
+        Raises ``EOFError`` at the end and for an invalid stream; ``OSError`` from the socket.
         """
         while not self._left:
             self._stream, self._left = _HEADER.unpack(self._exactly(_HEADER.size))
             if self._stream not in (0, STDOUT, STDERR):
-                raise EOFError("the engine sent what is no stream of output")
+                raise EOFError("the engine sent an invalid output stream")
         data = self._recv(min(self._left, most))
         if not data:
             raise EOFError("the engine closed the connection")
@@ -82,7 +82,7 @@ class Hijacked:
         return self._stream, data
 
     def send(self, data: bytes) -> None:
-        """All of ``data``, or ``OSError``."""
+        """Write all of ``data``, or raise ``OSError``."""
         if self._ssh is not None:
             self._ssh.stdin.write(data)
             self._ssh.stdin.flush()
@@ -90,7 +90,7 @@ class Hijacked:
             self._socket.sendall(data)
 
     def close_write(self) -> None:
-        """Say that no more is coming, where the way knows such a thing: TLS does not."""
+        """Signal the end of input, if the transport can: TLS cannot."""
         with contextlib.suppress(OSError, ValueError):
             if self._ssh is not None:
                 self._ssh.stdin.close()
@@ -98,15 +98,15 @@ class Hijacked:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """End the connection; wakes whoever reads from it."""
+        """Close the connection; wakes readers."""
         with contextlib.suppress(OSError, ValueError):
             if self._ssh is not None:
                 self._ssh.kill()
                 self._ssh.wait(2)
             elif isinstance(self._socket, socket.socket):  # a pipe of Windows is closed below
-                # On the level of TCP: close() alone wakes nobody, and TLS' goodbye could block.
+                # On the TCP level: close() alone wakes no reader, and TLS' goodbye could block.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        # First the response that the SDK keeps with it, which would flush what is closed (3.13).
+        # First the response that the SDK keeps with it, which would flush a closed file (3.13).
         response: Any = getattr(self._raw, "_response", self._raw)
         for opened in (response, self._raw):
             with contextlib.suppress(OSError, ValueError):

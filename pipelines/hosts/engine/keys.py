@@ -1,6 +1,6 @@
-"""What hosts have in common that a container engine makes: keys of ``pipeline.yaml``.
+"""The keys of ``pipeline.yaml`` common to all hosts on a container engine.
 
-The SDK, which takes 0.7 s to import, is not imported with it.
+Importing it does not import the SDK, which takes 0.7 s.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from pipelines.hosts.base import HostConfig, Thing
+from pipelines.hosts.base import HostConfig, OwnedItem
 
 if TYPE_CHECKING:
     from pipelines.hosts.engine.engine import Engine
 
-#: ``engine`` of a host: a URL, or the name of a context of Docker's.
+#: ``engine`` of a host: a URL, or the name of a Docker context.
 EngineName = Annotated[
     str,
     StringConstraints(pattern=r"^((unix|ssh|tcp|npipe)://[^\s?#]+|[A-Za-z0-9][A-Za-z0-9_.+-]*)$"),
 ]
-#: An amount of memory or disk as Docker writes it.
+#: An amount of memory or disk in Docker's notation.
 Amount = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}[mMgGtT]$")]
 
 
 class EngineKeys(HostConfig):
-    """What hosts have in common that a container engine makes."""
+    """The keys common to all hosts on a container engine."""
 
     engine: EngineName | Literal[""] = ""
-    """Where: a context of Docker's, or ``unix://``, ``ssh://USER@SERVER``, ``tcp://SERVER:2376``,
-    ``npipe://``; default the context in use, or ``DOCKER_HOST``."""
+    """The engine: a Docker context, or ``unix://``, ``ssh://USER@SERVER``, ``tcp://SERVER:2376``,
+    ``npipe://``; default the current context, or ``DOCKER_HOST``."""
     engine_tls: str | None = None
     """Directory with ca.pem, cert.pem and key.pem, for ``tcp://``."""
     memory: Amount = "8g"
-    """How much it may use, such as 8g."""
+    """Memory limit, such as 8g."""
     cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
-    """Processors that it may use; default all."""
+    """Processor limit; default all."""
     keep: bool = False
-    """Whether it stays for the next command; else each command line has a fresh one."""
+    """Whether it is kept for the next command; otherwise each command line starts a fresh one."""
     start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
-    """How long it may take to be ready."""
+    """How long it may take to become ready."""
 
     @property
     def made(self) -> bool:
-        """Unless it stays for the next command."""
+        """Unless it is kept for the next command."""
         return not self.keep
 
     def reach(self, seconds: float | None = None) -> Engine:
-        """Its engine, which may take so long for each answer; raises what :class:`Engine` does."""
+        """Its engine, with a timeout for each response; raises what :class:`Engine` does."""
         from pipelines.hosts.engine.engine import TIMEOUT, Engine
 
         tls = Path(self.engine_tls).expanduser() if self.engine_tls else None
@@ -59,22 +59,24 @@ class EngineKeys(HostConfig):
     @property
     def place(self) -> str:
         """Its engine."""
-        return f"engine {self.engine}" if self.engine else "Docker's own engine"
+        return f"engine {self.engine}" if self.engine else "the default Docker engine"
 
-    def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:
+    def owned_items(self, hosts: Mapping[str, HostConfig]) -> Iterable[OwnedItem]:
         """Containers, volumes and images on its engine; raises what :class:`Engine` does."""
         from pipelines.hosts.engine.inventory import items
         from pipelines.hosts.images.inventory import images
 
-        # Of every engine: two hosts may name one by a context and by its address.
+        # Of every engine: two hosts may name one engine by a context and by its address.
         there = {name: host for name, host in hosts.items() if isinstance(host, EngineKeys)}
         engine = self.reach()
         keeps = {name: host.keep for name, host in there.items()}
-        return chain(items(engine, keeps, {one.kind for one in there.values()}), images(engine))
+        return chain(
+            items(engine, keeps, {config.kind for config in there.values()}), images(engine)
+        )
 
     @property
     def cores(self) -> int | None:
-        """``cpus`` in whole ones: compile units at a time."""
+        """``cpus`` rounded to parallel compile jobs."""
         return None if self.cpus is None else max(1, math.floor(self.cpus))
 
 

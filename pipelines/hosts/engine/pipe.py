@@ -1,8 +1,8 @@
-"""An engine behind a named pipe of Windows; imported there alone.
+"""An engine behind a named pipe of Windows; only imported there.
 
-The SDK's own socket of a pipe raises ``pywintypes.error``, which is no ``OSError`` and which nobody
-catches, reads without an OVERLAPPED from a handle that was opened for it, while another thread may
-write, and takes the half-close for the whole.
+The SDK's own pipe socket raises ``pywintypes.error``, which is not an ``OSError`` and is not caught
+anywhere, reads without OVERLAPPED from an overlapped handle while another thread may write, and
+treats a half-close as a full close.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from docker.transport import NpipeHTTPAdapter
 from docker.transport.npipeconn import NpipeHTTPConnection, NpipeHTTPConnectionPool
 from docker.transport.npipesocket import NpipeSocket
 
-#: ERROR_BROKEN_PIPE, ERROR_PIPE_NOT_CONNECTED, ERROR_OPERATION_ABORTED (somebody has closed it).
+#: ERROR_BROKEN_PIPE, ERROR_PIPE_NOT_CONNECTED, ERROR_OPERATION_ABORTED (it was closed).
 _ENDED = (109, 233, 995)
 
 
 @contextlib.contextmanager
 def _os_errors() -> Iterator[None]:
-    """As ``OSError``: what Windows says, and that the pipe was closed here."""
+    """As ``OSError``: Windows' message, and that the pipe was closed here."""
     try:
         yield
     except pywintypes.error as error:
@@ -34,20 +34,20 @@ def _os_errors() -> Iterator[None]:
 
 
 class Pipe(NpipeSocket):
-    """Its socket."""
+    """The socket of a pipe."""
 
     def connect(self, address: str, retry_count: int = 0) -> None:
-        """Open it; ``OSError``, ``FileNotFoundError`` where there is none."""
+        """Open it; ``OSError``, ``FileNotFoundError`` if it does not exist."""
         with _os_errors():
             super().connect(address, retry_count)
 
     def recv(self, bufsize: int, flags: int = 0) -> Any:  # noqa: ARG002 - as a socket's
-        """At most so much, nothing at the end."""
+        """Read at most so much; empty at the end."""
         data = bytearray(bufsize)
         return bytes(data[: self.recv_into(data)])
 
     def recv_into(self, buf: Any, nbytes: int = 0) -> int:
-        """Into ``buf``; 0 at the end."""
+        """Read into ``buf``; 0 at the end."""
         with _os_errors():
             try:
                 return int(super().recv_into(buf, nbytes))
@@ -57,21 +57,21 @@ class Pipe(NpipeSocket):
         return 0
 
     def send(self, string: Any, flags: int = 0) -> int:
-        """All of it."""
+        """Write all of it."""
         with _os_errors():
             return int(super().send(string, flags))
 
     sendall = send
 
     def shutdown(self, how: int) -> None:
-        """An empty message ends the engine's input (go-winio); all else the connection."""
+        """An empty message ends the engine's input (go-winio); any other ends the connection."""
         if how == socket.SHUT_WR:
             self.send(b"")
         else:
             self.close()
 
     def close(self) -> None:
-        """End it; whoever reads from it gets the end."""
+        """Close it; readers get the end of the file."""
         with contextlib.suppress(OSError), _os_errors():
             super().close()
 

@@ -1,4 +1,4 @@
-"""The way to a container engine: its address, its keys, and why there is none."""
+"""Connecting to a container engine: its address, its keys, and why it cannot be reached."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from requests.exceptions import Timeout
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, named
 from pipelines.core.hosttext import safe
 from pipelines.hosts.engine.contexts import DEFAULT, context, in_use
-from pipelines.hosts.engine.refusals import understood
-from pipelines.hosts.engine.wire import Client, Ssh, SshError
+from pipelines.hosts.engine.error_patterns import match_pattern
+from pipelines.hosts.engine.transport import Client, Ssh, SshError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Known = tuple[type[PipelineError], str, str]
 
 
 def target(name: str) -> str:
-    """The address behind a name: a URL is its own, nothing means ``DOCKER_HOST`` or the context."""
+    """The address for a name: a URL itself; empty means ``DOCKER_HOST`` or the context."""
     if "://" in name:
         return name
     if not name and (chosen := os.environ.get("DOCKER_HOST")):
@@ -37,20 +37,20 @@ def target(name: str) -> str:
 
 
 def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
-    """The SDK's client for an engine by its name; raises what the SDK does, and ``ConfigError``."""
+    """The SDK's client for an engine; raises what the SDK does, and ``ConfigError``."""
     url = target(name)
     keys: dict[str, Any] = {"base_url": url, "timeout": int(timeout)}
     if url.startswith("npipe:"):
         if sys.platform != "win32":
             raise ConfigError(
-                f"engine {url}: that is a pipe of a Windows machine",
-                hint="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
+                f"engine {url}: a named pipe works only on the Windows machine itself",
+                hint="From here use ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
             )
-        from pipelines.hosts.engine.pipe import Pipes  # it imports what is there alone
+        from pipelines.hosts.engine.pipe import Pipes  # it needs Windows-only packages
 
         keys["way"] = Pipes(url, int(timeout))
     if url.startswith("ssh://"):
-        if sys.platform == "win32":  # whose programs take no socket for their input
+        if sys.platform == "win32":  # programs there cannot use a socket as input
             keys["use_ssh_client"] = True
         else:
             keys |= {"base_url": "unix:///ssh", "way": Ssh(url, timeout)}
@@ -58,8 +58,8 @@ def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
         keys["tls"] = _tls(tls) or _own_tls(name)
         if not keys["tls"] and urlsplit(url).hostname not in LOOPBACK:
             raise ConfigError(
-                f"engine {url}: whoever reaches an engine over plain tcp owns its machine",
-                hint="Give 'engine_tls', a directory with ca.pem, cert.pem and key.pem, "
+                f"engine {url}: plain tcp gives anyone who connects full control of its machine",
+                hint="Set 'engine_tls' to a directory with ca.pem, cert.pem and key.pem, "
                 "or use ssh://USER@SERVER.",
             )
     return Client(**keys)
@@ -82,15 +82,15 @@ def _tls(folder: Path | None) -> TLSConfig | None:
     for file in (ca, certificate, key):
         if not file.is_file():
             raise ConfigError(
-                f"engine_tls: there is no file {file}",
-                hint="It needs ca.pem, cert.pem and key.pem, as Docker's page on protecting "
-                "the daemon's socket makes them.",
+                f"engine_tls: {file} does not exist",
+                hint="It needs ca.pem, cert.pem and key.pem, as described in Docker's page on "
+                "protecting the daemon socket.",
             )
     return TLSConfig(client_cert=(str(certificate), str(key)), ca_cert=str(ca), verify=True)
 
 
 def shown(name: str) -> str:
-    """An engine's name for people: the address, or by what it was chosen."""
+    """An engine's name for people: its address, or how it was selected."""
     if name:
         return name
     if chosen := os.environ.get("DOCKER_HOST"):
@@ -104,20 +104,20 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     at: BaseException | None = error
     while at is not None:
         yield at
-        for inner in at.args:  # requests packs urllib3's errors into its own
+        for inner in at.args:  # requests wraps urllib3's errors
             if isinstance(inner, BaseException):
                 yield from _causes(inner)
         at = at.__cause__ or at.__context__
 
 
-#: What a link of the chain of errors means: its type, our error, what is said and what helps.
+#: The meaning of one error of the chain: its type, our error, message and hint.
 _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Known], ...] = (
     (
         (TimeoutError, Timeout),
         (
             HostError,
-            "the Docker engine at {where} says nothing",
-            "Type there: docker info. If that hangs, too: sudo systemctl restart docker (Windows: "
+            "the Docker engine at {where} does not respond",
+            "Type there: docker info. If that hangs too: sudo systemctl restart docker (Windows: "
             "Restart-Service docker).",
         ),
     ),
@@ -125,15 +125,15 @@ _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Know
         FileNotFoundError,
         (
             SetupError,
-            "there is no Docker engine at {where}",
-            "",  # by what named it
+            "no Docker engine at {where}",
+            "",  # depends on what selected it
         ),
     ),
     (
         PermissionError,
         (
             SetupError,
-            "you may not use the Docker engine at {where}",
+            "no permission to use the Docker engine at {where}",
             'Type: sudo usermod -aG docker "$USER" (Windows: join the group docker-users), then '
             "sign in again.",
         ),
@@ -150,57 +150,57 @@ _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Know
         socket.gaierror,
         (
             HostError,
-            "the Docker engine at {where}: there is no machine of that name",
-            "Is the name spelt right, and known to DNS or /etc/hosts?",
+            "the Docker engine at {where}: unknown host name",
+            "Check the spelling, and that DNS or /etc/hosts knows it.",
         ),
     ),
     (
         (ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError),
         (
             HostError,
-            "the Docker engine at {where} was not recognised, or does not know us: {cause}",
-            "Port 2376 wants TLS: 'engine_tls' is the directory with ca.pem, cert.pem and key.pem. "
-            "Port 2375 has none.",
+            "the TLS connection to the Docker engine at {where} failed: {cause}",
+            "Port 2376 needs TLS: set 'engine_tls' to the directory with ca.pem, cert.pem and "
+            "key.pem. Port 2375 does not use it.",
         ),
     ),
 )
 
 
 def unreachable(name: str, error: BaseException) -> PipelineError:
-    """Why there is no engine: what is wrong stands at the end of the chain of errors."""
+    """Why no engine was reached: the reason is at the end of the chain of errors."""
     where = shown(name)
     for cause in reversed([*_causes(error)]):
         if (known := _known(cause, name, where)) is not None:
             return known
-    said = safe(str(error), 300)
-    return _understood(said, where) or HostError(
-        f"the Docker engine at {where} does not answer: {said}",
-        hint="Is that its address? Compare: docker context ls",
+    text = safe(str(error), 300)
+    return _understood(text, where) or HostError(
+        f"the Docker engine at {where} does not answer: {text}",
+        hint="Check its address: docker context ls",
     )
 
 
-def _understood(said: str, where: str) -> PipelineError | None:
-    """The error that the table of refusals has for it."""
-    if (known := understood(said)) is None:
+def _understood(text: str, where: str) -> PipelineError | None:
+    """The error of the matching pattern."""
+    if (known := match_pattern(text)) is None:
         return None
     row, says = known
-    return named(row.kind)(f"the Docker engine at {where}: {says}: {said}", hint=row.hint)
+    return named(row.kind)(f"the Docker engine at {where}: {says}: {text}", hint=row.hint)
 
 
 def _installed(name: str) -> str:
-    """What to type where there is no socket: an address that somebody chose may be wrong."""
+    """The hint if there is no socket: a configured address may be wrong."""
     windows = sys.platform == "win32"
     if not name and not os.environ.get("DOCKER_HOST") and in_use() == "default":
         install = "Start Docker Desktop" if windows else "Type: sudo apt-get install docker.io"
-        return f"{install} (or give the host an 'engine')."
-    chosen = "'engine' of the host" if name else "DOCKER_HOST, or the context in use,"
-    return f"Is {chosen} spelt right? docker context ls shows what there is" + (
-        "." if windows else f"; without any it is {DEFAULT}, which docker.io brings."
+        return f"{install} (or set 'engine' of the host)."
+    chosen = "'engine' of the host" if name else "DOCKER_HOST or the current context"
+    return f"Check the spelling of {chosen}; docker context ls lists the contexts" + (
+        "." if windows else f". The default is {DEFAULT}, from the package docker.io."
     )
 
 
 def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
-    """What one link of the chain means, if it means something."""
+    """The error for one link of the chain, if it is known."""
     if isinstance(cause, PipelineError):
         return cause
     if isinstance(cause, SshError):
@@ -211,13 +211,13 @@ def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
         )
     for types, (kind, says, hint) in _CAUSES:
         if isinstance(cause, types):
-            said = says.replace("{where}", where).replace("{cause}", safe(str(cause), 200))
-            return kind(said, hint=hint or _installed(name))
+            message = says.replace("{where}", where).replace("{cause}", safe(str(cause), 200))
+            return kind(message, hint=hint or _installed(name))
     return None
 
 
-def _over_ssh(said: str, where: str) -> PipelineError:
-    return _understood(said, where) or HostError(
-        f"the Docker engine at {where}: {said}",
-        hint="Does this work? ssh USER@SERVER docker version",
+def _over_ssh(text: str, where: str) -> PipelineError:
+    return _understood(text, where) or HostError(
+        f"the Docker engine at {where}: {text}",
+        hint="Check that this works: ssh USER@SERVER docker version",
     )

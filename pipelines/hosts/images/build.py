@@ -1,4 +1,4 @@
-"""Build an image: to a scratch name, looked into, sealed with its record, and only then named."""
+"""Build an image under a scratch name, inspect it, add its record, and then name it."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import safe
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine import containerfiles, owners
-from pipelines.hosts.engine.boxes import of_a_moment
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.refusals import telling, understood
+from pipelines.hosts.engine.error_patterns import engine_errors, match_pattern
+from pipelines.hosts.engine.manager import of_a_moment
 from pipelines.hosts.images import record as names
-from pipelines.hosts.images.bases import Ground
+from pipelines.hosts.images.bases import BaseImage
 from pipelines.hosts.images.context import Plan
-from pipelines.hosts.images.record import Found, Record, read_survey
+from pipelines.hosts.images.record import ImageContents, Record, read_survey
 from pipelines.session.base import Bars
 
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
-#: At the end of a scratch name: who builds.
+#: At the end of a scratch name: the process that builds.
 _SCRATCH = re.compile(r"-([0-9a-f]{12}_\d+_[\w-]*)\.part$")
 _RECENT = 3600  # seconds
-#: What takes time; the other instructions only note something.
+#: Instructions that take time; the others only set metadata.
 _SHOWN_STEPS = ("RUN", "FROM")
 _SHOWN = 30  # lines of a failed build's log
 
 
-def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[str, Record]:
+def build(engine: Engine, plan: Plan, base_image: BaseImage, events: Events) -> tuple[str, Record]:
     """Build the image that ``plan`` describes; its id and its record.
 
-    Until it is whole it has a scratch name, which goes whatever happens. Raises what the engine
-    refuses as our errors, with the last lines of the log, which is kept.
+    Until it is complete it has a scratch name, which is always removed. Raises the engine's
+    errors as ours, with the last lines of the log, which is kept.
     """
     _sweep(engine, plan)
     scratch = f"{plan.tag}-{owners.me().replace('/', '_')}.part"
@@ -52,15 +52,15 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
         log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(_scratch_directory(plan.cache.root)))
-        events.step(f"image {plan.name}: gathering what it is made of")
+        events.step(f"image {plan.name}: collecting inputs")
         with events.bars() as bars:
-            reference = _brought(engine, plan, ground, bars)
+            reference = _brought(engine, plan, base_image, bars)
             wheels = plan.write(work / "context.tar", bars)
         stack.callback(_forget, engine, scratch)
         arguments = {**plan.inputs.arguments, "BASE": reference}
         with _logged(log, events, plan.name) as say:
             about = engine.build_image(
-                work / "context.tar", scratch, say, buildargs=arguments, **plan.wanted.build
+                work / "context.tar", scratch, say, buildargs=arguments, **plan.definition.build
             )
         record = _survey(engine, scratch, about, plan, wheels)
         image = _seal(engine, scratch, plan, record, work)
@@ -68,21 +68,22 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
         return image, record
 
 
-def _brought(engine: Engine, plan: Plan, ground: Ground, bars: Bars) -> str:
+def _brought(engine: Engine, plan: Plan, base_image: BaseImage, bars: Bars) -> str:
     try:
-        return ground.bring(engine, bars, offline=plan.cache.offline)
+        return base_image.bring(engine, bars, offline=plan.cache.offline)
     except (HostError, LockError) as error:
-        if ground.base.given or plan.wanted.system != "linux":
+        if base_image.base.given or plan.definition.system != "linux":
             raise
         typed = f"invoke image build --image {plan.name}"
-        typed += f" --python {plan.inputs.python}" if plan.wanted.per_python else ""
+        typed += f" --python {plan.inputs.python}" if plan.definition.per_python else ""
         typed += f" --engine {engine.name}" if engine.name else ""
-        # An engine does not know the digest of what docker load brings: its id is what is left.
+        # docker load does not keep the digest: only the id identifies the image.
         raise type(error)(
             error.message,
-            hint=f"Type: {typed} --tree DIR, with a Debian that debootstrap --variant=minbase "
-            f"bookworm DIR has made as root. Or: docker save that image where it is reached, "
-            f"docker load here, then {typed} --base sha256:..., the id that docker load prints.",
+            hint=f"Type: {typed} --tree DIR, with a Debian created as root by debootstrap "
+            "--variant=minbase bookworm DIR. Or: docker save that image on a machine that "
+            f"reaches it, docker load here, then {typed} --base sha256:... with the id that "
+            "docker load prints.",
         ) from error
 
 
@@ -97,7 +98,7 @@ def _scratch_directory(root: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
-    """Tell the steps, keep every line; of a build that fails the last ones are in the error."""
+    """Report the steps and log every line; a failed build's error has the last ones."""
     last: collections.deque[str] = collections.deque(maxlen=_SHOWN)
     began = time.monotonic()
     with disk_errors(log.parent), log.open("w", encoding="utf-8") as stream:
@@ -107,7 +108,7 @@ def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
             stream.write(f"{time.monotonic() - began:7.1f} {text}\n")
             stream.flush()
             if (step := _STEP.match(text)) and step[3].startswith(_SHOWN_STEPS):
-                what = shorten(step[3], 44, placeholder=" ...")  # a line of 80 columns
+                what = shorten(step[3], 44, placeholder=" ...")  # for 80 columns
                 events.step(f"image {name}: {step[1]} of {step[2]}: {what}")
 
         try:
@@ -115,21 +116,21 @@ def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
         except PipelineError as error:
             tail = "\n".join(last)
             kind = type(error)
-            if (known := understood(tail)) and known[0].kind == "StorageError":
-                kind = StorageError  # the engine itself says no more than "a non-zero code"
+            if (known := match_pattern(tail)) and known[0].kind == "StorageError":
+                kind = StorageError  # the engine only reports "a non-zero code"
             raise kind(
                 f"{error.message}\n{safe(tail, 12_000)}",
-                hint=f"{error.hint} The whole log: {log}".strip(),
+                hint=f"{error.hint} Full log: {log}".strip(),
             ) from error
 
 
 def _survey(
     engine: Engine, scratch: str, about: dict[str, Any], plan: Plan, wheels: dict[str, str]
 ) -> Record:
-    """The record of what has just been built."""
+    """The record of the image just built."""
     data = read_file(engine, scratch, names.SURVEY)
     survey = read_survey(data, f"image {plan.name}")
-    found = Found(
+    contents = ImageContents(
         packages=survey.packages,
         wheels=wheels,
         trees={name: content.tree for name, content in survey.roots.items()},
@@ -137,17 +138,17 @@ def _survey(
         layers=tuple(names.layers_of(about)),
         start=names.start_of(about),
     )
-    return Record.of(plan.inputs, found)
+    return Record.of(plan.inputs, contents)
 
 
 def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) -> str:
-    """Put the record and its labels on it, then give it its name; its id."""
+    """Add the record and its labels, then name the image; its id."""
     labels = {
         names.IMAGE: plan.name,
         names.KEY: record.key,
         names.MADE_OF: record.inputs.made_of,
         names.HASH: record.sha256,
-        names.PYTHON: plan.wanted.python if not plan.wanted.per_python else plan.python,
+        names.PYTHON: plan.definition.python if not plan.definition.per_python else plan.python,
         names.VERSION: plan.inputs.python,
         names.GIVEN: "given" if record.inputs.base.given else "lock",
         names.MADE_BY: owners.project(),
@@ -166,7 +167,7 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
     about = engine.build_image(context, scratch, lambda _: None, labels=labels)
     image = str(about["Id"])
     repository, _, tag = plan.tag.rpartition(":")
-    with telling(f"tag image {plan.tag}"):
+    with engine_errors(f"tag image {plan.tag}"):
         engine.client.api.tag(image, repository, tag)
     return image
 
@@ -174,46 +175,46 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
 def read_file(engine: Engine, image: str, path: str) -> bytes:
     """A file of an image, from a container that is never started."""
     path = names.place(path, engine.system)
-    with telling(f"read {path} of image {image}"):
+    with engine_errors(f"read {path} of image {image}"):
         container = engine.client.containers.create(image, labels=of_a_moment("look"))
         try:
-            found = containerfiles.read_file(container, path, names.LIMIT)
+            data = containerfiles.read_file(container, path, names.LIMIT)
         finally:
             container.remove(force=True)
-    if found is None:
+    if data is None:
         raise HostError(f"image {image} has no {path}", hint="Type: invoke image build")
-    return found
+    return data
 
 
 def _sweep(engine: Engine, plan: Plan) -> None:
-    """Forget the scratch names of builds whose controllers are gone: killed, they could not."""
-    with telling("list images"):
+    """Remove the scratch names of builds whose controllers were killed."""
+    with engine_errors("list images"):
         listed = engine.client.api.images(name=plan.tag.partition(":")[0])
-    for tag in (tag for one in listed for tag in one.get("RepoTags") or ()):
+    for tag in (tag for image in listed for tag in image.get("RepoTags") or ()):
         owner = _SCRATCH.search(tag)
         if owner and owners.alive(owner[1].replace("_", "/", 2)) is False:
             _forget(engine, tag)
 
 
 def _prune(engine: Engine, plan: Plan) -> None:
-    """Remove what earlier builds of this image have left: 0.5 GB each of stages without a name.
+    """Remove the stages that earlier builds of this image have left, 0.5 GB each.
 
-    The latest stay as the engine's cache, and those of a build that may be going on.
+    The latest stay as the engine's cache, and those of a build that may be running.
     """
     mine = {"dangling": True, "label": f"{names.IMAGE}={plan.name}"}
     with contextlib.suppress(DockerException, OSError):
         for old in outdated(engine.client.api.images(filters=mine)):
-            with contextlib.suppress(DockerException):  # a container of it, or one that needs it
+            with contextlib.suppress(DockerException):  # it has a container or a child image
                 engine.client.api.remove_image(old)
 
 
 def outdated(listed: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Of the images in an engine's list, those that are an hour older than the latest; ids."""
-    made = {str(one["Id"]): int(one["Created"]) for one in listed}
+    """The ids of images in an engine's list that are an hour older than the latest."""
+    made = {str(info["Id"]): int(info["Created"]) for info in listed}
     return [image for image, created in made.items() if created < max(made.values()) - _RECENT]
 
 
 def _forget(engine: Engine, scratch: str) -> None:
-    """Take the scratch name away; what has its final name keeps that."""
+    """Remove the scratch name; the final name stays."""
     with contextlib.suppress(DockerException, OSError):
         engine.client.api.remove_image(scratch, noprune=True)

@@ -12,20 +12,20 @@ from docker.models.containers import Container
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.hosttext import line
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.build import read_file
-from pipelines.hosts.images.finding import record_of
+from pipelines.hosts.images.definitions import image_named
+from pipelines.hosts.images.lookup import record_of
 from pipelines.hosts.images.record import Record, Survey, read_survey
-from pipelines.hosts.images.wanted import image_named
 from pipelines.toolchain.lock import Cache
 
-_SHOWN = 5  # names of what differs
+_SHOWN = 5  # names of differing files
 
 
 @dataclass(frozen=True)
 class Part:
-    """A directory, or the packages: what was recorded, and what is there."""
+    """A directory, or the packages: the recorded state and the current one."""
 
     name: str
     recorded: int
@@ -34,7 +34,7 @@ class Part:
     missing: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     bytecode: int = 0
-    """Files that Python has written there since; they are not compared."""
+    """Byte-code files that Python has written since; they are not compared."""
 
     @property
     def same(self) -> bool:
@@ -42,50 +42,50 @@ class Part:
         return not (self.changed or self.missing or self.added)
 
     @property
-    def told(self) -> str:
-        """In what it differs, in words."""
+    def summary(self) -> str:
+        """A description of the differences."""
         kinds = {"changed": self.changed, "missing": self.missing, "added": self.added}
         rows = [
-            f"{len(found)} {word}: {', '.join(line(name, 120) for name in found[:_SHOWN])}"
-            + (" ..." if len(found) > _SHOWN else "")
-            for word, found in kinds.items()
-            if found
+            f"{len(files)} {word}: {', '.join(line(name, 120) for name in files[:_SHOWN])}"
+            + (" ..." if len(files) > _SHOWN else "")
+            for word, files in kinds.items()
+            if files
         ]
         if self.bytecode:
-            rows.append(f"{self.bytecode} files of byte code: not checked")
+            rows.append(f"{self.bytecode} byte-code files: not checked")
         return "; ".join(rows)
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A container beside its image."""
+    """A container compared with its image."""
 
     container: str
     image: str
     record: Record
     parts: tuple[Part, ...]
     unchecked: tuple[str, ...] = field(default=())
-    """What could not be looked at, and why."""
+    """What could not be inspected, and why."""
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs, and all was looked at."""
+        """Whether nothing differs and everything was inspected."""
         return not self.unchecked and all(part.same for part in self.parts)
 
 
 def check(engine: Engine, container: Container, cache: Cache) -> Checked:
-    """Survey a running container as its image was surveyed, and compare.
+    """Survey a running container in the same way as its image, and compare.
 
-    Raises :class:`ConfigError` for an image that has no record, :class:`HostError` where image or
-    container do not tell.
+    Raises :class:`ConfigError` for an image without a record, :class:`HostError` if image or
+    container cannot be read.
     """
     image = str((container.attrs or {})["Image"])
     about = engine.image(image)
     labels = ((about or {}).get("Config") or {}).get("Labels") or {}
     if about is None or names.HASH not in labels:
         raise ConfigError(
-            f"container '{container.name}' is of image {image}, which has no record of ours",
-            hint="Only images that invoke image build has made have one.",
+            f"container '{container.name}' uses image {image}, which has no record of ours",
+            hint="Only images created by invoke image build have one.",
         )
     record = record_of(engine, about, cache)
     data = read_file(engine, image, names.SURVEY)
@@ -94,49 +94,49 @@ def check(engine: Engine, container: Container, cache: Cache) -> Checked:
         "survey": (names.sha256(data), record.found.survey),
         "surveyor": (names.sha256(script), record.inputs.files.get("scripts/survey.py")),
     }
-    for what, (found, said) in expected.items():
-        if found != said:
+    for what, (actual, recorded) in expected.items():
+        if actual != recorded:
             raise HostError(
-                f"image {image}: its {what} has sha256 {found}, its record says {said}",
-                hint="Somebody changed that image: remove it, then: invoke image build",
+                f"image {image}: its {what} has sha256 {actual}, its record says {recorded}",
+                hint="The image was modified: remove it, then: invoke image build",
             )
     then = read_survey(data, f"image {image}")
     now = _survey(engine, container, record, then, script.decode("utf-8"))
     parts = [_files(name, then, now) for name in then.roots if name in now.roots]
-    lacking = [name for name in then.roots if name not in now.roots]
+    missing = [name for name in then.roots if name not in now.roots]
     packages = _compared("packages", then.packages, now.packages)
     return Checked(
         container=str(container.name),
         image=image,
         record=record,
         parts=(*parts, packages),
-        unchecked=tuple(f"{name}: the container says nothing of it" for name in lacking),
+        unchecked=tuple(f"{name}: not reported by the container" for name in missing),
     )
 
 
 def _survey(
     engine: Engine, container: Container, record: Record, then: Survey, script: str
 ) -> Survey:
-    """What is in the container now, by the surveyor of its image and not by its own."""
+    """The container's current contents, by the surveyor of its image and not its own."""
     program = image_named(record.inputs.image).survey
     roots = [f"{name}={content.path}" for name, content in then.roots.items()]
     where = f"container '{container.name}'"
-    with telling(f"look into {where}"):
+    with engine_errors(f"inspect {where}"):
         api = engine.client.api
         made = api.exec_create(container.id, [program, "-c", script, *roots])
         out, err, size = [], [], 0
-        for text, said in api.exec_start(made["Id"], stream=True, demux=True):
+        for text, errors in api.exec_start(made["Id"], stream=True, demux=True):
             out.append(text or b"")
-            err.append(said or b"")
+            err.append(errors or b"")
             size += len(out[-1]) + len(err[-1])
             if size > names.LIMIT:
-                raise HostError(f"{where} says more than a survey of it can be")
+                raise HostError(f"the survey of {where} is too large")
         code = api.exec_inspect(made["Id"]).get("ExitCode")
     if code:
         last = line(b"".join(err).decode("utf-8", "replace")[-600:], 600)
         raise HostError(
             f"{where} could not be surveyed, exit code {code}: {last}",
-            hint="Does it still run? Type: docker ps",
+            hint="Check that it is still running: docker ps",
         )
     return read_survey(b"".join(out), where)
 
@@ -167,21 +167,21 @@ def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(paths))
 
 
-def as_json(found: Checked) -> dict[str, Any]:
+def as_json(checked: Checked) -> dict[str, Any]:
     """For programs."""
     parts = [
         {
             **{key: getattr(part, key) for key in ("name", "recorded", "there", "bytecode")},
             **{key: list(getattr(part, key)) for key in ("changed", "missing", "added")},
         }
-        for part in found.parts
+        for part in checked.parts
     ]
     made = {
-        "container": found.container,
-        "image": found.image,
-        "key": found.record.key,
-        "same": found.same,
+        "container": checked.container,
+        "image": checked.image,
+        "key": checked.record.key,
+        "same": checked.same,
         "parts": parts,
-        "unchecked": list(found.unchecked),
+        "unchecked": list(checked.unchecked),
     }
     return dict(json.loads(json.dumps(made)))

@@ -1,4 +1,4 @@
-"""What an image is made from, and the tar file of it that an engine is sent.
+"""The inputs of an image, and the tar file with them that is sent to an engine.
 
 Equal inputs give equal bytes: names are sorted, owners, modes and times are always the same.
 """
@@ -16,8 +16,8 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.images import record as names
+from pipelines.hosts.images.definitions import ImageDefinition, checkout
 from pipelines.hosts.images.record import Base, Inputs, ToolFile
-from pipelines.hosts.images.wanted import Wanted, checkout
 from pipelines.hosts.images.wheels import Locked
 from pipelines.toolchain.generate import lock_text
 from pipelines.toolchain.lock import Cache, ToolchainLock
@@ -28,10 +28,10 @@ _LOCK = "pipelines/toolchain/toolchain.lock.yaml"
 
 @dataclass(frozen=True)
 class Plan:
-    """An image as it would be made today; nothing is fetched to know it."""
+    """An image as it would be built now; nothing is fetched to find out."""
 
     name: str
-    wanted: Wanted
+    definition: ImageDefinition
     values: Mapping[str, str]
     cache: Cache
     inputs: Inputs
@@ -39,41 +39,41 @@ class Plan:
 
     @property
     def python(self) -> str:
-        """Where the host's Python is in it."""
-        return self.wanted.python.format_map(self.values)
+        """The path of the host's Python in it."""
+        return self.definition.python.format_map(self.values)
 
     @property
     def tag(self) -> str:
-        """What it is called."""
-        which = f"py{self.values['cp']}-" if self.wanted.per_python else ""
+        """Its name."""
+        which = f"py{self.values['cp']}-" if self.definition.per_python else ""
         return f"windows-cuda-wheels/{self.name}:{which}{self.inputs.key[:12]}"
 
     def write(self, target: Path, progress: FetchProgress) -> dict[str, str]:
-        """Fetch what it is made of and write its context; the wheels in it: file -> sha256.
+        """Fetch its inputs and write its context; returns the wheels in it: file -> sha256.
 
-        Raises :class:`ConfigError` if a file is not what it was when the key was computed.
+        Raises :class:`ConfigError` if a file has changed since the key was computed.
         """
         root = checkout()
         wheels: dict[str, str] = {}
         members: dict[str, Path | bytes] = {
-            name: root / path for name, path in self.wanted.files.items()
+            name: root / path for name, path in self.definition.files.items()
         }
-        members["Dockerfile"] = root / self.wanted.dockerfile
+        members["Dockerfile"] = root / self.definition.dockerfile
         if self.locked is not None:
             text = self.locked.text.encode()
             folder = self.cache.root / "wheels" / hashlib.sha256(text).hexdigest()[:16]
-            python = self.wanted.interpreter or ""
+            python = self.definition.interpreter or ""
             wheels = self.locked.wheels(self.cache, python, folder)
             members |= {f"wheels/{name}": folder / name for name in wheels}
             members["requirements.txt"] = text
-        if self.wanted.sources:
-            members |= dict(sources(self.wanted))
+        if self.definition.sources:
+            members |= dict(sources(self.definition))
             members[_LOCK] = _small_lock(self.cache.lock, self.inputs.tools)
-        carried = self.wanted.entries(self.cache.lock, self.wanted.carried, self.values)
+        carried = self.definition.entries(self.cache.lock, self.definition.carried, self.values)
         self.cache.fetch_all(carried, progress)
         for name in carried:
             path, tool = self.cache.fetch(name), self.inputs.tools[name]
-            members[self.wanted.place.format(sha256=tool.sha256, file=tool.file)] = path
+            members[self.definition.place.format(sha256=tool.sha256, file=tool.file)] = path
         with (
             disk_errors(target.parent),
             tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar,
@@ -81,56 +81,58 @@ class Plan:
             for name in sorted(members):
                 _add(tar, name, members[name])
         python, base = self.values["python"], self.inputs.base
-        if plan_image(self.name, self.wanted, python, self.cache, base).inputs != self.inputs:
+        if plan_image(self.name, self.definition, python, self.cache, base).inputs != self.inputs:
             raise ConfigError(
-                f"what image '{self.name}' is made from was changed while it was gathered",
+                f"the sources of image '{self.name}' changed while they were being collected",
                 hint="Type the command again.",
             )
         return wheels
 
 
-def plan_image(name: str, wanted: Wanted, python: str, cache: Cache, base: Base) -> Plan:
-    """What image ``name`` with ``python`` is made from.
+def plan_image(
+    name: str, definition: ImageDefinition, python: str, cache: Cache, base: Base
+) -> Plan:
+    """The inputs of image ``name`` with ``python``.
 
-    Raises :class:`ConfigError` where there is no checkout or no such Python, :class:`LockError`
-    for what is not pinned.
+    Raises :class:`ConfigError` without a checkout or for an unknown Python, :class:`LockError`
+    for an unpinned input.
     """
     root = checkout()
-    values = wanted.values(python)
+    values = definition.values(python)
     tools = {}
-    for entry in wanted.entries(cache.lock, (*wanted.carried, *wanted.fetched), values):
+    for entry in definition.entries(cache.lock, (*definition.carried, *definition.fetched), values):
         tool = cache.lock.tool(entry)
         tools[entry] = ToolFile(
             version=tool.version, file=tool.file, sha256=tool.sha256, size=tool.size or None
         )
     locked = None
-    if wanted.interpreter:
-        locked = Locked(root / "requirements.lock", wanted.requirements, wanted.interpreter)
+    if definition.interpreter:
+        locked = Locked(root / "requirements.lock", definition.requirements, definition.interpreter)
     inputs = Inputs(
         image=name,
         base=base,
-        python=python if wanted.per_python else names.ANY,
-        arguments={key: text.format_map(values) for key, text in wanted.arguments.items()},
+        python=python if definition.per_python else names.ANY,
+        arguments={key: text.format_map(values) for key, text in definition.arguments.items()},
         files={
             name: sha256_of(root / path)
-            for name, path in {**wanted.files, "Dockerfile": wanted.dockerfile}.items()
+            for name, path in {**definition.files, "Dockerfile": definition.dockerfile}.items()
         },
-        sources=_sources_hash(wanted) if wanted.sources else None,
+        sources=_sources_hash(definition) if definition.sources else None,
         requirements=locked.versions if locked else {},
         requirements_sha256=hashlib.sha256(locked.text.encode()).hexdigest() if locked else None,
         tools=tools,
     )
-    return Plan(name, wanted, values, cache, inputs, locked)
+    return Plan(name, definition, values, cache, inputs, locked)
 
 
-def sources(wanted: Wanted) -> Iterator[tuple[str, Path]]:
+def sources(definition: ImageDefinition) -> Iterator[tuple[str, Path]]:
     """The service's modules and its data: name in the context, and file."""
-    without = [PACKAGE / name for name in wanted.without]
-    for name in wanted.sources:
+    without = [PACKAGE / name for name in definition.without]
+    for name in definition.sources:
         path = PACKAGE / name
         if not path.exists():
             raise ConfigError(
-                f"images.yaml names {name}, which is not in {PACKAGE}", hint="Correct it there."
+                f"images.yaml names {name}, which is not in {PACKAGE}", hint="Correct images.yaml."
             )
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file != path and any(file.is_relative_to(other) for other in without):
@@ -139,17 +141,17 @@ def sources(wanted: Wanted) -> Iterator[tuple[str, Path]]:
                 yield f"pipelines/{file.relative_to(PACKAGE).as_posix()}", file
 
 
-def _sources_hash(wanted: Wanted) -> str:
+def _sources_hash(definition: ImageDefinition) -> str:
     digest = hashlib.sha256()
-    for name, path in sorted(sources(wanted)):
+    for name, path in sorted(sources(definition)):
         digest.update(f"{name}\0{sha256_of(path)}\n".encode())
     return digest.hexdigest()
 
 
 def _small_lock(lock: ToolchainLock, tools: Mapping[str, ToolFile]) -> bytes:
-    """A lock with these tools alone: a change to any other one is no change to the image."""
-    kept = {name: lock.tool(name) for name in tools}
-    return lock_text(ToolchainLock(version=lock.version, tools=kept)).encode()
+    """A lock with only these tools, so that changes to other tools do not change the image."""
+    pinned = {name: lock.tool(name) for name in tools}
+    return lock_text(ToolchainLock(version=lock.version, tools=pinned)).encode()
 
 
 def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> None:

@@ -1,4 +1,4 @@
-"""Push an image of ours to a registry, and say by which digest it is found there."""
+"""Push an image of ours to a registry and report its digest there."""
 
 from __future__ import annotations
 
@@ -6,44 +6,47 @@ import re
 
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.hosts.engine.engine import Engine, Progress, advance
-from pipelines.hosts.engine.refusals import raise_event, telling
-from pipelines.hosts.images.finding import Image
+from pipelines.hosts.engine.error_patterns import engine_errors, raise_event
+from pipelines.hosts.images.lookup import Image
 
 _TAGGED = re.compile(r"(?P<name>[^\s@]*[^\s@:/]):(?P<tag>[\w][\w.-]{0,127})")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
-#: What holds of images, by their system: the licence of what is in them.
+#: License restrictions of images, by their system.
 LICENCE = {
-    "windows": "It holds Visual Studio Build Tools: only people with a Visual Studio licence may "
-    "use it, so it belongs into a private registry "
+    "windows": "It contains Visual Studio Build Tools: only holders of a Visual Studio license may "
+    "use it, so push it to a private registry "
     "(https://github.com/microsoft/vs-dockerfiles).",
-    "linux": "It holds the stand-in for Visual Studio: what is built with it is a proof, and never "
-    "goes to an index.",
+    "linux": "It contains a stub toolchain, not Visual Studio: wheels built with it cannot be "
+    "published.",
 }
 
 
 def push(engine: Engine, image: Image, to: str, progress: Progress) -> str:
-    """Push ``image`` as ``to``, NAME:TAG; the reference by which a host names it.
+    """Push ``image`` as ``to``, NAME:TAG; returns the reference for a host's configuration.
 
-    Raises :class:`ConfigError` for a name without a tag, :class:`HostError` where the registry
-    gives no digest, and what ``telling`` does.
+    Raises :class:`ConfigError` for a name without a tag, :class:`HostError` if the registry
+    returns no digest, and what ``engine_errors`` does.
     """
-    found = _TAGGED.fullmatch(to)
-    if found is None:
+    match = _TAGGED.fullmatch(to)
+    if match is None:
         raise ConfigError(
-            f"--to {to}: expected a name with its tag",
-            hint="Such as --to registry.example:5000/wcw/sandbox:1",
+            f"--to {to}: expected a name with a tag",
+            hint="For example --to registry.example:5000/wcw/sandbox:1",
         )
     digest = ""
-    with telling(f"push image {to}"):
-        engine.client.api.tag(image.id, found["name"], found["tag"])
-        for event in engine.client.api.push(found["name"], found["tag"], stream=True, decode=True):
+    with engine_errors(f"push image {to}"):
+        engine.client.api.tag(image.id, match["name"], match["tag"])
+        for event in engine.client.api.push(match["name"], match["tag"], stream=True, decode=True):
             raise_event(event)
             advance(event, progress)
-            told = event.get("aux")
-            digest = str(told["Digest"]) if isinstance(told, dict) and "Digest" in told else digest
+            pushed = event.get("aux")
+            digest = (
+                str(pushed["Digest"]) if isinstance(pushed, dict) and "Digest" in pushed else digest
+            )
     if not _DIGEST.fullmatch(digest):
         raise HostError(
-            f"push image {to}: the registry gave no digest", hint="Is it there? docker pull it."
+            f"push image {to}: the registry returned no digest",
+            hint="Check that it is there: docker pull.",
         )
-    return f"{found['name']}@{digest}"
+    return f"{match['name']}@{digest}"

@@ -1,4 +1,4 @@
-"""The Python packages of an image: of requirements.lock, for its Python and not for this one."""
+"""The Python packages of an image: from requirements.lock, for the image's Python."""
 
 from __future__ import annotations
 
@@ -19,45 +19,47 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 class Locked:
-    """Some of the packages of requirements.lock, with the hashes that their files may have."""
+    """Some of the packages of requirements.lock, with their allowed file hashes."""
 
     def __init__(self, lock: Path, names: Iterable[str], python: str) -> None:
-        """``python``: that of the image, such as 3.11, on Linux.
+        """``python``: the image's, such as 3.11, on Linux.
 
-        Raises :class:`LockError` for a name that the lock does not have for it.
+        Raises :class:`LockError` for a name missing from the lock.
         """
-        wanted = {canonicalize_name(name) for name in names}
-        found = {name: one for name, one in _read(lock, python) if name in wanted}
-        if missing := wanted - found.keys():
+        expected = {canonicalize_name(name) for name in names}
+        selected = {
+            name: requirement for name, requirement in _read(lock, python) if name in expected
+        }
+        if missing := expected - selected.keys():
             raise LockError(
                 f"{lock} has no {', '.join(sorted(missing))} for Python {python}",
-                hint="Restore it from git; 'requirements' in images.yaml names them.",
+                hint="Restore it from git; 'requirements' in images.yaml lists the names.",
             )
-        self.versions = {name: found[name][0] for name in sorted(found)}
-        self.hashes = {name: found[name][1] for name in sorted(found)}
+        self.versions = {name: selected[name][0] for name in sorted(selected)}
+        self.hashes = {name: selected[name][1] for name in sorted(selected)}
 
     @property
     def text(self) -> str:
-        """A requirements file of them alone, as pip takes it with ``--require-hashes``."""
+        """A requirements file of these packages only, for pip's ``--require-hashes``."""
         return "".join(
             f"{name}=={version} "
-            + " ".join(f"--hash=sha256:{one}" for one in self.hashes[name])
+            + " ".join(f"--hash=sha256:{sha256}" for sha256 in self.hashes[name])
             + "\n"
             for name, version in self.versions.items()
         )
 
     def wheels(self, cache: Cache, python: str, folder: Path) -> dict[str, str]:
-        """Their wheels in ``folder``: file -> sha256.
+        """Download their wheels to ``folder``: file -> sha256.
 
-        What is there and is one of the locked files is kept, what is not is replaced. Raises
-        :class:`LockError` for what cannot be had.
+        Files that match the lock are kept, others are replaced. Raises :class:`LockError` if one
+        cannot be downloaded.
         """
-        if len(found := self._kept(folder)) == len(self.versions):
-            return found
+        if len(wheels := self._kept(folder)) == len(self.versions):
+            return wheels
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as work:
-            part = Path(work)  # of its own: somebody else may fetch them at the same time
+            part = Path(work)  # separate: another process may download them at the same time
             listed = part / "requirements.txt"
             listed.write_text(self.text, "utf-8")
             sources = ["--find-links", str(cache.wheelhouse)] if cache.wheelhouse else []
@@ -67,26 +69,26 @@ class Locked:
             download("the image's Python packages", locked, part, python)
             for name in self._kept(part):
                 (part / name).replace(folder / name)
-        found = self._kept(folder)
-        if len(found) != len(self.versions):
+        wheels = self._kept(folder)
+        if len(wheels) != len(self.versions):
             raise LockError(
-                f"pip left {len(found)} wheels in {folder}, {len(self.versions)} are wanted",
+                f"pip downloaded {len(wheels)} wheels to {folder}, expected {len(self.versions)}",
                 hint=f"Remove {folder}, then type the command again.",
             )
-        return found
+        return wheels
 
     def _kept(self, folder: Path) -> dict[str, str]:
-        """The wheels there that are what the lock says."""
-        allowed = {one for hashes in self.hashes.values() for one in hashes}
-        found = {path.name: sha256_of(path) for path in sorted(folder.glob("*.whl"))}
-        return {name: sha256 for name, sha256 in found.items() if sha256 in allowed}
+        """The wheels there that match the lock."""
+        allowed = {digest for hashes in self.hashes.values() for digest in hashes}
+        digests = {path.name: sha256_of(path) for path in sorted(folder.glob("*.whl"))}
+        return {name: sha256 for name, sha256 in digests.items() if sha256 in allowed}
 
 
 def _read(lock: Path, python: str) -> Iterable[tuple[str, tuple[str, list[str]]]]:
-    """Name, version and hashes of each requirement of the lock that holds for that Python."""
+    """Name, version and hashes of each requirement of the lock that applies to that Python."""
     where = {
         "python_version": python,
-        "python_full_version": f"{python}.99",  # the newest: what is locked for older ones is not
+        "python_full_version": f"{python}.99",  # the newest patch release
         "sys_platform": "linux",
         "platform_system": "Linux",
         "os_name": "posix",
@@ -105,9 +107,9 @@ def _read(lock: Path, python: str) -> Iterable[tuple[str, tuple[str, list[str]]]
         if not text or text.startswith("#"):
             continue
         try:
-            wanted = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement as error:
             raise LockError(f"{lock}: {error}", hint="Restore it from git.") from None
-        if wanted.marker is None or wanted.marker.evaluate(where):
-            version = str(wanted.specifier).removeprefix("==")
-            yield canonicalize_name(wanted.name), (version, sorted(_HASH.findall(entry)))
+        if requirement.marker is None or requirement.marker.evaluate(where):
+            version = str(requirement.specifier).removeprefix("==")
+            yield canonicalize_name(requirement.name), (version, sorted(_HASH.findall(entry)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Literal
 
-from pipelines.hosts.base import Host, HostConfig, Opening, Supply
+from pipelines.hosts.base import Host, HostConfig, OpenOptions, Supply
 from pipelines.hosts.gpus import DriverGpu
 from pipelines.toolchain.lock import ToolchainLock
 
@@ -16,16 +16,16 @@ class LocalHost(HostConfig):
     kind: Literal["local"]
     """This machine."""
     python: str | None = None
-    """A Python whose environment is used as it is: nothing is installed into it.
+    """The Python of an environment to use unchanged: nothing is installed into it.
 
-    Without it the machine is made ready as any other Windows is, which only a Windows can be.
+    Without it the machine is provisioned like any other Windows host, which requires Windows.
     """
     root: str | None = None
     """Directory for builds and their cache; default below ``~/.cache``, on Windows ``C:\\wcw``."""
     cuda: str | None = None
     """Directory of the CUDA toolkit; default ``$CUDA_PATH``, ``$CUDA_HOME``, that of ``nvcc``."""
     gpu: DriverGpu | None = None
-    """GPUs to test on: ``true`` or ``all``, or by nvidia-smi's numbers; default what is there."""
+    """GPUs to test on: ``true`` or ``all``, or numbers from nvidia-smi; default all present."""
 
     @property
     def place(self) -> str:
@@ -34,11 +34,11 @@ class LocalHost(HostConfig):
 
     @property
     def is_windows(self) -> bool:
-        """What this machine is."""
+        """Whether this machine runs Windows."""
         return sys.platform == "win32"
 
     def supply(self, lock: ToolchainLock) -> Supply:
-        """What is installed here; of a Windows to be made ready, what the lock has for one.
+        """What is installed here; for a Windows machine to be provisioned, what the lock has.
 
         Raises what :meth:`open` does.
         """
@@ -48,8 +48,8 @@ class LocalHost(HostConfig):
 
         return installed(self, lock)
 
-    def open(self, name: str, given: Opening) -> Host:
-        """Open this machine; :class:`ConfigError` when there is no such Python or toolkit."""
+    def open(self, name: str, options: OpenOptions) -> Host:
+        """Open this machine; :class:`ConfigError` if the Python or toolkit does not exist."""
         from pipelines.hosts.local.host import ThisMachine
 
-        return ThisMachine(name, self, events=given.events)
+        return ThisMachine(name, self, events=options.events)

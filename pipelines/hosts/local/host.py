@@ -1,7 +1,7 @@
 """The controller's own machine as a host: the Python is a child process.
 
-What GitHub's Windows runners and a GPU workstation use. With ``python`` in its configuration the
-environment of that Python is used as it is; without, a Windows is made ready as any other.
+Used on GitHub's Windows runners and GPU workstations. With ``python`` in its configuration that
+Python's environment is used unchanged; without, the machine is provisioned like any Windows host.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from pipelines.session.transports.popen import PopenStream
 from pipelines.toolchain.lock import ToolchainLock
 
 WINDOWS = sys.platform == "win32"
-#: Where reproducible builds stand, on every machine: on a disk, as /tmp need not be.
-FIXED = "C:/wcw-fixed" if WINDOWS else "/var/tmp/wcw-fixed"  # noqa: S108 - who owns it is looked at
+#: Directory for reproducible builds on every machine: on a disk, unlike /tmp perhaps.
+FIXED = "C:/wcw-fixed" if WINDOWS else "/var/tmp/wcw-fixed"  # noqa: S108 - its owner is checked
 
 
 class ThisMachine(Host):
-    """Implements :class:`pipelines.hosts.base.Host` for the machine that the controller is."""
+    """Implements :class:`pipelines.hosts.base.Host` for the controller's own machine."""
 
     def __init__(self, name: str, config: LocalHost, *, events: Events | None = None) -> None:
-        """Raises :class:`ConfigError` when there is no such Python or toolkit."""
+        """Raises :class:`ConfigError` if the Python or toolkit does not exist."""
         self.name = name
         self.config = config
         self.events = events or Silent()
         if config.python is None:
             if not WINDOWS:
                 raise ConfigError(
-                    f"host '{name}': python is missing: only a Windows can be made ready",
-                    hint="Name the Python of an environment to use as it is: python: /path/to/"
-                    "python3",
+                    f"host '{name}': python is missing: only Windows can be provisioned",
+                    hint="Set python to that of an environment to use unchanged, such as "
+                    "/path/to/python3",
                 )
             self.executable = sys.executable
         else:
@@ -74,14 +74,14 @@ class ThisMachine(Host):
         self.gpu_way = own(config.gpu)
 
     def _python(self, text: str) -> str:
-        found = shutil.which(os.path.expandvars(Path(text).expanduser()))
-        if found is None:
+        program = shutil.which(os.path.expandvars(Path(text).expanduser()))
+        if program is None:
             raise ConfigError(
-                f"host '{self.name}': python: there is no program {text}",
-                hint="Give its whole path, such as /opt/conda/envs/torch/bin/python.",
+                f"host '{self.name}': python: {text} does not exist or is not executable",
+                hint="Use its full path, such as /opt/conda/envs/torch/bin/python.",
             )
-        # Not resolved: what a virtual environment's link points to does not know its packages.
-        return os.path.abspath(found)  # noqa: PTH100
+        # Not resolved: the target of a virtual environment's link does not have its packages.
+        return os.path.abspath(program)  # noqa: PTH100
 
     def _root(self) -> Path:
         if self.config.root:
@@ -97,13 +97,13 @@ class ThisMachine(Host):
             place = Path(os.path.expandvars(Path(self.config.cuda).expanduser()))
             if not (place / "bin" / nvcc).is_file():
                 raise ConfigError(
-                    f"host '{self.name}': cuda: there is no {place / 'bin' / nvcc}",
+                    f"host '{self.name}': cuda: {place / 'bin' / nvcc} does not exist",
                     hint="Name the toolkit's directory, such as /usr/local/cuda.",
                 )
             return place.absolute()
         places = [Path(os.environ[n]) for n in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(n)]
-        if found := shutil.which(nvcc):
-            places.append(Path(found).resolve().parents[1])
+        if program := shutil.which(nvcc):
+            places.append(Path(program).resolve().parents[1])
         if not WINDOWS:
             places.append(Path("/usr/local/cuda"))
         return next((place for place in places if (place / "bin" / nvcc).is_file()), None)
@@ -117,7 +117,7 @@ class ThisMachine(Host):
             except OSError as error:
                 raise HostError(
                     f"{self.name}: {self.executable} cannot be started: {error.strerror}",
-                    hint="Mend 'python' of this host in pipeline.yaml.",
+                    hint="Fix 'python' of this host in pipeline.yaml.",
                 ) from error
 
         return open_session(stream(), name=self.name, reconnect=stream)
@@ -125,44 +125,44 @@ class ThisMachine(Host):
     def restart(self, session: Session) -> Session:  # noqa: ARG002 - of the protocol
         """Refused: it would end the controller as well."""
         raise HostError(
-            f"{self.name} is this machine: it is not restarted from here",
+            f"{self.name} is this machine, which cannot be restarted from here",
             hint="Restart it yourself, then run the same command again.",
         )
 
     def close(self) -> None:
-        """Nothing was started that outlives its session."""
+        """Does nothing: everything it started ends with its session."""
 
 
 def installed(config: LocalHost, lock: ToolchainLock) -> Supply:
-    """What an environment that is used as it is has: its Python's release, its tool kit's.
+    """What an existing environment provides: the versions of its Python and its toolkit.
 
-    A program that does not tell its release leaves it open. Raises :class:`ConfigError` when there
-    is no such Python or toolkit.
+    A program that does not report its version leaves it open. Raises :class:`ConfigError` if the
+    Python or toolkit does not exist.
     """
     machine = ThisMachine("local", config)
-    python = _told([machine.executable, "--version"], r"Python (\d+\.\d+)\.")
+    python = _version([machine.executable, "--version"], r"Python (\d+\.\d+)\.")
     toolkit = machine.existing.toolkit if machine.existing else ""
     cuda: tuple[str, ...] | None = supply_of(lock).cuda if WINDOWS else ()
     if toolkit:
         nvcc = str(Path(toolkit) / "bin" / ("nvcc.exe" if WINDOWS else "nvcc"))
-        cuda = _told([nvcc, "--version"], r"release (\d+\.\d+),")
+        cuda = _version([nvcc, "--version"], r"release (\d+\.\d+),")
     origin = f"{machine.executable} and {toolkit or 'PATH'}"
     tools = MSVC if WINDOWS else NATIVE
     return Supply(cuda=cuda, python=python, toolset=tools, origin=origin, existing=True)
 
 
-def _told(command: list[str], pattern: str) -> tuple[str, ...] | None:
-    """The release that a program tells."""
+def _version(command: list[str], pattern: str) -> tuple[str, ...] | None:
+    """The version a program reports."""
     try:
-        said = subprocess.run(command, capture_output=True, timeout=30, check=False).stdout
+        output = subprocess.run(command, capture_output=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(pattern, said.decode("utf-8", "replace"))
-    return (found[1],) if found else None
+    match = re.search(pattern, output.decode("utf-8", "replace"))
+    return (match[1],) if match else None
 
 
 def has_driver() -> bool:
-    """Whether there is an NVIDIA driver; cheap, nothing of it is loaded."""
+    """Whether there is an NVIDIA driver; cheap, nothing is loaded."""
     if WINDOWS:
         return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32/nvcuda.dll").is_file()
     files = ("/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")

@@ -1,6 +1,6 @@
-"""What a Linux machine shows of its GPUs, its IOMMU and KVM, in ``/sys``, ``/proc`` and ``/dev``.
+"""GPUs, IOMMU and KVM of a Linux machine, from ``/sys``, ``/proc`` and ``/dev``.
 
-Files are read, nothing else. https://docs.kernel.org/driver-api/vfio.html says what they mean.
+Only files are read. They are described in https://docs.kernel.org/driver-api/vfio.html.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Function(Model):
     vendor: str
     device: str
     kind: str
-    """Its class, four digits."""
+    """PCI class, four digits."""
     driver: str = ""
-    """The one it is bound to; empty: none."""
+    """The driver it is bound to; empty: none."""
     group: int | None = None
     """Its IOMMU group."""
     console: bool = False
-    """Whether the firmware, or the console, draws on it."""
+    """Whether the firmware or the console uses it as display."""
     reset: str = ""
-    """The ways in which the kernel can reset it."""
+    """The kernel's reset methods for it."""
     bar: int = 0
-    """Bytes of its largest window of memory."""
+    """Size in bytes of its largest memory window."""
 
     @property
     def slot(self) -> str:
@@ -48,63 +48,67 @@ class Function(Model):
 
     @property
     def ids(self) -> str:
-        """As the kernel's ``vfio-pci.ids`` has it."""
+        """In the format of the kernel's ``vfio-pci.ids``."""
         return f"{self.vendor}:{self.device}"
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU of NVIDIA's."""
+        """Whether it is an NVIDIA GPU."""
         return self.vendor == _NVIDIA and self.kind in _DISPLAY
 
 
 class Machine(Model):
-    """A Linux machine, as far as it matters to a virtual machine with a GPU."""
+    """A Linux machine, as relevant to a virtual machine with a GPU."""
 
     kvm: Node
     vfio: Node
     """``/dev/vfio/vfio``."""
     nodes: dict[int, Node]
-    """``/dev/vfio/N``, by the group's number."""
+    """``/dev/vfio/N``, by group number."""
     groups: int
     """IOMMU groups."""
     amd: bool
     """Of the processor."""
     told: bool
-    """Whether the kernel's command line switches the IOMMU on."""
+    """Whether the kernel command line enables the IOMMU."""
     lockdown: str
-    """The kernel's state; empty where it has none."""
+    """The kernel's lockdown state; empty if there is none."""
     secure_boot: bool | None
-    """``None``: the firmware does not say."""
+    """``None``: not reported by the firmware."""
     memlock: int | None
-    """Bytes that a process of ours may lock; -1: any number, ``None``: not known."""
+    """Bytes that a process of ours may lock; -1: unlimited, ``None``: unknown."""
     functions: tuple[Function, ...]
-    """GPUs of NVIDIA's, what is in their slots and what is in their groups, by address."""
+    """NVIDIA GPUs and the devices in their slots and IOMMU groups, by address."""
     holders: dict[str, tuple[str, ...]]
     """Device file of a GPU -> the processes that have it open."""
     all_processes: bool
-    """Whether every process was looked at; only root may."""
+    """Whether every process could be inspected; only root can."""
 
     def card(self, slot: str) -> tuple[Function, ...]:
         """All functions of a card."""
-        return tuple(one for one in self.functions if one.slot == slot)
+        return tuple(function for function in self.functions if function.slot == slot)
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Those that have a GPU, in the order of the bus."""
-        return tuple(dict.fromkeys(one.slot for one in self.functions if one.is_gpu))
+        """The slots that have a GPU, in bus order."""
+        return tuple(dict.fromkeys(function.slot for function in self.functions if function.is_gpu))
 
 
 def look(root: Path = Path("/")) -> Machine:
-    """What the files below ``root`` say; what cannot be read is as if it were not there."""
+    """The machine described by the files below ``root``; unreadable ones count as missing."""
     bus, groups = root / "sys/bus/pci/devices", root / "sys/kernel/iommu_groups"
     shown = _framebuffers(root)
     names = sorted(path.name for path in bus.glob("*"))
-    every = {name: _function(bus / name, console=name in shown) for name in names}
-    slots = {one.slot for one in every.values() if one.is_gpu}
-    in_slots = (one.group for one in every.values() if one.slot in slots)
+    functions = {name: _function(bus / name, console=name in shown) for name in names}
+    slots = {function.slot for function in functions.values() if function.is_gpu}
+    in_slots = (function.group for function in functions.values() if function.slot in slots)
     numbers = {group for group in in_slots if group is not None}
-    there = tuple(one for one in every.values() if one.slot in slots or one.group in numbers)
-    found, whole = _holders(root)
+    there = tuple(
+        function
+        for function in functions.values()
+        if function.slot in slots or function.group in numbers
+    )
+    holders, complete = _holders(root)
     return Machine(
         kvm=_node(root / "dev/kvm"),
         vfio=_node(root / "dev/vfio/vfio"),
@@ -116,8 +120,8 @@ def look(root: Path = Path("/")) -> Machine:
         secure_boot=_secure_boot(root),
         memlock=_memlock(_text(root / "proc/self/limits", 4096)),
         functions=there,
-        holders=found,
-        all_processes=whole,
+        holders=holders,
+        all_processes=complete,
     )
 
 
@@ -130,7 +134,7 @@ def _text(path: Path, limit: int = _SHOWN) -> str:
 
 
 def _link(path: Path) -> str:
-    """The name that a symbolic link leads to; empty where there is none."""
+    """The name that a symbolic link points to; empty if there is none."""
     try:
         return path.readlink().name
     except OSError:
@@ -153,14 +157,14 @@ def _function(path: Path, *, console: bool) -> Function:
         driver=_link(path / "driver"),
         group=int(group) if group.isdecimal() else None,
         console=console or _text(path / "boot_vga") == "1",
-        # Before Linux 5.15 there is no list of ways, only that there is one.
+        # Before Linux 5.15 there is no list of methods, only a flag that there is one.
         reset=_text(path / "reset_method") or ("yes" if (path / "reset").exists() else ""),
         bar=max(_windows(path / "resource"), default=0),
     )
 
 
 def _windows(path: Path) -> Iterator[int]:
-    """The sizes of a function's windows: start, end and flags a line, in hexadecimal."""
+    """The sizes of a function's windows: start, end and flags per line, in hexadecimal."""
     try:
         rows = [text.split() for text in path.read_text().splitlines()[:6]]
         for first, last, *_ in rows:
@@ -175,7 +179,7 @@ def _framebuffers(root: Path) -> set[str]:
 
 
 def _secure_boot(root: Path) -> bool | None:
-    """The firmware's variable: four bytes of attributes, then one of value."""
+    """The firmware variable: four bytes of attributes, then one byte of value."""
     for path in (root / "sys/firmware/efi/efivars").glob("SecureBoot-*"):
         try:
             return path.read_bytes()[4:5] == b"\x01"
@@ -185,27 +189,27 @@ def _secure_boot(root: Path) -> bool | None:
 
 
 def _memlock(limits: str) -> int | None:
-    found = re.search(r"Max locked memory\s+(\S+)", limits)
-    if found and found[1] == "unlimited":
+    match = re.search(r"Max locked memory\s+(\S+)", limits)
+    if match and match[1] == "unlimited":
         return -1
-    return int(found[1]) if found and found[1].isdecimal() else None
+    return int(match[1]) if match and match[1].isdecimal() else None
 
 
 def _holders(root: Path) -> tuple[dict[str, tuple[str, ...]], bool]:
-    """Who has a GPU's device file open, and whether every process could be asked."""
-    found: dict[str, list[str]] = {}
-    whole = True
+    """The processes that have a GPU's device file open, and whether all could be inspected."""
+    holders: dict[str, list[str]] = {}
+    complete = True
     for process in (root / "proc").glob("[0-9]*"):
         try:
             links = [_target(path) for path in (process / "fd").iterdir()]
         except PermissionError:
-            whole = False
+            complete = False
             continue
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it ended meanwhile
             continue
-        for name in {one for one in links if re.fullmatch(r"/dev/(nvidia|vfio/)\S+", one)}:
-            found.setdefault(name, []).append(f"{_text(process / 'comm')} ({process.name})")
-    return {name: tuple(sorted(who)) for name, who in sorted(found.items())}, whole
+        for name in {link for link in links if re.fullmatch(r"/dev/(nvidia|vfio/)\S+", link)}:
+            holders.setdefault(name, []).append(f"{_text(process / 'comm')} ({process.name})")
+    return {name: tuple(sorted(who)) for name, who in sorted(holders.items())}, complete
 
 
 def _target(path: Path) -> str:

@@ -1,7 +1,7 @@
-"""GPUs in Windows containers: the device class, the isolation that has it, the builds that go.
+"""GPUs in Windows containers: the device class, the isolation mode, the compatible builds.
 
-CUDA in Windows containers is unsupported by Microsoft and NVIDIA; it is shown by others, not by us:
-https://github.com/TensorWorks/DirectX-Device-Plugins
+CUDA in Windows containers is unsupported by Microsoft and NVIDIA; others have shown it, we have
+not: https://github.com/TensorWorks/DirectX-Device-Plugins
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.model import Model, read_data
 from pipelines.hosts.gpus import Gpu, is_wanted, written
 
-#: Every GPU of the machine, as ``--device`` of Docker's takes it.
+#: All GPUs of the machine, as an argument of Docker's ``--device``.
 #: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/gpu-acceleration
 GPU_CLASS = "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"
 _FILE = Path(__file__).with_name("windows.yaml")
@@ -31,15 +31,15 @@ class _Builds(Model):
 
 
 def devices(gpu: Gpu, isolation: str) -> tuple[str, ...]:
-    """What a Windows container is given; ``isolation``: the one that it will have.
+    """The devices of a Windows container; ``isolation``: its isolation mode.
 
-    Raises :class:`ConfigError` for a GPU and another isolation than ``process``.
+    Raises :class:`ConfigError` for a GPU with another isolation than ``process``.
     """
     if not is_wanted(gpu):
         return ()
     if isolation != "process":
         raise ConfigError(
-            f"{written(gpu)} and isolation: {isolation}: only process isolation has a GPU",
+            f"{written(gpu)} and isolation: {isolation}: GPUs need process isolation",
             hint="Set 'isolation: process' for the host, or 'gpu: false'.",
         )
     return (GPU_CLASS,)
@@ -47,19 +47,19 @@ def devices(gpu: Gpu, isolation: str) -> tuple[str, ...]:
 
 @functools.cache
 def _builds() -> dict[int, _Build]:
-    return {one.build: one for one in read_data(_FILE, _Builds).hosts}
+    return {build.build: build for build in read_data(_FILE, _Builds).hosts}
 
 
 def number(version: str) -> int | None:
-    """The build in a version of Windows: 20348 of ``10.0.20348.2762``."""
-    found = re.match(r"10\.0\.(\d{4,6})(?:\.|$)", version)
-    return int(found[1]) if found else None
+    """The build in a Windows version: 20348 of ``10.0.20348.2762``."""
+    match = re.match(r"10\.0\.(\d{4,6})(?:\.|$)", version)
+    return int(match[1]) if match else None
 
 
 def runs(host: str, image: str) -> bool | None:
     """Whether a Windows runs an image under process isolation, by their versions.
 
-    ``None``: nobody says so of these builds.
+    ``None``: unknown for these builds.
     """
     on, of = number(host), number(image)
     if on is None or of is None:
@@ -70,12 +70,12 @@ def runs(host: str, image: str) -> bool | None:
 
 
 def unpatched(host: int | None, image: str) -> bool:
-    """Whether an image has updates that its host's Windows, updated as far as ``host``, has not."""
+    """Whether an image has updates that its host's Windows, at patch level ``host``, does not."""
     patch = image.split(".")[3:4]
     return host is not None and patch != [] and patch[0].isdecimal() and int(patch[0]) > host
 
 
 def name(version: str) -> str:
-    """A Windows by its version, for people."""
+    """The name of a Windows version, for people."""
     known = _builds().get(number(version) or 0)
     return f"{known.name} ({version})" if known else version

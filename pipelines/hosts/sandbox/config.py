@@ -11,12 +11,12 @@ from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.core.paths import home
 from pipelines.hosts.base import (
+    CacheEntry,
     Host,
     HostConfig,
-    Kept,
-    Opening,
+    OpenOptions,
+    OwnedItem,
     Supply,
-    Thing,
     supply_of,
     supply_of_sandbox,
 )
@@ -30,54 +30,55 @@ if TYPE_CHECKING:
 
 
 class SandboxHost(HostConfig, OwnPins):
-    """The embedded sandbox: genuine Windows tools under Wine, behind our own WinRM service."""
+    """The embedded sandbox: real Windows tools under Wine, behind our own WinRM service."""
 
     kind: Literal["sandbox"]
     """The sandbox on this machine."""
     home: str | None = None
-    """Directory that holds it; default ``.sandbox/<name>``."""
+    """Directory that contains it; default ``.sandbox/<name>``."""
     http_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port on loopback; 0 takes a free one."""
+    """HTTP port on loopback; 0 picks a free one."""
     https_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """The same for https."""
+    """HTTPS port on loopback; 0 picks a free one."""
     listener: Literal["https", "http"] = "https"
     """``http`` means NTLM with message encryption."""
 
     gpu: BridgedGpu = False
-    """``bridge``: run CUDA on this machine's NVIDIA GPUs, by a DLL that hands the calls of Windows'
-    driver to Linux' (docs/gpu-bridge.md); ``bridge:0,1``: on these, as nvidia-smi counts them."""
+    """``bridge``: run CUDA on this machine's NVIDIA GPUs, through a DLL that forwards Windows
+    driver calls to the Linux driver (docs/gpu-bridge.md); ``bridge:0,1``: on these GPUs only, with
+    nvidia-smi's numbers."""
     flagged_gpu: ClassVar[object] = "bridge"
 
     msvc: Annotated[str, StringConstraints(min_length=1)] | None = None
-    """Microsoft's compiler in place of the stand-in (docs/msvc.md): a directory with a tree of
+    """Microsoft's compiler instead of the stub toolchain (docs/msvc.md): a directory with a tree of
     Visual Studio or msvc-wine, or ``fetch``: from Microsoft, at the versions of the lock."""
     accept_license: Annotated[str, StringConstraints(pattern=r"^https://\S+$")] | None = None
-    """With ``msvc: fetch``: the address of the licence that you accept, as Microsoft names it."""
+    """With ``msvc: fetch``: the address of the license you accept, as given by Microsoft."""
     msvc_version: Annotated[str, StringConstraints(pattern=r"^14(\.\d+){0,2}$")] | None = None
-    """Of a directory with several tool sets: which, such as 14.44."""
+    """The toolset to use of a directory with several, such as 14.44."""
     windows_sdk: Annotated[str, StringConstraints(pattern=r"^10(\.\d+){0,3}$")] | None = None
-    """Of a directory with several Windows SDKs: which, such as 10.0.26100."""
+    """The Windows SDK to use of a directory with several, such as 10.0.26100."""
 
     own_pins: ClassVar[str] = "msvc"
 
     @classmethod
-    def make_pins(cls, *, anew: bool) -> None:
-        """Ask Microsoft's manifests for what ``msvc: fetch`` takes."""
+    def make_pins(cls, *, force: bool) -> None:
+        """Read the pins of ``msvc: fetch`` from Microsoft's manifests."""
         from pipelines.hosts.sandbox.msvc.pinning import run_pin
 
-        run_pin(anew=anew)
+        run_pin(force=force)
 
     @model_validator(mode="after")
     def _keys_of_msvc(self) -> Self:
         if self.accept_license and self.msvc != "fetch":
-            raise ValueError("accept_license goes with msvc: fetch, where Microsoft is asked")
+            raise ValueError("accept_license requires msvc: fetch")
         if (self.msvc_version or self.windows_sdk) and self.msvc in (None, "fetch"):
-            raise ValueError("msvc_version and windows_sdk go with msvc: DIRECTORY")
+            raise ValueError("msvc_version and windows_sdk require msvc: DIRECTORY")
         return self
 
     @property
     def slot(self) -> Slot | None:
-        """Where its compiler comes from, unless it is the stand-in."""
+        """The source of its compiler, unless it is the stub toolchain."""
         if self.msvc is None:
             return None
         from pipelines.hosts.sandbox.msvc.slot import Slot
@@ -90,49 +91,53 @@ class SandboxHost(HostConfig, OwnPins):
         )
 
     def supply(self, lock: ToolchainLock) -> Supply:
-        """What the lock has for a sandbox; with a bridge also what this machine's driver gives."""
-        given = self._supply_of_compiler(lock)
+        """What the lock has for a sandbox; with a bridge also its driver's CUDA."""
+        supply = self._supply_of_compiler(lock)
         if not self.gpu:
-            return given
+            return supply
         from pipelines.hosts.sandbox.bridge import driver
-        from pipelines.hosts.sandbox.bridge.lacks import lacks
+        from pipelines.hosts.sandbox.bridge.problems import problems
 
-        found = driver.look()
+        gpu_driver = driver.look()
         numbers = bridged_numbers(self.gpu)
-        return replace(given, lacks=(*given.lacks, *lacks(found, numbers)), driver=found.cuda)
+        return replace(
+            supply,
+            missing=(*supply.missing, *problems(gpu_driver, numbers)),
+            driver=gpu_driver.cuda,
+        )
 
     def _supply_of_compiler(self, lock: ToolchainLock) -> Supply:
-        """With MSVC it is what any Windows gives, but for Python, which is the image's."""
-        given = supply_of_sandbox(lock)
+        """With MSVC the same as any Windows, except for Python, which is the image's."""
+        supply = supply_of_sandbox(lock)
         if (slot := self.slot) is None:
-            return replace(given, slot="name your MSVC with 'msvc' of this host in pipeline.yaml")
-        lacks = slot.lacks()
-        version, files = ("", "") if lacks else slot.which()
+            return replace(supply, slot="set 'msvc' of this host in pipeline.yaml")
+        missing = slot.missing()
+        version, files = ("", "") if missing else slot.which()
         msvc = replace(MSVC, version=version, files=files)
-        given = replace(supply_of(lock), python=given.python, toolset=msvc, lacks=lacks)
-        return replace(given, programs=False, lent=False)
+        supply = replace(supply_of(lock), python=supply.python, toolset=msvc, missing=missing)
+        return replace(supply, programs=False, msvc_tools=False)
 
     def notes(self, name: str) -> Iterable[str]:
-        """The user's compiler; the GPUs, their driver, and what there is of the bridge."""
+        """The user's compiler; the GPUs, their driver, and the state of the bridge."""
         if (slot := self.slot) is not None:
             yield from slot.notes()
         if self.gpu:
-            from pipelines.hosts.sandbox.bridge.attached import notes
+            from pipelines.hosts.sandbox.bridge.attachment import notes
 
             yield from notes(self.base(name), bridged_numbers(self.gpu))
 
-    def open(self, name: str, given: Opening) -> Host:
-        """The sandbox, which need not be there yet."""
+    def open(self, name: str, options: OpenOptions) -> Host:
+        """The sandbox, which need not exist yet."""
         from pipelines.hosts.sandbox.host import Sandbox
 
-        return Sandbox(name, self, given)
+        return Sandbox(name, self, options)
 
     @property
     def place(self) -> str:
         """Here."""
         return "this machine"
 
-    def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:
+    def owned_items(self, hosts: Mapping[str, HostConfig]) -> Iterable[OwnedItem]:
         """The sandboxes of this checkout."""
         from pipelines.hosts.sandbox.inventory import sandboxes
 
@@ -140,22 +145,22 @@ class SandboxHost(HostConfig, OwnPins):
         return sandboxes(bases)
 
     def base(self, name: str) -> Path:
-        """Its directory; each Python has one of its own, whose name ends with ``-py3.11``.
+        """Its directory; there is one for each Python, with a name ending in ``-py3.11``.
 
-        One with MSVC ends with ``-py3.11-msvc``, one with a bridge with ``-gpu``: all may be there
-        at once.
+        With MSVC it ends in ``-py3.11-msvc``, with a bridge in ``-gpu``: all can exist at the same
+        time.
         """
         return home() / (self.home or Path(".sandbox", name))
 
-    def kept(self, cache: Cache) -> Iterable[Kept]:
-        """Wine, images and libc++, of which today's are useful; bridges to a driver."""
+    def cache_entries(self, cache: Cache) -> Iterable[CacheEntry]:
+        """Wine, images and libc++, of which the current ones are useful; bridges to a driver."""
         from pipelines.hosts.sandbox import debian, libcxx
-        from pipelines.hosts.sandbox.bridge import attached
+        from pipelines.hosts.sandbox.bridge import attachment
         from pipelines.hosts.sandbox.image import image_key
         from pipelines.hosts.sandbox.msvc import fetch
 
-        yield from attached.kept(cache)
-        yield from fetch.kept(cache)
+        yield from attachment.cache_entries(cache)
+        yield from fetch.cache_entries(cache)
 
         made: dict[str, tuple[str, Callable[[str], str]]] = {
             "wine": ("Wine", lambda _: debian.key(cache)),
@@ -166,4 +171,6 @@ class SandboxHost(HostConfig, OwnPins):
             here = cache.root / folder
             for path in sorted(here.iterdir()) if here.is_dir() else ():
                 if path.is_dir():
-                    yield Kept(what, path, path.name == name_for(path.name.rpartition("-py")[2]))
+                    yield CacheEntry(
+                        what, path, path.name == name_for(path.name.rpartition("-py")[2])
+                    )

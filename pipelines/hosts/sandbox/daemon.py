@@ -1,12 +1,13 @@
 """The process behind a running sandbox: its wineserver and its WinRM service.
 
 ``python -m pipelines.hosts.sandbox.daemon HOME [--tied]``. It writes ``HOME/run/state.json`` when
-clients may connect. Tied, it ends when its standard input closes, hence with whoever started it,
-however that died; otherwise with SIGTERM. It ends with its wineserver as well: the next program
-would start another one, without Windows' start-up. Secrets are files of mode 0600, never arguments.
+clients may connect. With ``--tied`` it ends when its standard input closes, that is, with the
+process that started it, however that dies; otherwise with SIGTERM. It also ends with its
+wineserver: the next program would start another one, without Windows' start-up. Secrets are files
+of mode 0600, never arguments.
 
-Whatever was killed, the next service goes on with the same prefix: it ends what is left of the one
-before, and then sees whether the prefix is whole.
+Whatever was killed, the next service continues with the same prefix: it ends remaining processes
+of the previous one and then checks that the prefix is intact.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from pathlib import Path
 
 from pipelines.core.errors import HostError, PipelineError
 from pipelines.hosts.sandbox import health, powershell
-from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alone, publish, withdraw
+from pipelines.hosts.sandbox.state import (
+    IN_USE,
+    DamagedSandboxError,
+    State,
+    alone,
+    publish,
+    withdraw,
+)
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosts.sandbox.wsman.processes import TAG
 
@@ -34,7 +42,7 @@ _CMD_LIMIT = 8191  # of cmd.exe, in characters
 
 
 class WineLauncher:
-    """Starts what WinRS clients ask for in the prefix."""
+    """Starts the commands of WinRS clients in the prefix."""
 
     def __init__(self, prefix: Prefix) -> None:
         self.prefix = prefix
@@ -48,16 +56,16 @@ class WineLauncher:
         env: Mapping[str, str],
         cwd: str | None,
     ) -> subprocess.Popen[bytes]:
-        """Start ``command_line`` through winrshost.exe, which takes it from a variable."""
+        """Start ``command_line`` through winrshost.exe, which reads it from a variable."""
         if not skip_cmd_shell and len(command_line) > _CMD_LIMIT:
             raise OSError(f"the command line is too long for cmd.exe ({len(command_line)})")
-        # Without the server's own mark: winrshost.exe has a job object instead, which what breaks
-        # away from it leaves, as on Windows.
-        asked = {key: value for key, value in env.items() if key != TAG}
-        asked |= powershell.environment(self.prefix)
-        asked["WSMAN_COMMAND_LINE"] = command_line
+        # Without the server's own tag: winrshost.exe uses a job object instead, which a process can
+        # break away from, as on Windows.
+        variables = {key: value for key, value in env.items() if key != TAG}
+        variables |= powershell.environment(self.prefix)
+        variables["WSMAN_COMMAND_LINE"] = command_line
         if skip_cmd_shell:
-            asked["WSMAN_SKIP_CMD"] = "1"
+            variables["WSMAN_SKIP_CMD"] = "1"
         drive = self.prefix.drive
         folder = drive / "users/builder"
         if cwd and cwd[:2].upper() == "C:":
@@ -65,7 +73,7 @@ class WineLauncher:
         return subprocess.Popen(
             [*self.prefix.command(), r"C:\windows\system32\winrshost.exe"],
             cwd=folder if folder.is_dir() else drive,
-            env=self.prefix.environment(asked),
+            env=self.prefix.environment(variables),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -74,17 +82,17 @@ class WineLauncher:
 
 
 class Windows:
-    """The Windows of a prefix, from its start-up to its end in good order."""
+    """The Windows of a prefix, from boot to orderly shutdown."""
 
     def __init__(self, home: Path, ended: threading.Event) -> None:
         self.prefix = Prefix(home / "prefix")
         self.ended = ended
         self._mark = home / "run" / IN_USE
-        self._crashed = self._mark.exists()  # the last one did not end in good order
+        self._crashed = self._mark.exists()  # the last one did not shut down properly
         self._server: subprocess.Popen[bytes] | None = None
 
     def boot(self) -> None:
-        """Start it, and set ``ended`` when it ends; :class:`NotWholeError` for a broken prefix."""
+        """Boot it, and set ``ended`` at its end; :class:`DamagedSandboxError` if damaged."""
         python = health.check_files(self.prefix)
         if self._crashed:
             self.prefix.halt()
@@ -93,7 +101,7 @@ class Windows:
             self.prefix.boot()
         except HostError as error:
             if self._crashed:
-                raise health.not_whole(self.prefix, error.message) from error
+                raise health.damaged(self.prefix, error.message) from error
             raise
         if self._crashed:
             health.check_answers(self.prefix, python)
@@ -106,13 +114,13 @@ class Windows:
         self.ended.set()
 
     def require(self) -> None:
-        """:class:`HostError` if it has ended."""
+        """Raises :class:`HostError` if it has ended."""
         if self._server is not None and self._server.poll() is not None:
             self._crashed = True
-            raise HostError("Windows has ended: its wineserver was killed, or crashed")
+            raise HostError("Windows has ended: its wineserver was killed or crashed")
 
     def halt(self) -> None:
-        """End it; what is left of a crash remains marked."""
+        """Shut it down; the mark of a crash stays."""
         self.prefix.halt()
         if not self._crashed:
             self._mark.unlink(missing_ok=True)
@@ -120,7 +128,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the service listens; port 0 is any free one."""
+    """The service's ports; port 0 is any free one."""
 
     host: str
     http: int
@@ -132,9 +140,9 @@ def serve(
 ) -> None:
     """Run until ``ended`` is set; leaves no process and no secret behind.
 
-    ``account``: user and password of who may sign in; made anew unless given.
+    ``account``: the accepted user and password; generated unless given.
 
-    Raises :class:`HostError` when Windows does not start, or ends by itself.
+    Raises :class:`HostError` if Windows does not start, or ends by itself.
     """
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
@@ -172,7 +180,7 @@ def _serve(run: Path, windows: Windows, ports: Ports, account: tuple[str, str]) 
                 }
                 publish(run, state)
                 windows.ended.wait()
-                withdraw(run)  # first: who loses a connection now sees why
+                withdraw(run)  # first, so that clients that lose a connection see why
                 windows.require()
     finally:
         for name in ("state.json", "credentials", "key.pem", "cert.pem"):
@@ -187,12 +195,12 @@ def main() -> int:
     parser.add_argument("--http-port", type=int, default=0)
     parser.add_argument("--https-port", type=int, default=0)
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
-    parser.add_argument("--account", type=Path, metavar="FILE", help="its line is USER:PASSWORD")
+    parser.add_argument("--account", type=Path, metavar="FILE", help="contains USER:PASSWORD")
     parser.add_argument("--tied", action="store_true")
     arguments = parser.parse_args()
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
     if arguments.tied:
 
         def watch() -> None:
@@ -209,8 +217,8 @@ def main() -> int:
             account = user, password
         serve(arguments.home, ports, ended, account)
     except PipelineError as error:
-        whole = not isinstance(error, NotWholeError)
-        report = {"error": error.message, "hint": error.hint, "whole": whole}
+        intact = not isinstance(error, DamagedSandboxError)
+        report = {"error": error.message, "hint": error.hint, "whole": intact}
     except OSError as error:
         taken = error.errno is not None and "listen" in str(error)
         hint = "Choose another port in pipeline.yaml, or 0 for a free one." if taken else ""

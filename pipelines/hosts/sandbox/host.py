@@ -1,8 +1,8 @@
-"""The sandbox as a host: made when it is missing, started when it is down, reached over WinRM.
+"""The sandbox as a host: created if missing, started if stopped, reached over WinRM.
 
-With ``gpu: bridge`` HOME is another one, and its Windows has a bridge to this machine's driver.
-``HOME/prefix`` is the Windows, ``HOME/run`` what a running one needs. Who changes either holds the
-lock beside HOME, so that two commands at once make and start one sandbox between them.
+With ``gpu: bridge`` HOME is a different one, and its Windows has a bridge to this machine's driver.
+``HOME/prefix`` is the Windows, ``HOME/run`` has the files of a running one. Changes of either
+require the lock next to HOME, so that two concurrent commands create and start only one sandbox.
 """
 
 from __future__ import annotations
@@ -24,24 +24,31 @@ from typing import TYPE_CHECKING
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.evidence import Bridge, Evidence
 from pipelines.core.logs import timed
-from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
+from pipelines.hosts.base import IN_SANDBOX, CacheEntry, Capabilities, Host, Lifecycle, OpenOptions
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import health, image, libcxx, powershell
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
-from pipelines.hosts.sandbox.starting import await_service, start_service
-from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, make_run, published
+from pipelines.hosts.sandbox.startup import await_service, start_service
+from pipelines.hosts.sandbox.state import (
+    IN_USE,
+    DamagedSandboxError,
+    State,
+    alive,
+    make_run,
+    published,
+)
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, version
 from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.transports.endpoint import Endpoint, Secret
 
 if TYPE_CHECKING:
-    from pipelines.hosts.sandbox.bridge.attached import Attached
+    from pipelines.hosts.sandbox.bridge.attachment import Attachment
 
 _log = logging.getLogger(__name__)
 
-#: How often a command starts a sandbox again that has ended under it, before it gives up.
+#: How often a command restarts a sandbox that ended during it, before giving up.
 RESTARTS = 3
 _STOP_TIMEOUT = 30.0
 
@@ -53,33 +60,33 @@ class Sandbox(Host):
         windows=True, msvc=False, gpu=False, publishable=False, emulated=True
     )
     evidence = Evidence.BINARIES
-    instead = IN_SANDBOX
+    replacements = IN_SANDBOX
 
-    def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
-        """Nothing is made or started yet; :meth:`start` does that."""
-        cache, python = given.cache, given.python
+    def __init__(self, name: str, config: SandboxHost, options: OpenOptions) -> None:
+        """Nothing is created or started yet; :meth:`start` does that."""
+        cache, python = options.cache, options.python
         self.name = name
         self.config = config
         self.python = python
         self.executable = rf"C:\Python{python.replace('.', '')}\python.exe"
         self.tools = image.tools(python)
         self.cache = cache
-        self.events = given.events
-        self.remember = given.remember
+        self.events = options.events
+        self.remember = options.register_secret
         base = config.base(name)
         self.slot = config.slot
         kinds = f"{'-msvc' if self.slot else ''}{'-gpu' if config.gpu else ''}"
         self.home = base.with_name(f"{base.name}-py{python}{kinds}")
         self.gpu_way = way = by_bridge(config.gpu)
-        self.instead = {} if self.slot is not None else IN_SANDBOX
+        self.replacements = {} if self.slot is not None else IN_SANDBOX
         self.capabilities = replace(self.capabilities, gpu=way.bridged, msvc=self.slot is not None)
-        self._bridge: Attached | None = None
+        self._bridge: Attachment | None = None
         if way.bridged:
-            from pipelines.hosts.sandbox.bridge.attached import Attached
+            from pipelines.hosts.sandbox.bridge.attachment import Attachment
 
-            self._bridge = Attached(self.home, way.visible, given.events.step)
+            self._bridge = Attachment(self.home, way.visible, options.events.step)
             self.tools += self._bridge.tools
-        self._wants_libcxx = given.api in WITH_LIBRARY and config.slot is None
+        self._wants_libcxx = options.api in WITH_LIBRARY and config.slot is None
         self._tied: subprocess.Popen[bytes] | None = None
         self._looks = False
         self._reached: State | None = None
@@ -98,20 +105,20 @@ class Sandbox(Host):
 
     @property
     def aside(self) -> Path:
-        """Where a Windows is moved that does not come up."""
+        """Where a damaged Windows is moved."""
         return self.home / "prefix.aside"
 
     # -- state ---------------------------------------------------------------------------------
 
     def state(self) -> State | None:
-        """What the running service published, or ``None`` when none runs."""
+        """What the running service published; ``None`` if none is running."""
         return published(self.run)
 
     def status(self) -> str:
-        """One of these.
+        """The state, one of the following.
 
-        ``absent``; ``broken``: its files are not whole; ``running``; ``changing``: starting or
-        ending; ``crashed``: it did not end in good order, and goes on from there when it is
+        ``absent``; ``broken``: its files are damaged; ``running``; ``changing``: starting or
+        stopping; ``crashed``: it did not shut down properly, and continues from there when
         started; ``stopped``.
         """
         if self.state():
@@ -126,22 +133,23 @@ class Sandbox(Host):
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """Itself: it is made, started and removed from here."""
+        """Itself: the pipeline creates, starts and removes it."""
         return self
 
     def describe(self) -> str:
-        """Its state in a line, and where its files are."""
+        """Its state and the location of its files, in one line."""
         return f"{self.status()}  {self.home}"
 
     def address(self) -> str:
-        """Its process and where it listens; empty when it does not run."""
+        """Its process and its addresses; empty if it is not running."""
         state = self.state()
         return f"process {state['pid']}: {state['https']} and {state['http']}" if state else ""
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- lifecycle
+    # ----------------------------------------------------------------------------------
 
     def _require_python(self) -> None:
-        """As a build is refused, for the commands that only start it."""
+        """The same refusal as for a build, for commands that only start it."""
         known = self.config.supply(self.cache.lock).python or ()
         if self.python not in known:
             raise ConfigError(
@@ -150,9 +158,9 @@ class Sandbox(Host):
             )
 
     def make(self) -> None:
-        """Fetch, make the image and copy it, each only if that has not been done.
+        """Fetch, build the image and copy it, each only if necessary.
 
-        Raises :class:`ConfigError` for a Python of which the lock has no headers.
+        Raises :class:`ConfigError` for a Python without headers in the lock.
         """
         self._require_python()
         with alone(self.home):
@@ -174,25 +182,25 @@ class Sandbox(Host):
         self.events.step("copying the image")
         image.copy_image(made, self.prefix)
 
-    def start(self, *, tied: bool) -> State:
-        """Start the service unless it runs; ``tied`` makes it end with this process.
+    def start(self, *, ephemeral: bool) -> State:
+        """Start the service unless it is running; if ``ephemeral``, it ends with this process.
 
-        One that crashed goes on with the same files. Raises what :meth:`make` does, and
-        ``DeadHostError`` when it does not start: :class:`NotWholeError` when its files are to
-        blame, which are left as they are.
+        One that crashed continues with the same files. Raises what :meth:`make` does, and
+        ``DeadHostError`` if it does not start: :class:`DamagedSandboxError` if its files are the
+        cause, which are left as they are.
         """
         self._require_python()
         with alone(self.home):
             if running := self.state():
                 self._require_current()
-                self._furnish()
+                self._install_extras()
                 return running
             self._make()
             self._require_current()
-            return self._start(tied=tied)
+            return self._start(tied=ephemeral)
 
-    def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - starting it looks
-        """Start it; files that do not come up, or of another image, give way to new ones.
+    def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - starting it checks
+        """Start it; damaged files, or those of another image, are replaced.
 
         Raises what :meth:`start` does.
         """
@@ -201,15 +209,15 @@ class Sandbox(Host):
         with alone(self.home):
             if self.state():
                 self._require_current()
-                self._furnish()
+                self._install_extras()
                 return
             self._make()
             try:
                 self._require_current()
                 self._start(tied=True)
-            except NotWholeError as error:
+            except DamagedSandboxError as error:
                 self.events.step(error.message)
-                self.events.step(f"its files are now in {self._move_aside()}")
+                self.events.step(f"its files were moved to {self._move_aside()}")
                 self._make()
                 self._start(tied=True)
 
@@ -219,15 +227,15 @@ class Sandbox(Host):
             health.check_image(Prefix(self.prefix), today, running=self.state() is not None)
 
     def _move_aside(self) -> Path:
-        """Take the place of what was moved aside before: there is one at most."""
+        """Move it aside, replacing what was moved aside before."""
         Prefix(self.prefix).halt()
         shutil.rmtree(self.aside, ignore_errors=True)
         self.prefix.rename(self.aside)
         (self.run / IN_USE).unlink(missing_ok=True)
         return self.aside
 
-    def _furnish(self) -> None:
-        """Put there what the package needs besides what every sandbox has."""
+    def _install_extras(self) -> None:
+        """Install what the package needs besides the contents of every sandbox."""
         if self._wants_libcxx:
             made = libcxx.built(self.cache, self.python, self.events.step)
             libcxx.install(made, Prefix(self.prefix))
@@ -242,15 +250,15 @@ class Sandbox(Host):
             self._bridge.install(self.cache)
         if self.slot is not None:
             self.slot.install(self.cache, self.prefix, self.events)
-        self._furnish()
-        again = ", which has crashed: its builds are kept" if crashed else ""
+        self._install_extras()
+        again = " after a crash; its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
         log = (self.run / "daemon.log").open("w+b")
         process = start_service(
             self.home, log, self.config.http_port, self.config.https_port, tied=tied
         )
         try:
-            importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
+            importlib.import_module("winrm.protocol")  # 0.25 s, while the start takes longer anyway
             with timed(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
                 state = await_service(self.name, self.run, process, log)
         except BaseException:
@@ -272,7 +280,7 @@ class Sandbox(Host):
         state = self.state()
         if state is None:
             crashed = self.status() == "crashed"
-            if crashed:  # what its service has left behind
+            if crashed:  # left behind by its service
                 Prefix(self.prefix).halt()
             return crashed
         _log.info("%s: stop, process %d", self.name, state["pid"])
@@ -291,23 +299,23 @@ class Sandbox(Host):
                 Prefix(self.prefix).halt() if self.prefix.is_dir() else None
                 shutil.rmtree(self.home)
 
-    def kept(self) -> Iterable[Kept]:
-        """Files that were moved aside when they did not come up."""
+    def cache_entries(self) -> Iterable[CacheEntry]:
+        """Damaged files that were moved aside."""
         if self.aside.is_dir():
-            yield Kept("sandboxes moved aside", self.aside, useful=False)
+            yield CacheEntry("sandboxes moved aside", self.aside, useful=False)
 
     # -- the host protocol -----------------------------------------------------------------------
 
     def endpoint(self, state: State) -> Endpoint:
-        """Where and as whom to sign in; the certificate made for this sandbox is verified.
+        """Address and credentials; the certificate created for this sandbox is verified.
 
-        Raises :class:`HostError` when it is just ending.
+        Raises :class:`HostError` if it is stopping.
         """
         try:
             _, user, password = (self.run / "credentials").read_text().strip().split(":", 2)
         except (OSError, ValueError):
             raise HostError(
-                f"the sandbox '{self.name}' has just ended", hint="Type the same command again."
+                f"the sandbox '{self.name}' has just stopped", hint="Type the same command again."
             ) from None
         return Endpoint(
             url=state[self.config.listener],
@@ -318,24 +326,24 @@ class Sandbox(Host):
         )
 
     @property
-    def made_of(self) -> str:
-        """Its image, and libc++ where the package takes that."""
+    def inputs(self) -> str:
+        """Its image, and libc++ if the package uses that."""
         key = libcxx.key if self._wants_libcxx else image.image_key
         return key(self.cache, self.python)
 
     def emulator(self) -> str:
-        """The version of Wine here; :class:`SetupError` when it is missing."""
+        """The installed version of Wine; :class:`SetupError` if it is missing."""
         return version(self.cache)
 
     def connect(self) -> Session:
-        """Start the sandbox if need be and open a session."""
+        """Start the sandbox if necessary and open a session."""
         from pipelines.session.channel import over_winrs
 
-        endpoint = self._reach(self.start(tied=True))
-        return over_winrs(endpoint, self.executable, self.name, again=self._again)
+        endpoint = self._reach(self.start(ephemeral=True))
+        return over_winrs(endpoint, self.executable, self.name, again=self._reconnect)
 
     def _reach(self, state: State) -> Endpoint:
-        """Where it is; a bridge is tested once a start, before anything rests on it."""
+        """Its endpoint; a bridge is tested once per start, before anything uses it."""
         self._reached = state
         if self.slot is not None:
             self.slot.check(self.cache, self.prefix)
@@ -344,37 +352,37 @@ class Sandbox(Host):
         return self.endpoint(state)
 
     def bridge(self) -> Bridge | None:
-        """What is known of its bridge, if it is to have one."""
-        return self._bridge.told() if self._bridge is not None else None
+        """What is known about its bridge, if configured."""
+        return self._bridge.summary() if self._bridge is not None else None
 
-    def only_look(self) -> bool:
-        """Reach one of any image, without a driver without its bridge; a later one is tested."""
+    def inspect_only(self) -> bool:
+        """Connect regardless of its image, and without its bridge if there is no driver."""
         self._looks = True
-        spared = self._bridge is not None and self._bridge.lacks()
+        spared = self._bridge is not None and self._bridge.problems()
         self._bridge = None if spared else self._bridge
         return spared
 
     def ended(self) -> str:
-        """That the service which was reached is gone, or is another one by now."""
+        """Whether the service that was reached is gone or was replaced by another one."""
         if self._reached is None or self.state() == self._reached:
             return ""
-        return f"the sandbox '{self.name}' has ended"
+        return f"the sandbox '{self.name}' has stopped"
 
-    def _again(self) -> Endpoint:
-        """Where it is after a lost connection; started again on the same files if it has ended."""
+    def _reconnect(self) -> Endpoint:
+        """Its endpoint after a lost connection; restarted on the same files if it has ended."""
         with self._reviving:
-            return self._reach(self.state() or self._revive())
+            return self._reach(self.state() or self._restart_service())
 
-    def _revive(self) -> State:
+    def _restart_service(self) -> State:
         if self._restarts == RESTARTS:
             raise DeadHostError(
-                f"the sandbox '{self.name}' has ended {RESTARTS + 1} times under this command",
-                hint="Finished units are kept, and the same command goes on from them. Memory is "
-                "the usual reason: try --jobs 1.",
+                f"the sandbox '{self.name}' has stopped {RESTARTS + 1} times during this command",
+                hint="Finished objects are kept, and the same command continues with them. It is "
+                "usually out of memory: try --jobs 1.",
             )
         self.close()
         with alone(self.home):
-            if running := self.state():  # by another command
+            if running := self.state():  # started by another command
                 return running
             if self.status() == "absent":
                 raise DeadHostError(

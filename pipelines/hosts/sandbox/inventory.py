@@ -1,4 +1,4 @@
-"""The sandboxes of a checkout: which there are, how large, and whether a host of its has them."""
+"""The sandboxes of a checkout: their sizes, and whether a configured host uses them."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.core.paths import home
-from pipelines.hosts.base import Thing
+from pipelines.hosts.base import OwnedItem
 from pipelines.hosts.sandbox.state import alive
 from pipelines.hosts.sandbox.wine import Prefix
 
 _NAME = re.compile(r"(.+)-py\d+\.\d+(?:-msvc)?(?:-gpu)?")
 
 
-def sandboxes(bases: Mapping[str, Path]) -> Iterator[Thing]:
-    """Each directory of one; ``bases``: the hosts of kind sandbox, and where theirs begin."""
+def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
+    """Each sandbox directory; ``bases``: the hosts of kind sandbox, and their base paths."""
     own = home() / ".sandbox"
     folders = {base.parent for base in bases.values()} | {own}
     hosts = {base: name for name, base in bases.items()}
     for folder in sorted(folders):
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            found = _NAME.fullmatch(path.name)
-            if not found or not (path / "prefix").is_dir():
+            match = _NAME.fullmatch(path.name)
+            if not match or not (path / "prefix").is_dir():
                 continue
-            host = hosts.get(folder / found[1], "")
-            if (
-                not host and folder != own
-            ):  # a place that 'home' names: others may have theirs there
+            host = hosts.get(folder / match[1], "")
+            if not host and folder != own:  # a directory set by 'home': others may use it too
                 continue
             running = alive(path / "run")
-            yield Thing(
+            yield OwnedItem(
                 what="sandbox",
                 name=str(path),
-                host=host or found[1],
+                host=host or match[1],
                 state="running" if running else "stopped",
                 size=sum(p.lstat().st_size for p in path.rglob("*") if not p.is_symlink()),
                 who=f"{getpass.getuser()}@{platform.node()}",

@@ -1,8 +1,8 @@
-"""PowerShell in a sandbox, in the place where Windows has it; only where the user has one.
+"""PowerShell in a sandbox, at Windows' path for it; only if the user provides it.
 
-``WCW_POWERSHELL`` is a folder with PowerShell 7 for Windows, as its zip file unpacks; the pinned
-file in the cache serves as well. Wine has a powershell.exe of its own, which does nothing and
-answers 0. Run as a program, this module fetches the pinned file.
+``WCW_POWERSHELL`` is a folder with PowerShell 7 for Windows, unpacked from its zip file; the pinned
+file in the cache works as well. Wine's own powershell.exe does nothing and exits with 0. Run as a
+program, this module fetches the pinned file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _TOOL = "powershell"
 
 
 def found(cache: Cache) -> Path | None:
-    """A folder with PowerShell: the one that the variable names, else the cache's, if it is there.
+    """A folder with PowerShell: the variable's, else the cache's, if any.
 
-    Raises :class:`ConfigError` where the variable names something else.
+    Raises :class:`ConfigError` if the variable names anything else.
     """
-    if not (said := os.environ.get(VARIABLE)):
+    if not (folder_name := os.environ.get(VARIABLE)):
         return None if cache.missing([_TOOL]) else _unpacked(cache)
-    folder = Path(said).expanduser()
+    folder = Path(folder_name).expanduser()
     if not all((folder / name).is_file() for name in (_LIBRARY, "pwsh.exe")):
         raise ConfigError(
-            f"{VARIABLE}: expected a folder with pwsh.exe and {_LIBRARY}, found none in {folder}",
-            hint="Unpack PowerShell-7.*-win-x64.zip of PowerShell's releases there.",
+            f"{VARIABLE}: expected a folder with pwsh.exe and {_LIBRARY}, none in {folder}",
+            hint="Unpack PowerShell-7.*-win-x64.zip from PowerShell's releases there.",
         )
     return folder
 
@@ -50,7 +50,7 @@ def _unpacked(cache: Cache) -> Path:
 
 
 def install(prefix: Prefix, folder: Path) -> None:
-    """Put PowerShell into ``prefix``, under its own name and that which Windows hosts know.
+    """Install PowerShell into ``prefix``, under its own name and the one of Windows PowerShell.
 
     Raises :class:`OSError` when that fails.
     """
@@ -62,7 +62,7 @@ def install(prefix: Prefix, folder: Path) -> None:
 
 
 def _link(source: str | Path, target: str | Path) -> None:
-    """Share a file, 0.1 GB in all, or copy it to another file system."""
+    """Link a file (0.1 GB in total), or copy it across file systems."""
     try:
         os.link(source, target)
     except OSError:
@@ -70,11 +70,11 @@ def _link(source: str | Path, target: str | Path) -> None:
 
 
 def environment(prefix: Prefix) -> dict[str, str]:
-    """What the processes of a prefix with PowerShell need besides; empty for one without."""
+    """Additional variables for the processes of a prefix with PowerShell; otherwise empty."""
     if not (prefix.drive / PLACE / _LIBRARY).exists():
         return {}
-    # Managed DLLs import mscoree, which prefixes do without. Wine 8 moves no memory that is to be
-    # executed: "Internal CLR error (0x80131506)" at .NET's second collection.
+    # Managed DLLs import mscoree, which prefixes do not have. Wine 8 cannot move executable memory:
+    # "Internal CLR error (0x80131506)" at .NET's second garbage collection.
     overrides = prefix.environment()["WINEDLLOVERRIDES"].replace("mscoree=;", "")
     return {
         "WINEDLLOVERRIDES": overrides,

@@ -1,7 +1,7 @@
-"""What a sandbox's service leaves for whoever looks for it: where it is, whether it lives.
+"""The state files of a sandbox's service: its addresses, and whether it is alive.
 
-In ``HOME/run``: ``state.json`` while clients may connect, ``alive`` locked as long as the process
-lives, ``in-use`` from its start until Windows has ended in good order.
+In ``HOME/run``: ``state.json`` while clients may connect, ``alive`` locked while the process
+lives, ``in-use`` from its start until Windows has shut down properly.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.sandbox.making import lock
 from pipelines.session.base import DeadHostError
 
-#: There while Windows runs, and afterwards if it did not end in good order.
+#: Exists while Windows runs, and afterwards if it did not shut down properly.
 IN_USE = "in-use"
-_TURN = 30.0  # seconds that a service which is ending may take
+_TURN = 30.0  # seconds that a service may take to end
 
 
-class NotWholeError(DeadHostError):
-    """A prefix that is damaged or does not come up: only a new one would help."""
+class DamagedSandboxError(DeadHostError):
+    """A prefix that is damaged or does not start: it must be replaced."""
 
 
 class State(TypedDict):
-    """Its process, where it listens, its certificate."""
+    """Its process, its addresses, its certificate."""
 
     pid: int
     https: str
@@ -37,20 +37,20 @@ class State(TypedDict):
 
 
 def make_run(run: Path) -> None:
-    """Make the directory, which its owner alone may enter: there is a password in it.
+    """Create the directory, accessible by its owner only: it contains a password.
 
-    Raises :class:`SetupError` where a file system keeps no permissions, as WSL's of a Windows
-    drive: https://learn.microsoft.com/windows/wsl/file-permissions.
+    Raises :class:`SetupError` if the file system keeps no permissions, such as WSL's for Windows
+    drives: https://learn.microsoft.com/windows/wsl/file-permissions.
     """
     run.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(PermissionError):
         run.chmod(0o700)
     if (mode := run.stat().st_mode & 0o777) & 0o077:
         raise SetupError(
-            f"the file system of {run} does not keep its passwords from others: a directory for "
-            f"its owner alone has mode {mode:04o} there",
-            hint="Clone the project into a directory of Linux' own, such as your home; in WSL "
-            "not below /mnt.",
+            f"the file system of {run} cannot protect the passwords stored there: a directory for "
+            f"its owner alone gets mode {mode:04o}",
+            hint="Clone the project into a directory on a Linux file system, such as your home; "
+            "in WSL not below /mnt.",
         )
 
 
@@ -63,24 +63,24 @@ def publish(run: Path, state: State) -> None:
 
 
 def withdraw(run: Path) -> None:
-    """Nobody may connect any more: the service is about to end."""
+    """Stop publishing: the service is about to end."""
     (run / "state.json").unlink(missing_ok=True)
 
 
 def published(run: Path) -> State | None:
-    """What the running service wrote, or ``None`` when none runs."""
+    """The published state of the running service, or ``None``."""
     try:
         state = cast(State, json.loads((run / "state.json").read_text()))
         command = Path(f"/proc/{state['pid']}/cmdline").read_bytes()
     except (OSError, ValueError, KeyError):
         return None
-    # Else it is another process' number: of no service, or of another sandbox's.
+    # Otherwise the number belongs to another process, or to another sandbox's service.
     own = os.fsencode(run.parent) in command.split(b"\0")
     return state if own and b"sandbox.daemon" in command else None
 
 
 def alive(run: Path) -> bool:
-    """Whether a service is there: starting, running, or still ending."""
+    """Whether a service exists: starting, running, or still ending."""
     try:
         with (run / "alive").open("r+") as file:
             return not lock(file)
@@ -90,13 +90,13 @@ def alive(run: Path) -> bool:
 
 @contextmanager
 def alone(run: Path) -> Iterator[None]:
-    """Be the one service of ``run`` for as long as this lasts, or :class:`HostError`."""
+    """Be the only service of ``run`` while the context is active, or raise :class:`HostError`."""
     deadline = time.monotonic() + _TURN
     with (run / "alive").open("a") as file:
         while not lock(file):
             if time.monotonic() > deadline:
                 raise HostError(
-                    "another service of this sandbox does not end",
+                    "another service of this sandbox cannot be stopped",
                     hint="Type: invoke host stop --force",
                 )
             time.sleep(0.02)

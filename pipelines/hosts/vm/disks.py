@@ -1,7 +1,7 @@
 """Golden disks: an installed Windows in a volume, sealed with a record of every file's hash.
 
-Machines use overlays of one, so it must never change. Before one starts, the disk is compared with
-its record: sizes and times always, the hashes where a time has changed or a repair is asked for.
+Machines use overlays of it, so it must never change. Before one starts, the disk is compared with
+its record: always by sizes and times, by hashes if a time has changed or for a repair.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pipelines.toolchain.sources import Sha256
 
 RECORD = "record.json"
 _SCHEMA = 1
-#: What a machine needs of the disk: the disk and the image's own state files.
+#: The files a machine needs: the disk and the image's own state files.
 _FILES = "data.qcow2 windows.*"
 _LOOK = f"""
 if [ -f {RECORD} ]; then tr -d '\\n' <{RECORD}; fi; echo
 for file in {_FILES}; do if [ -e "$file" ]; then stat -c '%s %.9Y %n' "$file"; fi; done
 """
 _HASH = f'for file in {_FILES}; do if [ -e "$file" ]; then sha256sum "$file"; fi; done'
-# Of what the installation leaves only what a machine needs stays: not 8 GB of ISO.
+# Only the files a machine needs are kept of the installation: not 8 GB of ISO.
 _WHOLE = """
 [ -f data.qcow2 ] || { echo "there is no data.qcow2" >&2; exit 3; }
 [ -f windows.boot ] || { echo "Windows was not shut down in good order" >&2; exit 3; }
@@ -45,24 +45,24 @@ class File(Model):
     sha256: Sha256
     size: int
     time: str
-    """Of its last change, as the engine's machine counts it."""
+    """Time of its last change, by the engine's clock."""
 
 
 class Record(Model):
-    """What a golden disk was made from, and what every file of it is."""
+    """The origin of a golden disk, and its files."""
 
     version: int = _SCHEMA
     key: str
     """Hash of :attr:`origin`."""
     origin: dict[str, str]
-    """All that decides what is on it."""
+    """Everything that determines its contents."""
     made: str
     seconds: int
     """How long that took."""
     pin: str
-    """sha256 of the certificate that its Windows had then; empty for one installed elsewhere."""
+    """sha256 of its Windows' certificate at that time; empty for one installed elsewhere."""
     licensed: str = ""
-    """Until when its Windows runs; empty: without an end, or not known."""
+    """When its Windows license expires; empty: never, or unknown."""
     virtual_size: int
     files: dict[str, File]
 
@@ -73,66 +73,66 @@ class Record(Model):
 
 
 class DamagedDiskError(HostError):
-    """A golden disk is not what its record says."""
+    """A golden disk does not match its record."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A golden disk's volume as it is now."""
+    """The current state of a golden disk's volume."""
 
     record: Record | None
     """``None``: it was never finished."""
     states: dict[str, tuple[int, str]]
-    """Name -> size and time of each file."""
+    """Name -> size and modification time of each file."""
 
 
 def key_of(origin: dict[str, str]) -> str:
-    """Names the disk that is made of ``origin``."""
+    """The name of the disk made from ``origin``."""
     return hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def look(volume: GoldenVolume) -> Found:
-    """What is there; :class:`DamagedDiskError` for a record that cannot be read."""
-    told, *rows = volume.run(_LOOK).splitlines() or [""]
+    """Its current state; :class:`DamagedDiskError` for an unreadable record."""
+    text, *rows = volume.run(_LOOK).splitlines() or [""]
     states = {}
     for row in rows:
         size, time, name = row.split(" ", 2)
         states[name] = int(size), time
-    if not told.strip():
+    if not text.strip():
         return Found(None, states)
     try:
-        record = Record.model_validate_json(told)
+        record = Record.model_validate_json(text)
     except ValidationError as error:
         raise _damaged(
             volume, f"its record cannot be read ({error.error_count()} errors)"
         ) from None
     if record.version != _SCHEMA or record.key != volume.key:
-        raise _damaged(volume, f"its record is of another disk ({record.key})")
+        raise _damaged(volume, f"its record belongs to another disk ({record.key})")
     return Found(record, states)
 
 
-def check(volume: GoldenVolume, found: Found, *, thorough: bool = False) -> Record:
-    """The record of a disk that is what it was; :class:`DamagedDiskError` says in what it is not.
+def check(volume: GoldenVolume, current: Found, *, thorough: bool = False) -> Record:
+    """The record of an unchanged disk; :class:`DamagedDiskError` describes the changes.
 
-    ``thorough``: every byte is read, whatever the times say.
+    ``thorough``: read every byte, regardless of the times.
     """
-    record = found.record
+    record = current.record
     if record is None:
         raise _damaged(volume, "it was never finished")
     known = {name: file.size for name, file in record.files.items()}
-    sizes = {name: size for name, (size, _) in found.states.items()}
+    sizes = {name: size for name, (size, _) in current.states.items()}
     if known != sizes:
         raise _damaged(volume, _difference(known, sizes))
-    touched = [n for n, file in record.files.items() if found.states[n][1] != file.time]
+    touched = [n for n, file in record.files.items() if current.states[n][1] != file.time]
     if not touched and not thorough:
         return record
     hashes = _hashes(volume)
     wrong = [name for name, file in record.files.items() if hashes.get(name) != file.sha256]
     if wrong:
-        raise _damaged(volume, f"{', '.join(wrong)}: the sha256 is another one")
+        raise _damaged(volume, f"{', '.join(wrong)}: the sha256 differs")
     if touched:
         files = {
-            n: file.model_copy(update={"time": found.states[n][1]})
+            n: file.model_copy(update={"time": current.states[n][1]})
             for n, file in record.files.items()
         }
         record = record.model_copy(update={"files": files})
@@ -143,9 +143,9 @@ def check(volume: GoldenVolume, found: Found, *, thorough: bool = False) -> Reco
 def seal(
     volume: GoldenVolume, origin: dict[str, str], *, pin: str, licensed: int, seconds: float
 ) -> Record:
-    """Record a disk that was just made; :class:`HostError` for one that is not whole.
+    """Record a new disk; :class:`HostError` for an incomplete one.
 
-    ``licensed`` is for how many minutes its Windows runs, 0 without an end.
+    ``licensed``: how many minutes its Windows runs, 0 without a limit.
     """
     about = json.loads(volume.run(_WHOLE, write=True))
     if about.get("format") != "qcow2" or about.get("backing-filename"):
@@ -156,7 +156,7 @@ def seal(
     hashes = _hashes(volume)
     states = look(volume).states
     if set(hashes) != set(states):
-        raise HostError(f"volume {volume.name} was changed while it was sealed")
+        raise HostError(f"volume {volume.name} changed while it was being sealed")
     now = datetime.now(UTC)
     until = now + timedelta(minutes=licensed)
     record = Record(
@@ -182,25 +182,25 @@ def _hashes(volume: GoldenVolume) -> dict[str, str]:
 
 
 def _write(volume: GoldenVolume, record: Record) -> None:
-    """Whole or not at all: without it the disk counts as never finished."""
+    """Written atomically: without it the disk counts as unfinished."""
     script = f'printf %s "$TEXT" >{RECORD}.new; sync {RECORD}.new; mv {RECORD}.new {RECORD}'
     volume.run(script, write=True, TEXT=record.model_dump_json())
 
 
-def _difference(known: dict[str, int], found: dict[str, int]) -> str:
-    lost, new = sorted(known.keys() - found.keys()), sorted(found.keys() - known.keys())
-    said = [f"{name} is missing" for name in lost] + [f"{name} is new" for name in new]
-    said += [
-        f"{name} has {found[name]} bytes, recorded are {known[name]}"
-        for name in sorted(known.keys() & found.keys())
-        if known[name] != found[name]
+def _difference(known: dict[str, int], current: dict[str, int]) -> str:
+    lost, new = sorted(known.keys() - current.keys()), sorted(current.keys() - known.keys())
+    differences = [f"{name} is missing" for name in lost] + [f"{name} is new" for name in new]
+    differences += [
+        f"{name} has {current[name]} bytes, recorded are {known[name]}"
+        for name in sorted(known.keys() & current.keys())
+        if known[name] != current[name]
     ]
-    return "; ".join(said)
+    return "; ".join(differences)
 
 
 def _damaged(volume: GoldenVolume, why: str) -> PipelineError:
     return DamagedDiskError(
         f"the golden disk {volume.name} is damaged: {why}",
-        hint=f"Type: docker volume rm {shlex.quote(volume.name)}; the next command makes it "
-        "anew. Machines that were made of it must be removed first: invoke hosts",
+        hint=f"Type: docker volume rm {shlex.quote(volume.name)}; the next command creates it "
+        "again. First remove the machines that use it: invoke hosts",
     )

@@ -1,4 +1,4 @@
-"""Makes golden disks: an unattended installation of Windows by the runner image."""
+"""Creates golden disks: an unattended installation of Windows by the runner image."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.core.hosttext import line, secret
 from pipelines.core.logs import timed
 from pipelines.core.paths import CHECKOUT
-from pipelines.hosts.base import Opening
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.box import Box
-from pipelines.hosts.engine.boxes import Boxes, Order, label
+from pipelines.hosts.engine.container import ManagedContainer
 from pipelines.hosts.engine.containerfiles import put_files
-from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.engine.error_patterns import engine_errors
+from pipelines.hosts.engine.manager import ContainerManager, ContainerSpec, label
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.config import VmHost
-from pipelines.hosts.vm.exits import explained
+from pipelines.hosts.vm.exit_codes import explained
 from pipelines.hosts.vm.machine import Runner, keys_of
 from pipelines.hosts.vm.volume import GoldenVolume, send_file
 from pipelines.remote.files import replace
@@ -37,18 +37,18 @@ from pipelines.toolchain import hashed, sources
 
 _log = logging.getLogger(__name__)
 
-#: One at a time in this process; of other processes the volume's label tells.
+#: One at a time in this process; other processes are detected by the volume's label.
 _MAKING = threading.Lock()
 
 #: Longest installation: its publisher's own CI gives Windows Server 2025 two and a half hours.
 LONGEST = 3 * 3600.0
 _LAST_WORDS = 300.0  # seconds from the end of an installation to Windows' shutdown
-_TELL = 15.0  # seconds between two words on how it goes
+_TELL = 15.0  # seconds between two progress reports
 _SAID = re.compile(r"WCW-(GOLDEN|FAILED|STEP) *([^\r\n]*)")
 #: Fingerprint of its certificate, LicenseStatus and GracePeriodRemaining in minutes.
 _GOLDEN = re.compile(r"([0-9a-f]{64}) (\d{1,3}) (\d{1,9})")
 _LICENSED = "1"
-#: What is put into the installation, and where it stands in a checkout.
+#: Files for the installation, and their directory in a checkout.
 _OEM = {
     "install.bat": "images/oem/install.bat",
     "golden.ps1": "images/oem/golden.ps1",
@@ -59,17 +59,17 @@ _OEM = {
 
 
 def oem() -> dict[str, bytes]:
-    """The files of ``/oem``; :class:`ConfigError` where there is no checkout."""
+    """The files of ``/oem``; :class:`ConfigError` without a checkout."""
     if CHECKOUT is None:
         raise ConfigError(
-            "a golden disk is made in a checkout: images/oem is not in the installed package",
+            "a golden disk is created in a checkout: images/oem is not in the installed package",
             hint="Clone the project, and run the same command in it.",
         )
     return {name: (CHECKOUT / place).read_bytes() for name, place in _OEM.items()}
 
 
 def origin_of(config: VmHost, runner: Runner) -> dict[str, str]:
-    """All that decides what is on the disk."""
+    """Everything that determines the contents of the disk."""
     scripts = hashlib.sha256()
     for name, data in sorted(oem().items()):
         scripts.update(f"{name} {hashlib.sha256(data).hexdigest()}\n".encode())
@@ -83,68 +83,76 @@ def origin_of(config: VmHost, runner: Runner) -> dict[str, str]:
     }
 
 
-class Making:
-    """Makes the golden disk of one host."""
+class GoldenDiskBuilder:
+    """Creates the golden disk of one host."""
 
     def __init__(
-        self, name: str, config: VmHost, boxes: Boxes, runner: Runner, given: Opening
+        self,
+        name: str,
+        config: VmHost,
+        manager: ContainerManager,
+        runner: Runner,
+        options: OpenOptions,
     ) -> None:
         self.name = name
         self.config = config
-        self.boxes = boxes
+        self.manager = manager
         self.runner = runner
-        self.cache = given.cache
-        self.events = given.events
+        self.cache = options.cache
+        self.events = options.events
         self.origin = origin_of(config, runner)
-        self.volume = GoldenVolume(boxes, runner.id, name, disks.key_of(self.origin))
+        self.volume = GoldenVolume(manager, runner.id, name, disks.key_of(self.origin))
         self._told = 0.0
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- existing disks ---------------------------------------------------------------------------
 
     def ensure(self, *, thorough: bool = False) -> disks.Record:
-        """The record of the golden disk, which is made if it is not there.
+        """The record of the golden disk, which is created if missing.
 
-        Raises ``DamagedDiskError`` for one that is not what it was, :class:`HostError` while
-        another command makes it, and what making raises.
+        Raises ``DamagedDiskError`` for a changed one, :class:`HostError` while another command
+        creates it, and what creating it raises.
         """
         with _MAKING:
             return self._ensure(thorough=thorough)
 
     def _ensure(self, *, thorough: bool) -> disks.Record:
         if (there := self.volume.find()) is not None:
-            found = disks.look(self.volume)
-            if found.record is not None:
-                if found.record.ends_soon():
-                    self.events.step("the licence on the golden disk ends: it is made again")
+            disk = disks.look(self.volume)
+            if disk.record is not None:
+                if disk.record.ends_soon():
+                    self.events.step(
+                        "the license on the golden disk is expiring: creating it again"
+                    )
                     self.volume.remove()  # the engine refuses while machines use it
                     return self.make()
                 if thorough:
                     self.events.step("comparing the golden disk with its record")
-                return disks.check(self.volume, found, thorough=thorough)
+                return disks.check(self.volume, disk, thorough=thorough)
             owner = label(there, "owner")
             if owner != owners.me() and owners.alive(owner) is not False:
                 raise HostError(
-                    f"the golden disk of host '{self.name}' is being made by another command "
+                    f"the golden disk of host '{self.name}' is being created by another command "
                     f"({line(owner, 80)}), of {label(there, 'who')}",
-                    hint=f"Wait for it. If nothing makes it: docker volume rm {self.volume.name}",
+                    hint="Wait for it. If nothing is creating it: docker volume rm "
+                    f"{self.volume.name}",
                 )
-            self.events.step("a golden disk was left unfinished: removed, it is made anew")
-            for orphan in self.boxes.orphans(self.name):
-                self.boxes.remove(orphan)
+            self.events.step("removing an unfinished golden disk and creating it again")
+            for orphan in self.manager.orphans(self.name):
+                self.manager.remove(orphan)
             self.volume.remove()
         elif self._others():
-            self.events.step("what the golden disk is made of has changed: it is made anew")
+            self.events.step("the inputs of the golden disk have changed: creating it again")
         return self.make()
 
     def _others(self) -> list[str]:
-        found = self.boxes.volumes(self.name)
-        return [str(one.name) for one in found if label(one, "kind") == "golden"]
+        volumes = self.manager.volumes(self.name)
+        return [str(volume.name) for volume in volumes if label(volume, "kind") == "golden"]
 
     def make(self) -> disks.Record:
-        """Make it, whatever is there; nothing is left of one that fails."""
+        """Create it, replacing any existing one; a failed one is removed."""
         if label(self.volume.create(), "owner") != owners.me():
             raise HostError(
-                f"the golden disk of host '{self.name}' is being made by another command",
+                f"the golden disk of host '{self.name}' is being created by another command",
                 hint="Wait for it.",
             )
         began = time.monotonic()
@@ -157,22 +165,22 @@ class Making:
                     self.volume, self.origin, pin=pin, licensed=licensed, seconds=took
                 )
         except BaseException:
-            with contextlib.suppress(PipelineError):  # why it came to that matters more
+            with contextlib.suppress(PipelineError):  # the original error matters more
                 self.volume.remove()
             raise
 
     # -- installing ------------------------------------------------------------------------------
 
     def _install(self, began: float) -> tuple[str, int]:
-        """Install Windows into the volume; its certificate's fingerprint, its licence's minutes."""
+        """Install Windows into the volume; its certificate's fingerprint, its license's minutes."""
         key = self._product_key()
         iso = self._iso() if self.config.iso else None
-        order = Order(
+        spec = ContainerSpec(
             host=self.name,
             kind="golden",
             image=self.runner.id,
             keys=self._keys(),
-            tied={"entrypoint": self.runner.entrypoint("tied")},
+            ephemeral_keys={"entrypoint": self.runner.entrypoint("tied")},
             fill=partial(self._fill, iso=iso, key=key),
             explain=explained,
             start_seconds=LONGEST if self.config.kvm else 10 * LONGEST,
@@ -180,23 +188,23 @@ class Making:
         self.events.step(
             f"installing {self.config.title}: 15 to 60 minutes, ten times that without KVM"
         )
-        box, made = self.boxes.open(order, partial(self._installed, began=began))
+        managed, made = self.manager.open(spec, partial(self._installed, began=began))
         try:
-            _await_shutdown(box)
+            _await_shutdown(managed)
         except BaseException:
             with contextlib.suppress(PipelineError):
-                self.boxes.remove(box.container)
+                self.manager.remove(managed.container)
             raise
         finally:
-            box.close()
-        self.boxes.remove(box.container)
+            managed.close()
+        self.manager.remove(managed.container)
         return made
 
     def _keys(self) -> dict[str, Any]:
         keys = keys_of(self.config, self.runner, passed=None)
         keys["mounts"] = [Mount("/storage", self.volume.name, type="volume")]
         keys["environment"] |= {"VERIFY": "Y"}
-        del keys["ports"]  # nobody is to sign in there
+        del keys["ports"]  # no sign-ins from outside
         return keys
 
     def _fill(self, container: Container, *, iso: Path | None, key: str) -> None:
@@ -204,7 +212,7 @@ class Making:
         if key:
             put_files(container, {"/shared/key": key.encode()})
         if iso is not None:
-            with self.events.bars() as bars, telling(f"copy {iso.name} to the engine"):
+            with self.events.bars() as bars, engine_errors(f"copy {iso.name} to the engine"):
                 progress = partial(bars, "ISO")
                 place = ("/", "custom.iso")
                 send_file(container, iso, place, str(self.config.sha256), progress)
@@ -212,27 +220,27 @@ class Making:
     def _product_key(self) -> str:
         if not self.config.key_env:
             return ""
-        found = os.environ.get(self.config.key_env, "").strip()
-        if not re.fullmatch(r"(?i)([A-Z0-9]{5}-){4}[A-Z0-9]{5}", found):
+        key = os.environ.get(self.config.key_env, "").strip()
+        if not re.fullmatch(r"(?i)([A-Z0-9]{5}-){4}[A-Z0-9]{5}", key):
             raise ConfigError(
-                f"host '{self.name}': {self.config.key_env} has no product key: five groups of "
+                f"host '{self.name}': {self.config.key_env} is not a product key: five groups of "
                 "five letters and digits",
                 hint=f"Type: read -rs {self.config.key_env}; export {self.config.key_env}",
             )
-        return secret(found)
+        return secret(key)
 
     def _iso(self) -> Path:
-        wanted, digest = str(self.config.iso), str(self.config.sha256)
-        if "://" not in wanted:
-            path = Path(wanted).expanduser()
+        address, digest = str(self.config.iso), str(self.config.sha256)
+        if "://" not in address:
+            path = Path(address).expanduser()
             if not path.is_file():
                 raise ConfigError(
-                    f"host '{self.name}': iso: there is no file {path.absolute()}",
-                    hint="Paths in pipeline.yaml are seen from the directory you type in.",
+                    f"host '{self.name}': iso: {path.absolute()} does not exist",
+                    hint="Paths in pipeline.yaml are relative to the current directory.",
                 )
             return path
-        file = re.sub(r"[^A-Za-z0-9._+-]", "_", wanted.partition("?")[0].rpartition("/")[2])
-        source = sources.Source(file=f"iso-{file}", sha256=digest, url=wanted)
+        file = re.sub(r"[^A-Za-z0-9._+-]", "_", address.partition("?")[0].rpartition("/")[2])
+        source = sources.Source(file=f"iso-{file}", sha256=digest, url=address)
         place = self.cache.place(source.file, digest)
         if not self.cache.has(place, digest):
             self.events.step(f"fetching {file}")
@@ -247,43 +255,44 @@ class Making:
                 part.unlink(missing_ok=True)
         return place
 
-    def _installed(self, box: Box, *, began: float) -> tuple[str, int] | None:
-        """As :meth:`_install`, once the guest has said so; ``HostError`` for what it says instead.
+    def _installed(self, managed: ManagedContainer, *, began: float) -> tuple[str, int] | None:
+        """As :meth:`_install`, once the guest has reported it; ``HostError`` for its errors.
 
-        0 minutes are without an end.
+        0 minutes mean no limit.
         """
-        said = box.said()
-        words: Mapping[str, str] = dict(_SAID.findall(said))
+        output = managed.output()
+        words: Mapping[str, str] = dict(_SAID.findall(output))
         if "FAILED" in words:
             raise HostError(
-                f"the installation of {self.config.title} failed: {line(words['FAILED'])}\n{said}",
-                hint="Mend that, then type the same command again.",
+                f"the installation of {self.config.title} failed: "
+                f"{line(words['FAILED'])}\n{output}",
+                hint="Fix that, then type the same command again.",
             )
         if made := _GOLDEN.fullmatch(words.get("GOLDEN", "").strip()):
             pin, status, minutes = made.groups()
             if status != _LICENSED and not int(minutes):
                 raise HostError(
-                    f"{self.config.title} has no licence (LicenseStatus {status}): "
+                    f"{self.config.title} is not licensed (LicenseStatus {status}): "
                     "it would shut down every hour",
-                    hint="Give it a product key (key_env), or let it reach Microsoft's servers.",
+                    hint="Set a product key (key_env), or allow it to reach Microsoft's servers.",
                 )
             return pin, int(minutes)
         if (now := time.monotonic()) - self._told > _TELL:
             self._told = now
-            last = line((said.splitlines() or [""])[-1], 100)
+            last = line((output.splitlines() or [""])[-1], 100)
             self.events.step(f"installing, {(now - began) / 60:.0f} min: {last}")
         return None
 
 
-def _await_shutdown(box: Box) -> None:
-    """Wait until Windows has shut down; :class:`HostError` for another end, or none."""
+def _await_shutdown(managed: ManagedContainer) -> None:
+    """Wait until Windows has shut down; :class:`HostError` for any other end, or none."""
     deadline = time.monotonic() + _LAST_WORDS
-    while (ended := box.ended()) is None:
+    while (ended := managed.ended()) is None:
         if time.monotonic() > deadline:
             raise HostError(
-                f"Windows was installed and has not shut down within {_LAST_WORDS:g} s",
-                hint="Type the same command again: it is installed anew.",
+                f"Windows was installed but did not shut down within {_LAST_WORDS:g} s",
+                hint="Type the same command again to repeat the installation.",
             )
         time.sleep(0.2)
-    if box.exit_code not in (0, None):
+    if managed.exit_code not in (0, None):
         raise ended

@@ -1,4 +1,4 @@
-"""What the container of a machine is created with: the face of dockurr/windows."""
+"""The arguments for creating a machine's container: the interface of dockurr/windows."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from typing import Any
 from docker.types import Mount, Ulimit
 
 from pipelines.core.errors import ConfigError
-from pipelines.hosts.engine.entrance import WINRM
+from pipelines.hosts.engine.connection_info import WINRM
 from pipelines.hosts.engine.keys import in_bytes
-from pipelines.hosts.passthrough.vfio import Passed
+from pipelines.hosts.passthrough.vfio import Passthrough
 from pipelines.hosts.vm.config import VmHost
 
 #: User and password, for the guest: its \\host.lan\Data\winrm, which it removes.
 GIVEN = "/shared/winrm"
-#: The same, for whoever finds a lasting machine again: who owns the engine owns the machine.
+#: The same, for reconnecting to a persistent machine: the engine's owner owns the machine.
 KNOWN = "/etc/windows-cuda-wheels/winrm"
 #: Seconds that Windows may take to shut down, and then the container to end.
 SHUTDOWN = 105
 STOP = SHUTDOWN + 20
-#: What QEMU and Samba use besides the guest's memory, bytes.
+#: Bytes that QEMU and Samba use besides the guest's memory.
 _BESIDE = 2 << 30
 _ENTRY = Path(__file__).with_name("entry.sh")
 
 
 @dataclass(frozen=True)
 class Runner:
-    """The image that runs QEMU, as an engine has it."""
+    """The image that runs QEMU, on an engine."""
 
     id: str
     start: tuple[str, ...]
-    """Its entry point and what follows it."""
+    """Its entry point and arguments."""
 
     def entrypoint(self, life: str) -> list[str]:
-        """Ours around the image's own; ``life``: tied or kept."""
+        """Our entry point around the image's own; ``life``: tied or kept."""
         return ["/bin/bash", "-c", _ENTRY.read_text("utf-8"), "windows-cuda-wheels", life]
 
 
 def runner_of(about: Mapping[str, Any], name: str) -> Runner:
-    """Of what ``docker image inspect`` says; :class:`ConfigError` for one that starts nothing."""
+    """From ``docker image inspect``; :class:`ConfigError` for one without an entry point."""
     config = about.get("Config") or {}
     start = [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())]
     if not start:
         raise ConfigError(
-            f"image {name} has no entry point: it is not one that runs a Windows",
-            hint="Leave 'image' of the host out, or name dockurr/windows by its digest.",
+            f"image {name} has no entry point: it cannot run Windows",
+            hint="Remove 'image' of the host, or name dockurr/windows by its digest.",
         )
     return Runner(str(about["Id"]), tuple(start))
 
 
-def keys_of(config: VmHost, runner: Runner, *, passed: Passed | None) -> dict[str, Any]:
-    """What the SDK's ``create`` is given for a machine, without its disks; nothing secret."""
+def keys_of(config: VmHost, runner: Runner, *, passed: Passthrough | None) -> dict[str, Any]:
+    """Arguments of the SDK's ``create`` for a machine, without its disks and without secrets."""
     environment = {
-        # Of what is installed here it decides the ISO; the image wants one in any case.
+        # It selects the ISO for an installation; the image requires a value in any case.
         "VERSION": config.windows or "2025",
         "RAM_SIZE": config.memory.upper(),
         "CPU_CORES": str(config.cpus),
@@ -65,7 +65,7 @@ def keys_of(config: VmHost, runner: Runner, *, passed: Passed | None) -> dict[st
         "DISPLAY": "none",
         "WEB": "N",
         "SHORTCUT": "N",
-        # Only where there is no NET_ADMIN: its NAT forwards every port.
+        # Only without NET_ADMIN: its NAT forwards every port.
         "USER_PORTS": "5986",
         "TIMEOUT": str(SHUTDOWN),
     }
@@ -86,11 +86,11 @@ def keys_of(config: VmHost, runner: Runner, *, passed: Passed | None) -> dict[st
     if passed is not None and passed.devices:
         environment["ARGUMENTS"] = " ".join(passed.arguments)
         devices += passed.devices
-        # VFIO locks all of the guest's memory, so that the card can reach it; usual are 64 KiB.
+        # VFIO locks all of the guest's memory so that the card can reach it; the default is 64 KiB.
         keys["ulimits"] = [Ulimit(name="memlock", soft=passed.memlock, hard=passed.memlock)]
     return keys
 
 
 def golden_mount(volume: str) -> Mount:
-    """The golden disk, which no machine may change."""
+    """The golden disk, read-only for machines."""
     return Mount("/golden", volume, type="volume", read_only=True)

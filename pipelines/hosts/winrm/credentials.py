@@ -1,7 +1,7 @@
-"""Where the password of a host comes from: the environment, the keyring or a prompt; never a file.
+"""Sources of a host's password: the environment, the keyring or a prompt; never a file.
 
-A source is asked for each connection, so that a password that was changed meanwhile is found. All
-of them hand what they found to ``remember`` first, so that it is blanked wherever it might show.
+The source is read at each connection, so that a changed password is noticed. Every value is
+passed to ``remember`` first, so that it is blanked in all output.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def install_extra(name: str) -> str:
 
 
 class Credential(Protocol):
-    """A password that is looked up when it is needed."""
+    """A password that is looked up when needed."""
 
     def get_secret_value(self) -> str:
-        """The password as it is now, or ``ConfigError``/``SetupError``."""
+        """The current password, or ``ConfigError``/``SetupError``."""
 
     def forget(self) -> None:
-        """It was refused: the next look-up asks anew."""
+        """It was refused: the next look-up asks again."""
 
 
 class _Remembered:
-    """Tells ``remember`` of every value once: in CI each telling writes a line."""
+    """Passes every value to ``remember`` once: in CI each call writes a line."""
 
     def __init__(self, host: str, remember: Callable[[str], str]) -> None:
         self.host = host
@@ -64,7 +64,7 @@ class _Remembered:
         return value
 
     def forget(self) -> None:
-        """Nothing is kept that would be used again."""
+        """Does nothing: no value is cached."""
 
 
 class FromEnvironment(_Remembered):
@@ -75,7 +75,7 @@ class FromEnvironment(_Remembered):
         self.variable = variable
 
     def get_secret_value(self) -> str:
-        """As it is set now; :class:`ConfigError` when it is not."""
+        """Its current value; :class:`ConfigError` if it is not set."""
         if value := os.environ.get(self.variable):
             return self._keep(value)
         raise ConfigError(
@@ -96,9 +96,9 @@ class FromKeyring(_Remembered):
         self.username = username
 
     def get_secret_value(self) -> str:
-        """As the keyring has it now; ``SetupError`` when there is no keyring."""
+        """The keyring's current value; ``SetupError`` without a keyring."""
         try:
-            keyring = importlib.import_module("keyring")  # an optional package
+            keyring = importlib.import_module("keyring")  # an optional dependency
             problem = importlib.import_module("keyring.errors").KeyringError
         except ImportError:
             raise SetupError(
@@ -112,12 +112,12 @@ class FromKeyring(_Remembered):
                 f"host '{self.host}': the keyring cannot be read: {type(error).__name__}: "
                 f"{str(error)[:300]}",
                 hint="Unlock it, or use password_env; .venv/bin/python -m keyring diagnose "
-                "tells which one is used.",
+                "shows which one is used.",
             ) from None
         if value:
             return self._keep(value)
         raise ConfigError(
-            f"host '{self.host}': the keyring has no password of {self.username!r} under "
+            f"host '{self.host}': the keyring has no password for {self.username!r} under "
             f"{self.service!r}",
             hint=f"Type: .venv/bin/python -m keyring set '{self.service}' '{self.username}'",
         )
@@ -128,14 +128,14 @@ _asked: dict[tuple[str, str], str] = {}
 
 
 class FromPrompt(_Remembered):
-    """Asked for on the terminal, once for each process, host and user, until it is refused."""
+    """Prompted for on the terminal, once per process, host and user, until it is refused."""
 
     def __init__(self, host: str, username: str, remember: Callable[[str], str] = str) -> None:
         super().__init__(host, remember)
         self.username = username
 
     def get_secret_value(self) -> str:
-        """What was typed; :class:`ConfigError` where nobody can type."""
+        """The typed password; :class:`ConfigError` without a terminal."""
         place = (self.host, self.username)
         with _asking:
             if place not in _asked:
@@ -150,21 +150,21 @@ class FromPrompt(_Remembered):
     def _ask(self) -> str:
         automatic = os.environ.get("CI") or os.environ.get("GITHUB_ACTIONS")
         if automatic or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise self._nobody("there is no terminal to ask on" if not automatic else "this is CI")
+            raise self._no_password("there is no terminal" if not automatic else "this is CI")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error", getpass.GetPassWarning)  # it would echo
+                warnings.simplefilter("error", getpass.GetPassWarning)  # it would be echoed
                 value = getpass.getpass(f"Password of {self.username} on host '{self.host}': ")
         except (EOFError, getpass.GetPassWarning):
-            raise self._nobody("it could not be asked for") from None
+            raise self._no_password("the prompt was cancelled") from None
         if not value:
-            raise self._nobody("an empty one was typed")
+            raise self._no_password("the input was empty")
         return value
 
-    def _nobody(self, why: str) -> ConfigError:
+    def _no_password(self, why: str) -> ConfigError:
         return ConfigError(
-            f"host '{self.host}': its password is to be typed, but {why}",
-            hint="In pipeline.yaml write 'password_env: NAME' instead of 'password_prompt', and "
+            f"host '{self.host}': its password must be typed, but {why}",
+            hint="In pipeline.yaml replace 'password_prompt' by 'password_env: NAME', and "
             "set that environment variable (in CI from a secret).",
         )
 
@@ -172,7 +172,7 @@ class FromPrompt(_Remembered):
 def credential(
     name: str, config: WinRMHost, remember: Callable[[str], str] = str
 ) -> Credential | None:
-    """The source that ``config`` names; ``None`` when no password signs in."""
+    """The source that ``config`` names; ``None`` if no password is used."""
     if config.password_env:
         return FromEnvironment(name, config.password_env, remember)
     if config.password_keyring:

@@ -1,4 +1,4 @@
-"""A Windows machine of the user's that has WinRM on; a Python is put there if it has none."""
+"""A user's Windows machine with WinRM enabled; Python is installed there if missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.core.errors import ConfigError, SetupError
 from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
 from pipelines.hosts.gpus import is_wanted, own
-from pipelines.hosts.windows.entering import with_python
+from pipelines.hosts.windows.bootstrap import connect_with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import credential, install_extra
@@ -37,9 +37,9 @@ class WindowsHost(Host):
         cache: Cache | None = None,
         events: Events | None = None,
     ) -> None:
-        """``remember`` is given the password, so that it can be kept out of what is printed.
+        """``remember`` receives the password, so that it can be kept out of the output.
 
-        ``cache`` has the Python for a bare host.
+        ``cache`` has the Python for a host without one.
         """
         self.name = name
         self.config = config
@@ -56,21 +56,21 @@ class WindowsHost(Host):
 
     @property
     def cache(self) -> Cache:
-        """Where the pinned Python comes from; most hosts never need it."""
+        """The source of the pinned Python; most hosts never need it."""
         if self._cache is None:
             self._cache = Cache(load_lock())
         return self._cache
 
     def endpoint(self) -> Endpoint:
-        """Where and as whom to sign in.
+        """Address and credentials.
 
-        Raises :class:`ConfigError` when the password or a file is missing, ``SetupError`` when a
-        package for this way to sign in is.
+        Raises :class:`ConfigError` if the password or a file is missing, ``SetupError`` if a
+        package for this authentication method is.
         """
         config = self.config
         _require(config.transport)
         if self._credential is not None:
-            self._credential.get_secret_value()  # it is told before anything is tried
+            self._credential.get_secret_value()  # registered before any attempt
         return Endpoint(
             url=config.endpoint,
             username=config.username,
@@ -92,26 +92,26 @@ class WindowsHost(Host):
         path = Path(name)
         if not path.is_file():
             raise ConfigError(
-                f"host '{self.name}': {key}: there is no file {path.absolute()}",
-                hint="Paths in pipeline.yaml are seen from the directory you type in.",
+                f"host '{self.name}': {key}: {path.absolute()} does not exist",
+                hint="Paths in pipeline.yaml are relative to the current directory.",
             )
         return path
 
     def prepare(self, *, repair: bool = False) -> None:
-        """For a repair the next :meth:`connect` replaces the host's Python, whatever it says."""
+        """For a repair the next :meth:`connect` replaces the host's Python unconditionally."""
         self._fresh = repair
 
     def connect(self) -> Session:
-        """Sign in and open a session, after putting a Python there if that is to be done.
+        """Sign in and open a session, after installing Python there if configured.
 
-        Nothing is remembered of it: whether the host has this Python is asked of the host, each
-        time. Raises what :func:`pipelines.hosts.windows.firstpython.install_python` does.
+        Nothing is cached: the host is asked each time whether it has this Python. Raises what
+        :func:`pipelines.hosts.windows.firstpython.install_python` does.
         """
         endpoint = self.endpoint()
         if not self.config.bootstraps:
             return over_winrs(endpoint, self.config.python, self.name)
         fresh, self._fresh = self._fresh, False
-        return with_python(
+        return connect_with_python(
             endpoint,
             lambda: self.cache,
             self.events,
@@ -125,10 +125,10 @@ class WindowsHost(Host):
         return reboot_and_wait(self.connect, session, progress=self.events.step)
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Does nothing: nothing was started."""
 
 
-#: Ways to sign in that need a package of their own, and the modules that it may be.
+#: Authentication methods that need a package of their own, and its possible modules.
 _OPTIONAL = {"kerberos": ("kerberos", "winkerberos"), "credssp": ("requests_credssp",)}
 
 

@@ -1,4 +1,4 @@
-"""Whose C++ run-time a program of this Windows gets, and what torch is told of Wine."""
+"""The C++ runtime that programs of this Windows get, and torch's settings for Wine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..facts import gather
 from ..process import capture
 from ..rpc import idempotent
 
-#: What torch imports of it; the last one from 2.15 on.
+#: The libraries torch imports; the last one from 2.15 on.
 LIBRARIES = ("msvcp140", "vcruntime140", "vcruntime140_1", "vcruntime140_threads")
-#: What keeps torch from what Wine does not do as it expects.
+#: Variables that keep torch from using what Wine does not support.
 VARIABLES = ("KMP_AFFINITY", "ONEDNN_MAX_CPU_ISA")
 _PATIENCE = 60.0
-#: In a process of its own: a library that is loaded here could not be replaced.
+#: In a separate process: a library loaded here could not be replaced.
 _ASK = r"""
 import ctypes, json, struct
 kernel, version = ctypes.WinDLL("kernel32"), ctypes.WinDLL("version")
@@ -45,27 +45,27 @@ print(json.dumps(found))
 
 
 class Library(TypedDict):
-    """A DLL as the loader found it."""
+    """A DLL as found by the loader."""
 
     path: str
     version: str | None
     wine: bool
-    """Whether Wine made it."""
+    """Whether it is Wine's."""
 
 
 def _libraries() -> dict[str, Library | None]:
     code, text = capture([sys.executable, "-I", "-c", _ASK % (LIBRARIES,)], timeout=_PATIENCE)
     if code:
-        raise OSError(f"the loader could not be asked: {code}, {text.strip()[-200:]}")
-    found: dict[str, Library | None] = json.loads(text)
-    return found
+        raise OSError(f"the loader could not be queried: {code}, {text.strip()[-200:]}")
+    libraries: dict[str, Library | None] = json.loads(text)
+    return libraries
 
 
 @idempotent
 def survey() -> dict[str, object]:
-    """``libraries`` by name (``None``: the loader finds none), and what is set of ``environment``.
+    """``libraries`` by name (``None``: not found), and the set variables of ``environment``.
 
-    What could not be found out is in ``problems``.
+    What could not be determined is in ``problems``.
     """
     return gather(
         {

@@ -1,6 +1,6 @@
-"""What only the kernel knows: the commit limit, the limits of our job, rights, the power scheme.
+"""Facts only the kernel knows: the commit limit, our job's limits, privileges, the power scheme.
 
-On Linux, where the sandbox's tests and developers are, the answers come from /proc.
+On Linux, used by the sandbox's tests and developers, they come from /proc.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 
 class Commit(TypedDict):
-    """Bytes that processes have reserved, and may at most: memory plus page files."""
+    """Committed bytes of all processes, and their limit: memory plus page files."""
 
     limit: int
     used: int
@@ -76,7 +76,7 @@ _ACTIVE_PROCESSES, _PROCESS_MEMORY, _JOB_MEMORY = 0x8, 0x100, 0x200
 
 
 def wine() -> str | None:
-    """Wine's version where this is Wine, ``None`` on a genuine Windows."""
+    """Wine's version under Wine, ``None`` on real Windows."""
     if sys.platform != "win32":
         return None
     tell = getattr(ctypes.WinDLL("ntdll"), "wine_get_version", None)
@@ -87,14 +87,16 @@ def wine() -> str | None:
 
 
 def commit() -> Commit:
-    """What may still be reserved."""
+    """The remaining commit charge."""
     if sys.platform == "win32":
-        told = _Performance()
-        told.size = ctypes.sizeof(told)
-        if not ctypes.WinDLL("kernel32").K32GetPerformanceInfo(ctypes.byref(told), told.size):
+        performance = _Performance()
+        performance.size = ctypes.sizeof(performance)
+        if not ctypes.WinDLL("kernel32").K32GetPerformanceInfo(
+            ctypes.byref(performance), performance.size
+        ):
             raise OSError("GetPerformanceInfo failed")
-        page = told.page_size
-        return {"limit": told.commit_limit * page, "used": told.commit_total * page}
+        page = performance.page_size
+        return {"limit": performance.commit_limit * page, "used": performance.commit_total * page}
     rows = pathlib.Path("/proc/meminfo").read_text("ascii").splitlines()
     sizes = {row.partition(":")[0]: int(row.split()[1]) << 10 for row in rows}
     return {"limit": sizes["CommitLimit"], "used": sizes["Committed_AS"]}
@@ -103,7 +105,7 @@ def commit() -> Commit:
 def job() -> Limits | None:
     """The limits of the job object that WinRM put this Python into; ``None`` outside of one.
 
-    This is what really holds for a process of a shell, whatever the configuration says.
+    These actually apply to a shell's process, whatever the configuration says.
     """
     if sys.platform != "win32":
         return None
@@ -140,32 +142,32 @@ def job() -> Limits | None:
 
 
 def enforces_signatures() -> bool:
-    """Whether Windows does not load what nobody has signed: for Smart App Control, or WDAC.
+    """Whether Windows refuses to load unsigned code: Smart App Control, or WDAC.
 
     https://learn.microsoft.com/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation
     """
     ntdll: Any = ctypes.WinDLL("ntdll")  # type: ignore[attr-defined, unused-ignore]
-    told = (ctypes.c_uint32 * 2)(8)  # SYSTEM_CODEINTEGRITY_INFORMATION: its size, options
-    if status := ntdll.NtQuerySystemInformation(103, told, 8, None):
+    options = (ctypes.c_uint32 * 2)(8)  # SYSTEM_CODEINTEGRITY_INFORMATION: its size, options
+    if status := ntdll.NtQuerySystemInformation(103, options, 8, None):
         raise OSError(f"NtQuerySystemInformation failed: 0x{status & 0xFFFFFFFF:08x}")
-    return told[1] & 0xC == 0x4  # noqa: PLR2004 - UMCI is enabled, and not in its audit mode
+    return options[1] & 0xC == 0x4  # noqa: PLR2004 - UMCI is enabled, and not in its audit mode
 
 
 def password_expires() -> float | None:
-    """Seconds until the password of this process' local account does; ``None``: never.
+    """Seconds until the password of this process' local account expires; ``None``: never.
 
-    Raises ``OSError``, also for a domain's account: that is for the domain to say.
+    Raises ``OSError``, also for a domain account, whose policy is the domain's.
     """
     if sys.platform != "win32":
         return None
     name, domain, computer = map(os.environ.get, ("USERNAME", "USERDOMAIN", "COMPUTERNAME"))
     if not name or str(domain).lower() != str(computer).lower():
-        raise OSError(f"{name} is no local account")
+        raise OSError(f"{name} is not a local account")
     api: Any = ctypes.WinDLL("netapi32")
     user, rules = (ctypes.POINTER(ctypes.c_uint32)() for _ in range(2))
     code = api.NetUserGetInfo(None, ctypes.c_wchar_p(name), 1, ctypes.byref(user))
     if code := code or api.NetUserModalsGet(None, 0, ctypes.byref(rules)):
-        raise OSError(f"asked for the password's age: error {code}")
+        raise OSError(f"cannot read the password's age: error {code}")
     # USER_INFO_1, with the flag UF_DONT_EXPIRE_PASSWD, and USER_MODALS_INFO_0.
     age, flags, longest = user[4], user[10], rules[1]
     api.NetApiBufferFree(user)
@@ -175,7 +177,7 @@ def password_expires() -> float | None:
 
 
 def power() -> dict[str, int] | None:
-    """What takes a machine on mains power away; ``None`` elsewhere than on Windows.
+    """What makes a machine on mains power unavailable; ``None`` on other systems than Windows.
 
     ``sleep`` and ``hibernate`` are seconds without input, ``lid`` is 1 (sleep), 2 (hibernate) or 3
     (shut down); each is 0 for never, or where the machine cannot.
@@ -185,20 +187,20 @@ def power() -> dict[str, int] | None:
     api: Any = ctypes.WinDLL("powrprof")
     can, scheme, value = (ctypes.c_ubyte * 256)(), ctypes.c_void_p(), ctypes.c_uint32()
     if not api.GetPwrCapabilities(can) or api.PowerGetActiveScheme(None, ctypes.byref(scheme)):
-        raise OSError("powrprof does not tell the power scheme")
+        raise OSError("powrprof does not report the power scheme")
     # SYSTEM_POWER_CAPABILITIES: S1 to S3 are at 3, S4 at 6, its file at 8, modern standby at 20.
     able = {"sleep": any(can[3:6]) or can[20], "hibernate": can[6] and can[8], "lid": can[2]}
-    told = dict.fromkeys(_POWER, 0)
+    values = dict.fromkeys(_POWER, 0)
     for name in filter(able.get, _POWER):
         places = [uuid.UUID(text).bytes_le for text in _POWER[name].split()]
         if code := api.PowerReadACValueIndex(None, scheme, *places, ctypes.byref(value)):
             raise OSError(f"PowerReadACValueIndex of {name}: {code}")
-        told[name] = value.value
-    return told
+        values[name] = value.value
+    return values
 
 
 def administrator() -> bool:
-    """Whether this process may change the machine."""
+    """Whether this process may administer the machine."""
     if sys.platform == "win32":
         return bool(ctypes.WinDLL("shell32").IsUserAnAdmin())
     return os.geteuid() == 0

@@ -20,18 +20,18 @@ _PROCESSOR = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 
 
 class Processor(TypedDict):
-    """What it is."""
+    """The processor."""
 
     model: str | None
     cores: int
-    """Logical ones."""
+    """Logical cores."""
 
 
 class Machine(TypedDict):
-    """What could not be told is ``None``, with its reason in ``problems``."""
+    """Unknown values are ``None``, with the reason in ``problems``."""
 
     system: dict[str, object] | None
-    """How Windows names itself in the registry; ``None`` elsewhere."""
+    """Windows' product name in the registry; ``None`` elsewhere."""
     wine: str | None
     cpu: Processor | None
     commit: kernel.Commit | None
@@ -40,9 +40,9 @@ class Machine(TypedDict):
     power: dict[str, int] | None
     administrator: bool | None
     policies: dict[str, object] | None
-    """What may keep unsigned modules from being loaded, see :func:`_policies`."""
+    """What may prevent unsigned modules from loading, see :func:`_policies`."""
     password: dict[str, float | None] | None
-    """``left``: seconds until it expires, ``None`` where it never does."""
+    """``left``: seconds until it expires, ``None`` if it never does."""
     problems: dict[str, str]
 
 
@@ -66,7 +66,7 @@ def _cpu() -> Processor:
 
 
 def _policies() -> dict[str, object] | None:
-    """Smart App Control: 1 is on, 2 watches and may switch itself on; the kernel; AppLocker."""
+    """Smart App Control: 1 is on, 2 evaluates and may turn itself on; the kernel; AppLocker."""
     if sys.platform != "win32":
         return None
     modes = (registry.read(rf"{_APPLOCKER}\{kind}", "EnforcementMode") for kind in ("Dll", "Exe"))
@@ -83,7 +83,7 @@ def machine(paths: list[str]) -> Machine:
     system = os.environ.get("SYSTEMDRIVE", "")
     places = dict.fromkeys([f"{system}\\" if system else "/", *paths])
     disks = gather({place: lambda place=place: disk(place) for place in places})  # type: ignore[misc]
-    found = gather(
+    results = gather(
         {
             "system": _system,
             "wine": kernel.wine,
@@ -97,4 +97,4 @@ def machine(paths: list[str]) -> Machine:
             "password": lambda: {"left": kernel.password_expires()},
         }
     )
-    return cast(Machine, found)
+    return cast(Machine, results)

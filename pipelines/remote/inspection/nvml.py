@@ -1,4 +1,4 @@
-"""GPUs as NVIDIA's management library tells of them, where there is no nvidia-smi to ask it."""
+"""GPUs as reported by NVIDIA's management library, where there is no nvidia-smi."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ctypes
 import sys
 from typing import Any
 
-#: The driver model where the library says that it has none: it is of another system's driver. The
-#: doctor knows it by this text.
+#: The driver model where the library reports none: it belongs to another system's driver. The
+#: doctor recognises it by this text.
 BRIDGED = "Linux, through a bridge"
 _NOT_SUPPORTED = 3  # NVML_ERROR_NOT_SUPPORTED
 _MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # nvmlDriverModel_t
@@ -15,9 +15,9 @@ _MOST = 64
 
 
 def gpus() -> list[dict[str, str]] | None:
-    """As :func:`.tools.gpus`, in nvidia-smi's order; ``None`` where the library is not there.
+    """As :func:`.tools.gpus`, in nvidia-smi's order; ``None`` without the library.
 
-    Raises ``OSError`` where it fails.
+    Raises ``OSError`` if it fails.
     """
     if sys.platform != "win32":
         return None
@@ -25,11 +25,11 @@ def gpus() -> list[dict[str, str]] | None:
         library = ctypes.WinDLL("nvml.dll")
     except OSError:
         return None
-    return told(library)
+    return report(library)
 
 
-def told(library: Any) -> list[dict[str, str]]:
-    """What ``library`` says."""
+def report(library: Any) -> list[dict[str, str]]:
+    """The GPUs that ``library`` reports."""
     _call(library, "nvmlInit_v2")
     try:
         driver = ctypes.create_string_buffer(96)
@@ -62,7 +62,7 @@ def _gpu(library: Any, number: int) -> dict[str, str]:
 def _model(library: Any, handle: ctypes.c_void_p) -> str:
     current, pending = ctypes.c_int(), ctypes.c_int()
     both = ctypes.byref(current), ctypes.byref(pending)
-    # The second version knows MCDM; older drivers have the first alone.
+    # The second version knows MCDM; older drivers only have the first.
     # https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     newer = getattr(library, "nvmlDeviceGetDriverModel_v2", None)
     code = (newer or library.nvmlDeviceGetDriverModel)(handle, *both)

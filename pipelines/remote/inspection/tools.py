@@ -1,4 +1,4 @@
-"""Compilers, GPUs and tools that a build needs: where they are and which version."""
+"""Compilers, GPUs and tools that a build needs: paths and versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..resources.commands import find
 from ..rpc import idempotent
 from . import nvml
 
-#: Seconds that a program may take to name its version; nvidia-smi is slow after a start.
+#: Seconds for a program to print its version; nvidia-smi is slow after a boot.
 PATIENCE = 30.0
 _CONNECTION = 5.0
 
@@ -33,25 +33,25 @@ _GPU_FIELDS = ("name", "compute_cap", "driver_version", "driver_model.current", 
 
 
 class Program(TypedDict):
-    """One that tells its version."""
+    """A program with its version."""
 
     path: str
     version: str | None
 
 
 class Installation(TypedDict):
-    """One of Visual Studio."""
+    """An installation of Visual Studio."""
 
     path: str | None
     name: str | None
     version: str | None
     complete: bool | None
-    """Whether its installer is done with it, where that tells."""
+    """Whether its installation is complete, if known."""
     product: str
     engine: str
-    """Its release, such as 17.14.41, and the installer's program; empty where nothing tells."""
+    """Its version, such as 17.14.41, and the installer's program; empty if unknown."""
     toolsets: list[str]
-    """Of MSVC, as their directories are called."""
+    """MSVC versions, as their directories are named."""
 
 
 def _programs() -> list[str]:
@@ -61,9 +61,9 @@ def _programs() -> list[str]:
 
 
 def _find(name: str, places: list[str], ours: bool = False) -> str | None:
-    """The path of a program, in ``places`` or on PATH; ``None`` when it is in neither.
+    """The path of a program, in ``places`` or on PATH; ``None`` if it is in neither.
 
-    ``ours``: the places are the pipeline's, and one that other users may change is an error.
+    ``ours``: the places are the pipeline's, and one writable by other users is an error.
     """
     for place in places if ours else ():
         protected_dirs.inspect(place)
@@ -73,7 +73,7 @@ def _find(name: str, places: list[str], ours: bool = False) -> str | None:
 def _run(*command: str) -> str:
     code, text = capture(command, timeout=PATIENCE)
     if code:
-        raise OSError(f"{command[0]} left with {code}: {text.strip()[:200]}")
+        raise OSError(f"{command[0]} exited with {code}: {text.strip()[:200]}")
     return text
 
 
@@ -81,8 +81,8 @@ def _version(name: str, places: list[str], ours: bool) -> Program | None:
     path = _find(name, places, ours)
     if path is None:
         return None
-    told = _NAMED.search(_run(path, "--version"))
-    return {"path": path, "version": told[0] if told else None}
+    match = _NAMED.search(_run(path, "--version"))
+    return {"path": path, "version": match[0] if match else None}
 
 
 def _toolsets(installation: str) -> list[str]:
@@ -93,7 +93,7 @@ def _toolsets(installation: str) -> list[str]:
 
 
 def _vswhere() -> list[Installation]:
-    """What Microsoft's own locator says, empty when it is not installed."""
+    """The output of Microsoft's own locator, empty if it is not installed."""
     for base in _programs():
         path = pathlib.Path(base, "Microsoft Visual Studio", "Installer", "vswhere.exe")
         if path.is_file():
@@ -103,7 +103,7 @@ def _vswhere() -> list[Installation]:
                     "path": row.get("installationPath"),
                     "name": row.get("displayName"),
                     "version": row.get("installationVersion"),
-                    # It is complete, too, once Windows has started again.
+                    # It is also complete once Windows has been restarted.
                     "complete": row.get("isRebootRequired") or row.get("isComplete"),
                     "product": (row.get("catalog") or {}).get("productSemanticVersion") or "",
                     "engine": (row.get("properties") or {}).get("setupEngineFilePath") or "",
@@ -115,7 +115,7 @@ def _vswhere() -> list[Installation]:
 
 
 def _on_disk() -> Iterator[Installation]:
-    """Installations at the usual places (year or version, edition), and the one in use."""
+    """Installations in the usual places (year or version, edition), and the active one."""
     folders = [os.environ["VSINSTALLDIR"]] if os.environ.get("VSINSTALLDIR") else []
     folders += [_OURS] if pathlib.Path(_OURS, "VC").is_dir() else []
     for base in _programs():
@@ -136,7 +136,7 @@ def _on_disk() -> Iterator[Installation]:
 
 
 def visual_studio() -> list[Installation]:
-    """What is installed of it."""
+    """All installations."""
     return _vswhere() or list(_on_disk())
 
 
@@ -146,15 +146,15 @@ def _nvcc(cuda: str, ours: bool) -> Program | None:
     path = _find("nvcc", [str(pathlib.Path(root, "bin")) for root in roots], ours)
     if path is None:
         return None
-    told = _NVCC.search(_run(path, "--version"))
-    return {"path": path, "version": told[1] if told else None}
+    match = _NVCC.search(_run(path, "--version"))
+    return {"path": path, "version": match[1] if match else None}
 
 
 @idempotent
 def gpus() -> list[dict[str, str]] | None:
-    """GPUs as the driver names them, memory in MiB; ``None`` where there is no driver.
+    """GPUs as reported by the driver, memory in MiB; ``None`` without a driver.
 
-    Where there is a driver without its program, as under Wine, the driver's library is asked.
+    If the driver has no nvidia-smi, as under Wine, its library is queried.
     """
     places = [str(pathlib.Path(base, "NVIDIA Corporation", "NVSMI")) for base in _programs()]
     smi = _find("nvidia-smi", places)
@@ -172,14 +172,14 @@ def gpus() -> list[dict[str, str]] | None:
 
 
 def _unreached(servers: Sequence[str]) -> list[str]:
-    """Those that take no connection for HTTPS."""
-    found = []
+    """Those that do not accept HTTPS connections."""
+    missing = []
     for name in servers:
         try:
             socket.create_connection((name, 443), timeout=_CONNECTION).close()
         except OSError:
-            found.append(name)
-    return found
+            missing.append(name)
+    return missing
 
 
 @idempotent
@@ -188,13 +188,13 @@ def tools(
 ) -> dict[str, object]:
     """Visual Studio, nvcc (in ``cuda`` first), GPUs, each of ``programs``, ``servers`` unreached.
 
-    ``programs`` maps a name to the directories in which it is looked for before PATH; ``ours``: the
-    pipeline fills these. What is not installed is ``None`` without a problem.
+    ``programs`` maps a name to the directories to search before PATH; ``ours``: the pipeline
+    manages these. Anything not installed is ``None`` without a problem.
     """
     studio = cache(visual_studio)
 
     def unreached() -> list[str]:
-        """None is asked where a toolset is there."""
+        """Not checked if a toolset is installed."""
         return [] if any(row["toolsets"] for row in studio()) else _unreached(servers)
 
     sources: dict[str, Callable[[], object]] = {

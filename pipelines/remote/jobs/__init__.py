@@ -1,14 +1,14 @@
-"""Work that outlives the connection, the shell and the controller: one directory a job.
+"""Work that outlives the connection, the shell and the controller: one directory per job.
 
 =================  ===========================================================================
-``spec.json``      what runs: a function of this package and its arguments
-``alive``          locked by the runner as long as it lives; the only proof that it does
+``spec.json``      a function of this package and its arguments
+``alive``          locked by the runner while it lives; the only proof of that
 ``state.json``     attempt, process id, how it was started, boot identity; written by the runner
-``log.<attempt>``  what the function yielded as bytes
-``result.json``    what it yielded last; written last, by rename
-``cancel``         somebody wants it to end
+``log.<attempt>``  the bytes that the function yielded
+``result.json``    its result; written last, by rename
+``cancel``         a request to end it
 =================  ===========================================================================
 
-Files, because handles are not inherited across the ways out of WinRM's job object, and because any
-controller can read them.
+Files, because handles are not inherited outside WinRM's job object, and because any controller
+can read them.
 """

@@ -1,4 +1,4 @@
-"""Following and ending a job."""
+"""Follows and ends a job."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from . import runner, store
 
 _CHUNK = 256 * 1024
 _POLL = 0.1
-_SIGN = 10.0  # seconds after which an empty item shows a reader who has left
-#: Seconds between two looks at the runner's lock. Wine's server keeps a locked file open for each
-#: time that it was opened, until the lock goes, and a day of looks must not reach its limit:
+_SIGN = 10.0  # seconds after which an empty item detects that the reader is gone
+#: Seconds between two checks of the runner's lock. Wine's server keeps a locked file open for each
+#: time it was opened, until the lock is released, and a day of checks must not reach its limit:
 #: https://gitlab.winehq.org/wine/wine/-/blob/wine-10.0/server/fd.c (inode_add_closed_fd)
 _LOOK = 5.0
 
@@ -31,7 +31,7 @@ def follow(directory: str, attempt: int, offset: int) -> Generator[bytes | store
     signed = looked = awake.seconds()
     now = store.state(directory)
     while True:
-        # Before the log: what is written later is not missed.
+        # Before the log, so that later output is not missed.
         ended = store.result(folder, attempt) is not None
         if ended or store.latest(folder)["attempt"] != attempt or awake.seconds() - looked > _LOOK:
             now = store.state(directory)
@@ -61,7 +61,7 @@ def _piece(folder: pathlib.Path, attempt: int, offset: int) -> bytes:
 
 @idempotent
 def cancel(directory: str, patience: float = 25.0) -> store.State:
-    """End a job with everything that it started; its :func:`store.state` afterwards."""
+    """End a job and all its processes; its :func:`store.state` afterwards."""
     folder = store.place(directory)
     now = store.state(directory)
     if now["state"] == "lost":
@@ -83,11 +83,11 @@ def cancel(directory: str, patience: float = 25.0) -> store.State:
 
 
 def _mark(folder: pathlib.Path, directory: str) -> store.State:
-    """Leave a result where there is none, or whoever follows the job would begin it again."""
+    """Write a result if there is none, or the job's follower would start it again."""
     with locks.claim(folder / store.ALIVE) as free:
         if free:
             attempt = store.latest(folder)["attempt"]
             if store.result(folder, attempt) is None:
-                error = {"kind": "Cancelled", "message": "ended by force"}
+                error = {"kind": "Cancelled", "message": "stopped by force"}
                 runner.finish(folder, attempt, {"error": error}, cancelled=True)
     return store.state(directory)

@@ -1,9 +1,10 @@
-"""Starts a job's runner so that it outlives whoever asks: connection, shell, WinRM, controller.
+"""Starts a job's runner so that it outlives its caller: connection, shell, WinRM, controller.
 
 WinRM puts everything a shell starts into a Windows job object, which ends with the shell and has a
-memory quota (https://github.com/ansible/ansible/issues/39327). Two ways lead out: CreateProcess
-with CREATE_BREAKAWAY_FROM_JOB, which WinRS allows and PowerShell remoting does not, and the Task
-Scheduler. Where neither is to be had the runner lives as long as the shell; the reason is kept.
+memory quota (https://github.com/ansible/ansible/issues/39327). There are two ways out:
+CreateProcess with CREATE_BREAKAWAY_FROM_JOB, which WinRS allows and PowerShell remoting does not,
+and the Task Scheduler. If neither works, the runner lives as long as the shell; the reason is
+recorded.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ..rpc import idempotent
 from . import store
 
 _Process = subprocess.Popen[bytes]
-_TURN = 100.0  # seconds to wait for another controller that is starting the same
-_STARTS = 30.0  # seconds that a runner may take until it holds its lock
+_TURN = 100.0  # seconds to wait for another controller starting the same job
+_STARTS = 30.0  # seconds until a runner must hold its lock
 _MAIN = """
 import json, sys
 from remote.jobs import runner
@@ -36,7 +37,7 @@ _BREAKAWAY, _NEW_GROUP, _NO_WINDOW = 0x01000000, 0x00000200, 0x08000000
 
 
 class NoRunnerError(RuntimeError):
-    """No process of the job came up; what it was to run has not begun."""
+    """No process of the job was started; its function has not begun."""
 
 
 @idempotent
@@ -46,18 +47,18 @@ def start(
     beyond: int = 0,
     secrets: dict[str, str] | None = None,
 ) -> store.State:
-    """Have the job in ``directory`` run, and return its :func:`store.state`.
+    """Run the job in ``directory``, and return its :func:`store.state`.
 
-    One that runs is left alone, whoever started it; one that has ended too, unless its attempt is
-    ``beyond`` or an earlier one. So asking twice does no harm.
-    ``secrets`` are for that process alone, in its environment, see compilecache.SECRETS; the Task
-    Scheduler cannot hand them on. Raises :class:`NoRunnerError`.
+    A running one is left alone, whoever started it; so is an ended one, unless its attempt is
+    ``beyond`` or earlier. So calling it twice is safe. ``secrets`` are only for that process, in
+    its environment, see compilecache.SECRETS; the Task Scheduler cannot pass them. Raises
+    :class:`NoRunnerError`.
     """
     folder = store.place(directory)
     protected_dirs.make(folder)
     with locks.claim(folder / store.STARTING, _TURN) as mine:
         if not mine:
-            raise NoRunnerError(f"somebody else has been starting it for {_TURN:.0f} s")
+            raise NoRunnerError(f"another process has been starting it for {_TURN:.0f} s")
         now = store.state(directory)
         if now["state"] == "running" or (now["state"] == "ended" and now["attempt"] > beyond):
             return now
@@ -68,13 +69,13 @@ def start(
             part = package.with_name(f"runner.{os.getpid()}.part")
             part.write_bytes(code)
             files.replace(part, package)
-        path = os.path.join(directory, package.name)  # noqa: PTH118 - not in its long form
+        path = os.path.join(directory, package.name)  # noqa: PTH118 - not as a long path
         _detach(directory, path, int(now["attempt"]) + 1, secrets or {})
         return store.state(directory)
 
 
 def _packed() -> bytes:
-    """What the controller shipped, as a zip file that Python can run."""
+    """The controller's sources, as a zip file that Python can run."""
     loader: Any = sys.modules[__name__].__loader__
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -86,7 +87,7 @@ def _packed() -> bytes:
 
 
 def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str]) -> None:
-    """Try each way out in turn, or :class:`NoRunnerError`."""
+    """Try each way in turn, or raise :class:`NoRunnerError`."""
     failed: dict[str, str] = {}
     for way, run in ways().items():
         started = json.dumps({"way": way, "failed": failed, "attempt": attempt})
@@ -94,7 +95,7 @@ def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str])
         process: _Process | _Task | None = None
         try:
             process = run(command, secrets)
-            _come_up(store.place(directory), attempt, process)
+            _await_start(store.place(directory), attempt, process)
         except (OSError, RuntimeError) as error:
             failed[way] = str(error)[:300]
         else:
@@ -106,13 +107,13 @@ def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str])
 
 
 def ways() -> dict[str, Callable[[list[str], dict[str, str]], _Process | _Task]]:
-    """The ways out, the best first."""
+    """The ways to start it, best first."""
     if sys.platform == "win32":
         return {"breakaway": _breakaway, "task": _Task, "shell": _shell}
     return {"session": _popen}
 
 
-def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> None:
+def _await_start(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> None:
     """Wait until the attempt has begun, whoever started it."""
     deadline = awake.seconds() + _STARTS
     while awake.seconds() < deadline:
@@ -122,11 +123,11 @@ def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> N
         if code is not None:
             raise RuntimeError(f"the runner ended with exit code {code}")
         time.sleep(0.02)
-    raise RuntimeError(f"the runner did not begin within {_STARTS:.0f} s")
+    raise RuntimeError(f"the runner did not start within {_STARTS:.0f} s")
 
 
 def _popen(command: list[str], secrets: dict[str, str], flags: int = 0) -> _Process:
-    # Without what marks this shell's processes, for it is none of them.
+    # Without the markers of this shell's processes, since it is not one of them.
     environment = {key: value for key, value in os.environ.items() if key != "WSMAN_COMMAND"}
     if secrets:
         environment[compilecache.SECRETS] = json.dumps(secrets)
@@ -151,7 +152,7 @@ def _shell(command: list[str], secrets: dict[str, str]) -> _Process:
 
 
 class _Task:
-    """A runner that the Task Scheduler starts."""
+    """A runner started by the Task Scheduler."""
 
     def __init__(self, command: list[str], _: dict[str, str]) -> None:
         self.name = f"wcw-job-{os.getpid()}-{time.monotonic_ns()}"
@@ -163,9 +164,9 @@ class _Task:
             raise
 
     def poll(self) -> int | None:
-        """Not known."""
+        """Unknown."""
         return None
 
     def forget(self) -> None:
-        """Remove the task; what it started goes on."""
+        """Remove the task; its processes continue."""
         scheduler.forget(self.name)

@@ -1,4 +1,4 @@
-"""How much room jobs take, and giving it back."""
+"""The disk space used by jobs, and freeing it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .. import facts, files, locks
 from ..rpc import idempotent
 from . import store
 
-#: Beside a smoke test's job there is the wheel that it tests, in a directory of its name and this.
+#: Next to a smoke test's job is the wheel it tests, in a directory with its name plus this.
 WHEEL = "-wheel"
 _DAY = 86400.0
-#: Days in which a job that has ended is fetched, or taken up again, in any case.
+#: Days during which an ended job may still be downloaded or continued.
 _FETCHED = 1.0
-#: Days without a change after which nothing goes on with a file in TEMP: no build takes as long.
+#: Days without a change after which a file in TEMP counts as unused: no build takes that long.
 _FORGOTTEN = 7.0
 
 
 class Sized(store.Listed):
-    """A job, and how much of the disk it takes."""
+    """A job, and its disk space."""
 
     bytes: int
 
@@ -39,13 +39,13 @@ def _bytes(directory: str) -> int:
         for name in names:
             try:
                 total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118
-            except OSError:  # a job that runs comes and goes
+            except OSError:  # a running job changes its files
                 continue
     return total
 
 
 def _remove(folder: pathlib.Path) -> bool:
-    """Remove a job that nobody runs, or begins meanwhile, or has a file of open."""
+    """Remove a job unless it is running, being started, or has an open file."""
     with contextlib.suppress(OSError):
         with (
             locks.claim(folder / store.STARTING) as mine,
@@ -53,7 +53,7 @@ def _remove(folder: pathlib.Path) -> bool:
         ):
             if not (mine and free):
                 return False
-            # First what makes it a job: what is left of an interrupted removal is none.
+            # First the file that makes it a job, so that an interrupted removal leaves none.
             (folder / store.SPEC).unlink(missing_ok=True)
             files.remove_tree(f"{folder}{WHEEL}")
             for entry in folder.iterdir():
@@ -63,12 +63,12 @@ def _remove(folder: pathlib.Path) -> bool:
     return False
 
 
-def _unheard(root: str, days: float) -> list[pathlib.Path]:
-    """Jobs that do not run and were not heard of for so many days, the oldest first.
+def _silent_jobs(root: str, days: float) -> list[pathlib.Path]:
+    """Jobs that are not running and have been silent for so many days, oldest first.
 
     And the wheels of smoke tests whose job is gone.
     """
-    found = [
+    directories = [
         (job["heard"], pathlib.Path(job["directory"]))
         for job in store.listed(root)
         if job["state"] != "running"
@@ -76,45 +76,45 @@ def _unheard(root: str, days: float) -> list[pathlib.Path]:
     for wheel in store.place(root).glob(f"smoke-*{WHEEL}"):
         if not wheel.with_name(wheel.name.removesuffix(WHEEL)).exists():
             # One of today may have been sent for a job that is about to start.
-            found.append((wheel.stat().st_mtime + _DAY, wheel))
-    return [folder for heard, folder in sorted(found) if time.time() - heard >= days * _DAY]
+            directories.append((wheel.stat().st_mtime + _DAY, wheel))
+    return [folder for heard, folder in sorted(directories) if time.time() - heard >= days * _DAY]
 
 
 @idempotent
 def prune(root: str, days: float) -> list[str]:
-    """Remove jobs that do not run and were not heard of for so many days; their ids."""
-    return [folder.name for folder in _unheard(root, days) if _remove(folder)]
+    """Remove jobs that are not running and have been silent for so many days; their ids."""
+    return [folder.name for folder in _silent_jobs(root, days) if _remove(folder)]
 
 
-def _touched(path: str) -> float:
-    """When a file was changed or made: one that was just unpacked may be as old as its archive."""
-    told = os.lstat(path)
-    return max(told.st_mtime, told.st_ctime)
+def _last_change(path: str) -> float:
+    """When a file was changed or created: an unpacked one may be as old as its archive."""
+    status = os.lstat(path)
+    return max(status.st_mtime, status.st_ctime)
 
 
-def _forgotten(temp: str) -> Iterator[pathlib.Path]:
-    """What nobody has changed in ``temp`` for long."""
+def _unused_files(temp: str) -> Iterator[pathlib.Path]:
+    """Files in ``temp`` that have not changed for a long time."""
     for entry in store.place(temp).glob("*"):
-        inside = (os.path.join(at, one) for at, _, names in os.walk(entry) for one in names)  # noqa: PTH118
-        if time.time() - max(map(_touched, [str(entry), *inside])) > _FORGOTTEN * _DAY:
+        inside = (os.path.join(at, name) for at, _, names in os.walk(entry) for name in names)  # noqa: PTH118
+        if time.time() - max(map(_last_change, [str(entry), *inside])) > _FORGOTTEN * _DAY:
             yield entry
 
 
 @idempotent
 def make_room(root: str, temp: str, keep: list[str], least: int) -> list[str]:
-    """Remove what is old until ``least`` bytes are free where ``root`` is; what was removed.
+    """Remove old files until ``least`` bytes are free on the disk of ``root``; what was removed.
 
-    First what lies forgotten in ``temp``, then jobs that do not run, the oldest first, but for
-    those of today; nothing of a name in ``keep``, and nothing where there is room.
+    First unused files in ``temp``, then jobs that are not running, oldest first, except today's;
+    nothing named in ``keep``, and nothing if there is enough space.
     """
     removed: list[str] = []
     if facts.disk(root)["free"] >= least:
         return removed
-    for entry in _forgotten(temp):
-        with contextlib.suppress(OSError):  # somebody has a file of it open
+    for entry in _unused_files(temp):
+        with contextlib.suppress(OSError):  # a file of it is open
             if entry.name not in keep and files.remove_tree(str(entry)):
                 removed.append(str(entry))
-    for folder in _unheard(root, _FETCHED):
+    for folder in _silent_jobs(root, _FETCHED):
         if facts.disk(root)["free"] >= least:
             break
         if folder.name not in keep and _remove(folder):

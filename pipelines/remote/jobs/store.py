@@ -1,4 +1,4 @@
-"""What is on the host's disk about jobs: reading it, and telling whether a job still runs."""
+"""The files of jobs on the host's disk: reads them, and determines whether a job is running."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..locks import claim
 from ..rpc import idempotent
 
 SPEC, ALIVE, STATE, RESULT, CANCEL = "spec.json", "alive", "state.json", "result.json", "cancel"
-#: Held by whoever starts the job, or removes it.
+#: Held while the job is started or removed.
 STARTING = "starting"
 
 
 class Spec(TypedDict):
-    """What a job runs."""
+    """The definition of a job."""
 
     title: str
     function: str
-    """A generator function of this package ("builder.build"): it yields bytes for the log and, at
-    its end, a dict, its result."""
+    """A generator function of this package ("builder.build"): it yields bytes for the log and
+    returns a dict, its result."""
     arguments: Mapping[str, object]
 
 
@@ -34,18 +34,18 @@ class _Began(TypedDict, total=False):
     way: str
     """How the runner was started, see ``launch.ways``."""
     failed: Mapping[str, str]
-    """The ways that were tried before it, and what went wrong."""
+    """The ways tried before it, and their errors."""
     pid: int
     started: float
-    """In seconds since the epoch, as all times here."""
+    """In seconds since the epoch, like all times here."""
     boot: str
     """The host's boot identity."""
     why: str
-    """Of one that the runner itself calls lost."""
+    """Message of a job the runner itself reports as lost."""
 
 
 class Attempt(_Began):
-    """What the launcher and the runner leave of an attempt; 0 is none."""
+    """Written by the launcher and the runner for an attempt; 0 is none."""
 
     attempt: int
 
@@ -57,48 +57,48 @@ class Result(TypedDict):
     cancelled: bool
     ended: float
     result: Mapping[str, object]
-    """The function's own, or what it raised, see rpc.Failure, as ``error``."""
+    """The function's result, or what it raised, see rpc.Failure, as ``error``."""
 
 
 class _Known(_Began, total=False):
     title: str
     result: Result | None
     heard: float
-    """When there was the last sign of life."""
+    """Time of the last sign of life."""
 
 
 class State(_Known):
-    """A job as it is now; one that is absent has no more than this."""
+    """The current state of a job; an absent one has only this."""
 
     state: Literal["absent", "running", "ended", "lost"]
-    """``ended``: there is a result. ``lost``: it was started, does not run and left no result."""
+    """``ended``: there is a result. ``lost``: it was started, is not running and has no result."""
     attempt: int
     log_size: int
 
 
 class Listed(State):
-    """A job, and where it is."""
+    """A job and its directory."""
 
     id: str
     directory: str
 
 
 def place(directory: str) -> pathlib.Path:
-    """The job's directory, in a form without Windows' limit of 260 characters."""
+    """The job's directory, as a path without Windows' limit of 260 characters."""
     return pathlib.Path(long_path(directory))
 
 
 def read(path: pathlib.Path) -> dict[str, Any] | None:
-    """A JSON object, or ``None`` when it is not there or is none."""
+    """A JSON object, or ``None`` if it does not exist or is invalid."""
     try:
-        found = json.loads(files.patiently(lambda: path.read_text("utf-8")))
+        data = json.loads(files.patiently(lambda: path.read_text("utf-8")))
     except (FileNotFoundError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return data if isinstance(data, dict) else None
 
 
 def write(path: pathlib.Path, value: Mapping[str, object]) -> None:
-    """Write a JSON object so that it is there whole or not at all, also after a power failure."""
+    """Write a JSON object atomically, also with respect to power failures."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     with part.open("w", encoding="utf-8") as file:
         json.dump(value, file, indent=1)
@@ -108,7 +108,7 @@ def write(path: pathlib.Path, value: Mapping[str, object]) -> None:
 
 
 def lives(directory: pathlib.Path) -> bool:
-    """Whether the job's runner is alive, by its lock: process ids are used again, locks are not."""
+    """Whether the job's runner is alive, by its lock: process ids are reused, locks are not."""
     if not (directory / ALIVE).exists():
         return False
     with claim(directory / ALIVE, shared=True) as free:
@@ -122,31 +122,31 @@ def logs(directory: pathlib.Path, attempt: int) -> pathlib.Path:
 
 def latest(directory: pathlib.Path) -> Attempt:
     """The latest attempt."""
-    told = read(directory / STATE) or {}
-    return cast("Attempt", {**told, "attempt": int(told.get("attempt", 0))})
+    data = read(directory / STATE) or {}
+    return cast("Attempt", {**data, "attempt": int(data.get("attempt", 0))})
 
 
 def result(directory: pathlib.Path, attempt: int) -> Result | None:
-    """How this attempt ended; ``None`` when it has not, or what is there is another one's."""
-    told = read(directory / RESULT) or {}
-    return cast("Result", told) if told.get("attempt") == attempt else None
+    """How this attempt ended; ``None`` if it has not, or if the result is another attempt's."""
+    data = read(directory / RESULT) or {}
+    return cast("Result", data) if data.get("attempt") == attempt else None
 
 
 @idempotent
 def state(directory: str) -> State:
-    """A job as it is now, with what the launcher and the runner left."""
+    """The current state of a job, from the files of the launcher and the runner."""
     folder = place(directory)
     spec = read(folder / SPEC)
     if spec is None or "function" not in spec:
         return {"state": "absent", "attempt": 0, "log_size": 0}
-    # In this order: a runner that ends between the two looks has left its result.
+    # In this order: a runner that ends between the two checks has written its result.
     running = lives(folder)
-    told = latest(folder)
-    ended = result(folder, told["attempt"])
-    log = logs(folder, told["attempt"])
+    attempt = latest(folder)
+    ended = result(folder, attempt["attempt"])
+    log = logs(folder, attempt["attempt"])
     heard = [p.stat().st_mtime for p in (log, folder / STATE, folder / SPEC) if p.exists()]
     return {
-        **told,
+        **attempt,
         "state": "running" if running else "ended" if ended is not None else "lost",
         "title": spec.get("title", ""),
         "result": None if running else ended,
@@ -157,21 +157,21 @@ def state(directory: str) -> State:
 
 @idempotent
 def listed(root: str) -> list[Listed]:
-    """The jobs below ``root``, the latest first."""
-    found: list[Listed] = []
+    """The jobs below ``root``, latest first."""
+    jobs: list[Listed] = []
     for spec in place(root).glob(f"*/{SPEC}"):
         directory = str(spec.parent)
         # Removed meanwhile, or damaged: one job does not hide the others.
         with contextlib.suppress(OSError, ValueError, TypeError):
-            told = state(directory)
-            if told["state"] != "absent":
-                found.append({"id": spec.parent.name, "directory": directory, **told})
-    return sorted(found, key=lambda job: -job["heard"])
+            known = state(directory)
+            if known["state"] != "absent":
+                jobs.append({"id": spec.parent.name, "directory": directory, **known})
+    return sorted(jobs, key=lambda job: -job["heard"])
 
 
 @idempotent
 def prefix_digest(directory: str, attempt: int, size: int) -> str:
-    """The sha256 of the first ``size`` bytes of a log; empty when it has fewer."""
+    """The sha256 of the first ``size`` bytes of a log; empty if it is shorter."""
     digest, left = hashlib.sha256(), size
     try:
         with logs(place(directory), attempt).open("rb") as file:

@@ -1,10 +1,10 @@
-"""Kinds of things a host can be wanted to have; a module each.
+"""The kinds of resources of a host; a module each.
 
-A module has ``Spec``, what is wanted as the controller sends it, and functions of it.
-``check(spec)`` says what is there. ``apply(spec)`` brings about what is wanted; it may be repeated,
-and what it leaves half-done never passes the check; what is expected to go wrong raises
-:class:`RefusedError`. ``plan(spec)`` says in a line what apply would do. A module may have
-``forget(spec)``: what was applied did not stand the proof, and must not pass the next check.
+A module has ``Spec``, the desired state sent by the controller, and functions using it.
+``check(spec)`` returns the current state. ``apply(spec)`` establishes the desired state; it may be
+repeated, its partial results never pass the check, and expected errors raise :class:`RefusedError`.
+``plan(spec)`` describes in one line what apply would do. A module may have ``forget(spec)``: the
+result of apply failed the proof, and must not pass the next check.
 """
 
 from __future__ import annotations
@@ -13,52 +13,52 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 
-class Told(TypedDict, total=False):
-    """What only some checks say."""
+class Report(TypedDict, total=False):
+    """Fields that only some checks have."""
 
     uploads: list[str]
-    """Of the pins, those whose files apply needs; all of them where it is not said."""
+    """The pins whose files apply needs; all of them if absent."""
     doubt: str
-    """What was not looked at, though nothing is known to be wrong."""
+    """What was not checked, though nothing is known to be wrong."""
 
 
-class Check(Told):
-    """What is there."""
+class Check(Report):
+    """The current state."""
 
     ok: bool
-    """Whether that is what is wanted."""
+    """Whether that is the desired state."""
     found: str
-    """For people; nothing decides by it."""
+    """For people; nothing is decided by it."""
     values: dict[str, str]
-    """The same as facts, by name; without what is not there."""
+    """The same as facts, by name; missing ones are omitted."""
 
 
 class Applied(TypedDict, total=False):
-    """What came of it."""
+    """The result."""
 
     reboot: str
-    """Why Windows must start anew."""
+    """Why Windows must be restarted."""
 
 
 class Kind(TypedDict, total=False):
-    """Of every spec."""
+    """Fields of every spec."""
 
     kind: str
     """The module's name."""
     thorough: bool
-    """Look at every byte, whatever is remembered of it."""
+    """Read every byte, ignoring cached results."""
 
 
 class Proof(TypedDict):
-    """A command that shows that what was installed runs."""
+    """A command that shows that the installation works."""
 
     command: list[str]
     prints: str
-    """A regular expression that its output must contain."""
+    """A regular expression that must match its output."""
 
 
 class Proven(Kind, total=False):
-    """Of specs that may have a proof."""
+    """Fields of specs that may have a proof."""
 
     check: Proof
 
@@ -74,7 +74,7 @@ class Pin(TypedDict):
 
 
 class RefusedError(RuntimeError):
-    """Why a resource could not be brought about, what to do, and the logs that tell more."""
+    """Why a resource could not be applied, a hint, and the relevant logs."""
 
     def __init__(self, message: str, *, hint: str = "", logs: Iterable[str] = ()) -> None:
         super().__init__(message)

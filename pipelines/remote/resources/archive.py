@@ -1,7 +1,7 @@
 """Archives unpacked into one directory; wheels, zips and tars.
 
-A list of what is unpacked is written last, so that half of it does not count. With it is a record
-of the files: what is damaged later shows, and is put back from its own archive.
+A list of the unpacked archives is written last, so that partial results do not count. With it is a
+record of the files: later damage is detected, and restored from its own archive.
 """
 
 from __future__ import annotations
@@ -38,92 +38,97 @@ class _Optional(Proven, total=False):
 
 
 class Spec(_Optional):
-    """What is wanted."""
+    """The desired state."""
 
     path: str
     archives: list[Packed]
     proof: str
-    """A file below ``path`` that must be there afterwards."""
+    """A file below ``path`` that must exist afterwards."""
     unwatched: list[str]
-    """Globs of files below ``path`` that others change."""
+    """Globs of files below ``path`` that may change."""
 
 
 def _listed(path: pathlib.Path) -> dict[str, str]:
     try:
-        found = json.loads((path / _LIST).read_text("utf-8"))
-        return {str(name): str(value) for name, value in found.items()}
+        data = json.loads((path / _LIST).read_text("utf-8"))
+        return {str(name): str(value) for name, value in data.items()}
     except (OSError, ValueError, AttributeError):
         return {}
 
 
 def check(spec: Spec) -> Check:
-    """Whether the wanted archives are unpacked there, and their files as they were unpacked.
+    """Whether the archives are unpacked there, with unchanged files.
 
     Values are the archives' sha256.
     """
-    path, wanted = pathlib.Path(spec["path"]), _wanted(spec)
-    found = _listed(path)
-    if not found:
+    path, expected = pathlib.Path(spec["path"]), _expected(spec)
+    listed = _listed(path)
+    if not listed:
         begun = path.exists() and not spec.get("shared", False)
         state = "half-unpacked" if begun else "missing"
         return {"ok": False, "found": state, "values": {}}
-    same = sum(found.get(name) == sha256 for name, sha256 in wanted.items())
-    said = f"{same} of {len(wanted)} archives"
-    if found != wanted:
-        return {"ok": False, "found": said, "values": found}
-    record = unpacked.read(spec["path"], wanted)
+    same = sum(listed.get(name) == sha256 for name, sha256 in expected.items())
+    text = f"{same} of {len(expected)} archives"
+    if listed != expected:
+        return {"ok": False, "found": text, "values": listed}
+    record = unpacked.read(spec["path"], expected)
     if record is None:
-        said += ", but no record of their files"
-        told: Check = {"ok": False, "found": said, "values": found}
-        return {**told, "uploads": []} if _adoptable(spec) else told
+        text += ", without a record of their files"
+        answer: Check = {"ok": False, "found": text, "values": listed}
+        return {**answer, "uploads": []} if _adoptable(spec) else answer
     many = len(record["files"])
     wrong = unpacked.differing(spec["path"], record, thorough=_thorough(spec))
-    wrong |= _strangers(spec, record)
+    wrong |= _unknown_files(spec, record)
     if wrong:
-        said = f"{len(wrong)} of {many} files are not as they were: {_named(wrong)}"
-        told = {"ok": False, "found": said, "values": found}
-        return {**told, "uploads": _origins(record, wrong)} if record["compared"] else told
-    said += f", {many} files"
+        text = f"{len(wrong)} of {many} files have changed: {_named(wrong)}"
+        answer = {"ok": False, "found": text, "values": listed}
+        return {**answer, "uploads": _origins(record, wrong)} if record["compared"] else answer
+    text += f", {many} files"
     if record["compared"]:
-        return {"ok": True, "found": said, "values": found}
+        return {"ok": True, "found": text, "values": listed}
     doubt = "its files were never compared with the archives"
-    return {"ok": not _thorough(spec), "found": f"{said}; {doubt}", "values": found, "doubt": doubt}
+    return {
+        "ok": not _thorough(spec),
+        "found": f"{text}; {doubt}",
+        "values": listed,
+        "doubt": doubt,
+    }
 
 
 def plan(spec: Spec) -> str:
-    """The directory, and the files where only some are put back."""
-    path, wanted = spec["path"], _wanted(spec)
-    if _listed(pathlib.Path(path)) == wanted:
-        record = unpacked.read(path, wanted)
+    """The directory, and the files if only some are restored."""
+    path, expected = spec["path"], _expected(spec)
+    if _listed(pathlib.Path(path)) == expected:
+        record = unpacked.read(path, expected)
         if record is None and _adoptable(spec):
-            return f"record the files in {path} as they are"
-        wrong = unpacked.differing(path, record) | _strangers(spec, record) if record else {}
+            return f"record the current files in {path}"
+        wrong = unpacked.differing(path, record) | _unknown_files(spec, record) if record else {}
         if record and record["compared"]:
             return f"restore {len(wrong)} files in {path}: {_named(wrong)}"
-    return f"unpack {len(wanted)} archives into {path}"
+    return f"unpack {len(expected)} archives into {path}"
 
 
 def apply(spec: Spec) -> None:
-    """Unpack them into a fresh directory; where they are unpacked already, what is damaged."""
-    path, wanted = pathlib.Path(spec["path"]), _wanted(spec)
-    if _listed(path) == wanted:
-        record = unpacked.read(spec["path"], wanted)
+    """Unpack them into a fresh directory; if already unpacked, restore damaged files."""
+    path, expected = pathlib.Path(spec["path"]), _expected(spec)
+    if _listed(path) == expected:
+        record = unpacked.read(spec["path"], expected)
         if record is None and _adoptable(spec):
-            found = unpacked.adopted(spec["path"], wanted, spec["unwatched"])
-            unpacked.write(spec["path"], found)
+            adopted = unpacked.record_existing(spec["path"], expected, spec["unwatched"])
+            unpacked.write(spec["path"], adopted)
             return
         if record is not None and record["compared"]:
-            _mend(spec, record)
+            _repair(spec, record)
             return
     _fresh(spec, path)
 
 
 def forget(spec: Spec) -> None:
-    """Count it as half-unpacked."""
+    """Mark it as incomplete."""
     (pathlib.Path(spec["path"]) / _LIST).unlink(missing_ok=True)
 
 
-def _wanted(spec: Spec) -> dict[str, str]:
+def _expected(spec: Spec) -> dict[str, str]:
     return {archive["name"]: archive["sha256"] for archive in spec["archives"]}
 
 
@@ -131,28 +136,28 @@ def _thorough(spec: Spec) -> bool:
     return spec.get("thorough", False)
 
 
-def _strangers(spec: Spec, record: unpacked.Record) -> dict[str, str]:
-    """What a build may have left in a directory that is ours alone; looked for by a repair."""
+def _unknown_files(spec: Spec, record: unpacked.Record) -> dict[str, str]:
+    """Files a build may have left in a directory that is ours alone; searched by a repair."""
     if not (_thorough(spec) and record["compared"]) or spec.get("shared", False):
         return {}
-    found = unpacked.strangers(spec["path"], record["files"], spec["unwatched"])
-    return dict.fromkeys(found, "unknown")
+    strange = unpacked.unknown_files(spec["path"], record["files"], spec["unwatched"])
+    return dict.fromkeys(strange, "unknown")
 
 
 def _adoptable(spec: Spec) -> bool:
-    """Whether what is there without a record may be taken as it is."""
+    """Whether existing files without a record may be accepted."""
     return not _thorough(spec) and (pathlib.Path(spec["path"]) / spec["proof"]).is_file()
 
 
 def _named(wrong: dict[str, str]) -> str:
-    """The first few, and how many more."""
+    """The first few, and the number of others."""
     more = len(wrong) - _NAMED
     named = ", ".join(f"{name} {state}" for name, state in [*wrong.items()][:_NAMED])
     return named + (f" and {more} more" if more > 0 else "")
 
 
 def _origins(record: unpacked.Record, wrong: dict[str, str]) -> list[str]:
-    """The archives that those files came from."""
+    """The archives these files came from."""
     return sorted({record["files"][name]["archive"] for name in wrong if name in record["files"]})
 
 
@@ -161,44 +166,44 @@ def _fresh(spec: Spec, path: pathlib.Path) -> None:
         remove_tree(str(path))
     files: dict[str, unpacked.Entry] = {}
     for archive in spec["archives"]:
-        files |= _unpack(_right(archive), path, archive["strip"], archive["name"])
+        files |= _unpack(_verified(archive), path, archive["strip"], archive["name"])
     if not (path / spec["proof"]).is_file():
         raise RefusedError(f"the archives hold no {spec['proof']}")
-    one = {os.path.normcase(name): name for name in files}  # of two such, the later one is there
+    by_case = {os.path.normcase(name): name for name in files}  # of two such, the later one wins
     unwatched = spec["unwatched"]
-    kept = {n: files[n] for n in one.values() if unpacked.is_watched(n, unwatched)}
-    unpacked.settle(str(path), kept, kept)
-    unpacked.write(str(path), {"archives": _wanted(spec), "compared": True, "files": kept})
+    watched = {n: files[n] for n in by_case.values() if unpacked.is_watched(n, unwatched)}
+    unpacked.record_times(str(path), watched, watched)
+    unpacked.write(str(path), {"archives": _expected(spec), "compared": True, "files": watched})
     part = path / f"{_LIST}.part"
-    part.write_text(json.dumps(_wanted(spec)), "utf-8")
+    part.write_text(json.dumps(_expected(spec)), "utf-8")
     replace(str(part), str(path / _LIST))
     _tidy(spec)
 
 
-def _mend(spec: Spec, record: unpacked.Record) -> None:
-    """Put back what is damaged; each file's own archive was uploaded."""
+def _repair(spec: Spec, record: unpacked.Record) -> None:
+    """Restore damaged files; each file's own archive was uploaded."""
     path = pathlib.Path(spec["path"])
-    wrong = unpacked.differing(spec["path"], record)  # the check has looked as asked
+    wrong = unpacked.differing(spec["path"], record)  # the check was as thorough as requested
     for archive in spec["archives"]:
         some = {n for n in wrong if record["files"][n]["archive"] == archive["name"]}
         for name in some:
-            remove_tree(str(path / name))  # whatever stands there: a link leads elsewhere
+            remove_tree(str(path / name))  # also a link, which points elsewhere
         if some:
-            _unpack(_right(archive), path, archive["strip"], archive["name"], some)
-    for name in _strangers(spec, record):
+            _unpack(_verified(archive), path, archive["strip"], archive["name"], some)
+    for name in _unknown_files(spec, record):
         remove_tree(str(path / name))
-    unpacked.settle(spec["path"], record["files"], wrong)
+    unpacked.record_times(spec["path"], record["files"], wrong)
     unpacked.write(spec["path"], record)
     _tidy(spec)
 
 
-def _right(archive: Packed) -> pathlib.Path:
-    """The archive's file; :class:`RefusedError` unless it is what was pinned."""
-    found = sha256(archive["file"])
-    if found != archive["sha256"]:
+def _verified(archive: Packed) -> pathlib.Path:
+    """The archive's file; :class:`RefusedError` unless it matches its pin."""
+    actual = sha256(archive["file"])
+    if actual != archive["sha256"]:
         raise RefusedError(
-            f"{archive['file']} has sha256 {found}, pinned is {archive['sha256']}",
-            hint="Something on the host changed it after it came: provision again.",
+            f"{archive['file']} has sha256 {actual}, pinned is {archive['sha256']}",
+            hint="It was changed on the host after the upload: provision again.",
         )
     return pathlib.Path(archive["file"])
 
@@ -235,7 +240,7 @@ def _unpack(
     origin: str = "",
     only: Container[str] | None = None,
 ) -> dict[str, unpacked.Entry]:
-    """Unpack an archive, or ``only`` some of its files; what was written, without times."""
+    """Unpack an archive, or ``only`` some of its files; the files written, without times."""
     prefix = strip.rstrip("/") + "/" if strip else ""
     protected_dirs.make(target, readable=True)
     made: set[pathlib.Path] = set()

@@ -1,6 +1,6 @@
-"""The compilers that are there, and what they say of themselves: looked at, never refused.
+"""The installed compilers and the versions they report: for information, never refused.
 
-A host that is used as it is has whatever its user has. Which it was decides the bytes of a wheel.
+A host with an existing environment has its user's compilers, which determine the bytes of a wheel.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ from . import Check, Kind
 
 _TIMEOUT = 60.0
 _SHOWN = 160
-#: Of a user's, and of the Python's own making: setuptools and torch go by them.
+#: Set by users and by Python's own build: setuptools and torch use them.
 _VARIABLES = ("CC", "CXX", "LDSHARED", "LDCXXSHARED", "NVCC_CCBIN", "CUDAHOSTCXX")
 
 
 class Spec(Kind):
-    """What is looked at."""
+    """The programs to query."""
 
     names: list[str]
     """Programs on PATH."""
 
 
-def named() -> list[str]:
-    """The programs that variables put in the place of the usual ones."""
-    told = [os.environ.get(name) or sysconfig.get_config_var(name) for name in _VARIABLES]
-    found = []
-    for text in told:
+def user_compilers() -> list[str]:
+    """The programs that variables substitute for the usual ones."""
+    commands = [os.environ.get(name) or sysconfig.get_config_var(name) for name in _VARIABLES]
+    names = []
+    for text in commands:
         try:
             words = shlex.split(text or "")
-        except ValueError:  # of no shell's
+        except ValueError:  # not valid shell syntax
             continue
-        found += words[:1]
-    return found
+        names += words[:1]
+    return names
 
 
 def check(spec: Spec) -> Check:
-    """Ask each for its version; values: its first line by the program's name, if it has one."""
+    """Query each for its version; values: its first line by the program's name, if any."""
     values = {}
-    for name in dict.fromkeys([*spec["names"], *named()]):
+    for name in dict.fromkeys([*spec["names"], *user_compilers()]):
         if path := shutil.which(name):
             try:
                 _, output = capture([path, "--version"], timeout=_TIMEOUT)
-            except (OSError, RuntimeError):  # also one that does not end
+            except (OSError, RuntimeError):  # also one that hangs
                 continue
             first = next((text.strip() for text in output.splitlines() if text.strip()), "")
             values[os.path.basename(name)] = first[:_SHOWN]  # noqa: PTH119 - places differ
-    said = [text for name, text in values.items() if name in ("g++", "c++")] or [*values.values()]
-    return {"ok": True, "found": said[0] if said else "none", "values": values}
+    texts = [text for name, text in values.items() if name in ("g++", "c++")] or [*values.values()]
+    return {"ok": True, "found": texts[0] if texts else "none", "values": values}
 
 
-def plan(spec: Spec) -> str:  # noqa: ARG001 - as every kind has it
-    """Nothing: it is only looked at."""
+def plan(spec: Spec) -> str:  # noqa: ARG001 - the signature of every kind
+    """Does nothing: it is for information only."""
     return "nothing"
 
 
 def apply(spec: Spec) -> None:
-    """Nothing: it is only looked at."""
+    """Does nothing: it is for information only."""

@@ -1,7 +1,7 @@
 """A directory that Microsoft Defender does not scan.
 
-Written as the policy "Path Exclusions", for the ordinary key belongs to Defender alone; read from
-both, and from whatever switches Defender off. What is excluded is so with all that is below it.
+Written as the policy "Path Exclusions", because only Defender may write the ordinary key; read from
+both, and from everything that turns Defender off. An exclusion includes all subdirectories.
 https://learn.microsoft.com/windows/client-management/mdm/policy-csp-admx-microsoftdefenderantivirus
 """
 
@@ -18,7 +18,7 @@ _DISABLED = 4  # a service's Start
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     path: str
 
@@ -37,17 +37,17 @@ def _state() -> str:
 
 
 def _covers(listed: Iterable[str], path: str) -> bool:
-    """Whether the path or a directory above it is among them."""
-    wanted = path.rstrip("\\").lower() + "\\"
-    return any(wanted.startswith(above.rstrip("\\").lower() + "\\") for above in listed)
+    """Whether the path or a parent directory is among them."""
+    folder = path.rstrip("\\").lower() + "\\"
+    return any(folder.startswith(above.rstrip("\\").lower() + "\\") for above in listed)
 
 
 def _excluded(path: str) -> bool:
-    """Raises ``PermissionError`` for who may not see Defender's own list, and it decides."""
+    """Raises ``PermissionError`` if Defender's own list matters and cannot be read."""
     policy = registry.read(_POLICY, "Exclusions_Paths") == 1
     if policy and _covers(registry.names(rf"{_POLICY}\Paths"), path):
         return True
-    if registry.read(_ABOVE, "DisableLocalAdminMerge") == 1:  # the policy's list alone counts
+    if registry.read(_ABOVE, "DisableLocalAdminMerge") == 1:  # only the policy's list counts
         return False
     return _covers(registry.names(rf"{_OWN}\Exclusions\Paths"), path)
 
@@ -69,6 +69,6 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> None:
-    """Name the path, then switch the policy on."""
+    """Add the path, then enable the policy."""
     registry.write(rf"{_POLICY}\Paths", spec["path"], "0")
     registry.write(_POLICY, "Exclusions_Paths", 1)

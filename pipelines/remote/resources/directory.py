@@ -1,4 +1,4 @@
-"""A directory that can be written to."""
+"""A writable directory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from . import Check, Kind, RefusedError
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     path: str
 
 
 def check(spec: Spec) -> Check:
-    """Whether it is there and writable."""
+    """Whether it exists and is writable."""
     path = pathlib.Path(spec["path"])
     if not path.exists():
         return {"ok": False, "found": "missing", "values": {}}
@@ -31,11 +31,11 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> None:
-    """Make it, and what is above it; a file of that name is not ours to remove."""
+    """Create it and its parents; a file of that name is not removed."""
     path = pathlib.Path(spec["path"])
     try:
         protected_dirs.make(path)
     except FileExistsError:
         raise RefusedError(
-            f"{path} is a file, a directory is wanted", hint="Move it away on the host."
+            f"{path} is a file, expected a directory", hint="Move it away on the host."
         ) from None

@@ -1,7 +1,7 @@
-"""Python packages that must be there already, in a Python that is the one to build for.
+"""Python packages that must already be installed, in a Python that is also the build target.
 
-Never installed. Nothing is imported: torch takes seconds, and a broken one ends the process that
-asks. Its version and CUDA release are read from ``torch/version.py``.
+Never installed. Nothing is imported: torch takes seconds, and a broken one crashes the process.
+Its version and CUDA version are read from ``torch/version.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..process import capture
 from . import Check, Kind, RefusedError
 
 _TIMEOUT = 60.0
-# Run by the very Python that builds: it alone knows where it looks.
+# Run by the building Python itself, which knows its own search path.
 _ASK = """
 import importlib.metadata, importlib.util, json, pathlib, sys
 found = {}
@@ -35,50 +35,50 @@ print("ANSWER" + json.dumps({"found": found, "cuda": cuda, "release": release}))
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     names: list[str]
     requires: dict[str, list[list[str]]]
-    """By name: clauses such as [">=", "77"], all of which its version must meet."""
+    """By name: clauses such as [">=", "77"], all of which its version must satisfy."""
     python: str
     """The program."""
     release: str
-    """Its own, such as 3.12; empty is any."""
+    """Its version, such as 3.12; empty is any."""
     torch: str
     cuda: str
-    """Releases, such as 2.8 and 12.8; of CUDA an empty one is any, or none."""
+    """Versions, such as 2.8 and 12.8; an empty CUDA version is any, or none."""
     index: str
     """Where pip finds that torch."""
 
 
 def installed(python: str, names: list[str]) -> dict[str, str]:
-    """Versions of ``Python`` and of those of ``names`` that are there, and of ``torch's CUDA``."""
+    """Versions of ``Python``, of the installed ones of ``names``, and of ``torch's CUDA``."""
     code, output = capture([python, "-c", _ASK, *names], timeout=_TIMEOUT)
     for line in output.splitlines():
         if line.startswith("ANSWER"):
-            told = json.loads(line[len("ANSWER") :])
-            extra = {"torch's CUDA": str(told["cuda"])} if "torch" in told["found"] else {}
-            return {"Python": str(told["release"]), **told["found"], **extra}
-    raise RuntimeError(f"{python} left with {code}: {output.strip()[-300:]}")
+            answer = json.loads(line[len("ANSWER") :])
+            extra = {"torch's CUDA": str(answer["cuda"])} if "torch" in answer["found"] else {}
+            return {"Python": str(answer["release"]), **answer["found"], **extra}
+    raise RuntimeError(f"{python} exited with {code}: {output.strip()[-300:]}")
 
 
 def check(spec: Spec) -> Check:
-    """Compare with what is there; values as :func:`installed` gives them."""
+    """Compare with the installed ones; values as from :func:`installed`."""
     have = installed(spec["python"], spec["names"])
     wrong, _ = judge(spec, have)
-    found = ", ".join(f"{name} {version}" for name, version in have.items())
-    said = f"{found}{'; ' if found and wrong else ''}{wrong}" or "none"
-    return {"ok": not wrong, "found": said, "values": have}
+    versions = ", ".join(f"{name} {version}" for name, version in have.items())
+    text = f"{versions}{'; ' if versions and wrong else ''}{wrong}" or "none"
+    return {"ok": not wrong, "found": text, "values": have}
 
 
 def plan(spec: Spec) -> str:
-    """What a person has to do."""
-    return f"not ours to install: {_hint(spec)}"
+    """What the user has to do."""
+    return f"not managed by the pipeline: {_hint(spec)}"
 
 
 def apply(spec: Spec) -> None:
-    """Refuse, with the command that would help."""
-    raise RefusedError("this environment is used as it is", hint=_hint(spec))
+    """Refuse, with the command that helps."""
+    raise RefusedError("this environment is used unchanged", hint=_hint(spec))
 
 
 def _hint(spec: Spec) -> str:
@@ -86,26 +86,26 @@ def _hint(spec: Spec) -> str:
 
 
 def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
-    """The first thing that is wrong with what :func:`installed` found, and what helps.
+    """The first problem with the result of :func:`installed`, and a hint.
 
-    Both are empty when nothing is.
+    Both are empty if there is none.
     """
     python = have.get("Python", "unknown")
     if spec["release"] and python != spec["release"]:
-        other = f"ask for what is there: --python {python}, or name another 'python'"
+        other = f"use what is installed: --python {python}, or name another 'python'"
         return f"that is Python {python}", other
     missing = [name for name in spec["names"] if name not in have]
     there = {name: have[name] for name in spec["requires"] if name in have}
     unfit = [name for name, version in there.items() if not _meets(version, spec, name)]
     if missing or unfit:
-        wrong = [f"not there: {', '.join(missing)}"] if missing else []
+        wrong = [f"missing: {', '.join(missing)}"] if missing else []
         wrong += [f"{name} {there[name]} is not {_clauses(spec, name)}" for name in unfit]
         return "; ".join(wrong), f"type: {_install(spec, [*missing, *unfit])}"
     if "torch" in spec["names"]:
         torch, cuda = _release(have["torch"]), _release(have.get("torch's CUDA", ""))
         if torch != spec["torch"] or spec["cuda"] not in ("", cuda):
             both = f"--torch {torch} --cuda {cuda}" if spec["cuda"] else f"--torch {torch}"
-            hint = f"ask for what is there: {both}; or "
+            hint = f"use what is installed: {both}; or "
             if spec["cuda"] and not cuda:
                 hint = "this torch has no CUDA: "
             return (
@@ -116,7 +116,7 @@ def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _install(spec: Spec, names: list[str]) -> str:
-    """The commands that install them; torch from the index of its CUDA, or it is another one."""
+    """The commands that install them; torch from the index for its CUDA version."""
     pip = f"{spec['python']} -m pip install"
     others = [f'"{name}{_clauses(spec, name)}"' for name in names if name != "torch"]
     commands = [f"{pip} {' '.join(others)}"] if others else []
@@ -130,34 +130,34 @@ def _clauses(spec: Spec, name: str) -> str:
 
 
 def _meets(version: str, spec: Spec, name: str) -> bool:
-    return all(_is(version, sign, wanted) for sign, wanted in spec["requires"][name])
+    return all(_is(version, sign, required) for sign, required in spec["requires"][name])
 
 
-def _is(version: str, sign: str, wanted: str) -> bool:
-    """Whether a version meets a clause of PEP 440, by the numbers of its release alone."""
-    have, other = _numbers(version), _numbers(wanted.removesuffix(".*"))
+def _is(version: str, sign: str, required: str) -> bool:
+    """Whether a version satisfies a clause of PEP 440, comparing release numbers only."""
+    have, other = _numbers(version), _numbers(required.removesuffix(".*"))
     if sign == "~=":
-        return _is(version, ">=", wanted) and have[: len(other) - 1] == other[:-1]
-    if wanted.endswith(".*"):
+        return _is(version, ">=", required) and have[: len(other) - 1] == other[:-1]
+    if required.endswith(".*"):
         return (have[: len(other)] == other) == (sign == "==")
     width = max(len(have), len(other))
-    have, other = ([*one, *[0] * (width - len(one))] for one in (have, other))
+    have, other = ([*version_, *[0] * (width - len(version_))] for version_ in (have, other))
     return {
         ">=": have >= other,
         "<=": have <= other,
         ">": have > other,
         "<": have < other,
         "==": have == other,
-        "===": version == wanted,
+        "===": version == required,
         "!=": have != other,
     }[sign]
 
 
 def _numbers(version: str) -> list[int]:
-    found = re.match(r"(?:\d+!)?v?(\d+(?:\.\d+)*)", version)
-    return [int(part) for part in found[1].split(".")] if found else []
+    match = re.match(r"(?:\d+!)?v?(\d+(?:\.\d+)*)", version)
+    return [int(part) for part in match[1].split(".")] if match else []
 
 
 def _release(version: str) -> str:
-    found = re.match(r"\d+\.\d+", version)
-    return found[0] if found else ""
+    match = re.match(r"\d+\.\d+", version)
+    return match[0] if match else ""

@@ -1,7 +1,7 @@
 """A variable of the machine's environment.
 
-What is started later sees it. The WinRM service keeps the environment that it started with, so
-this process takes the value over as well, and hands it to what it starts.
+Processes started later see it. The WinRM service keeps the environment it started with, so this
+process sets the value as well, and passes it to its children.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _KEY = r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment"
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     name: str
     value: str
@@ -22,16 +22,16 @@ class Spec(Kind):
 
 def check(spec: Spec) -> Check:
     """Compare with the machine's environment; its value under its name."""
-    found = registry.read(_KEY, spec["name"])
-    ok = found == spec["value"]
+    value = registry.read(_KEY, spec["name"])
+    ok = value == spec["value"]
     if ok:
         os.environ[spec["name"]] = spec["value"]
-    return registry.told(spec["name"], found, ok=ok)
+    return registry.described(spec["name"], value, ok=ok)
 
 
 def plan(spec: Spec) -> str:
     """The variable."""
-    return f"set the machine's variable {spec['name']}"
+    return f"set the machine variable {spec['name']}"
 
 
 def apply(spec: Spec) -> None:

@@ -1,6 +1,6 @@
 """Pinned files in one directory.
 
-They are uploaded before ``apply``, verified on arrival; there is nothing left to apply.
+They are uploaded before ``apply``, verified on arrival; nothing is left to apply.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from . import Check, Kind, Pin
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     path: str
     files: list[Pin]
 
 
 def check(spec: Spec) -> Check:
-    """Whether every file is there with the pinned content; values are their sha256, by path."""
+    """Whether every file exists with the pinned content; values are their sha256, by path."""
     paths = [file["file"] for file in spec["files"]]
-    found = {path: sha256(path) for path in paths if pathlib.Path(path).is_file()}
-    good = sum(found.get(file["file"]) == file["sha256"] for file in spec["files"])
-    wanted = len(paths)
-    return {"ok": good == wanted, "found": f"{good} of {wanted} files", "values": found}
+    digests = {path: sha256(path) for path in paths if pathlib.Path(path).is_file()}
+    good = sum(digests.get(file["file"]) == file["sha256"] for file in spec["files"])
+    count = len(paths)
+    return {"ok": good == count, "found": f"{good} of {count} files", "values": digests}
 
 
 def plan(spec: Spec) -> str:
     """The directory."""
-    return f"upload what is missing into {spec['path']}"
+    return f"upload the missing files to {spec['path']}"
 
 
 def apply(spec: Spec) -> None:
-    """The upload did it; what is missing now was lost on the way."""
+    """The upload did it; a file missing now was lost on the way."""
     missing = [f["file"] for f in spec["files"] if not pathlib.Path(f["file"]).is_file()]
     if missing:
         raise FileNotFoundError(f"not uploaded: {', '.join(missing)}")

@@ -9,7 +9,7 @@ _TIMEOUT = 60.0
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     git: str
     """The program."""
@@ -18,15 +18,15 @@ class Spec(Kind):
 
 
 def check(spec: Spec) -> Check:
-    """Ask git itself, so that its own rules decide which file counts."""
+    """Query git itself, so that its own rules determine which file counts."""
     command = [spec["git"], "config", "--system", "--get", spec["name"]]
     try:
         code, output = capture(command, timeout=_TIMEOUT)
     except FileNotFoundError:
         return {"ok": False, "found": "no git", "values": {}}
-    found = output.strip() if code == 0 else ""
-    values = {spec["name"]: found} if found else {}
-    return {"ok": found == spec["value"], "found": found or "not set", "values": values}
+    value = output.strip() if code == 0 else ""
+    values = {spec["name"]: value} if value else {}
+    return {"ok": value == spec["value"], "found": value or "not set", "values": values}
 
 
 def plan(spec: Spec) -> str:
@@ -39,4 +39,4 @@ def apply(spec: Spec) -> None:
     command = [spec["git"], "config", "--system", "--replace-all", spec["name"], spec["value"]]
     code, output = capture(command, timeout=_TIMEOUT)
     if code:
-        raise RefusedError(f"git config left with {code}: {output.strip()[-500:]}")
+        raise RefusedError(f"git config exited with {code}: {output.strip()[-500:]}")

@@ -1,4 +1,4 @@
-"""Something that a program installs."""
+"""Software installed by an installer program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..files import sha256
 from ..process import capture
 from . import Applied, Check, Pin, Proven, RefusedError, registry
 
-#: Another installation is going on: that of Windows, that of Visual Studio.
+#: Another installation is in progress: Windows Installer's code, Visual Studio's code.
 _BUSY = (1618, 1001)
 _BUSY_PAUSE = 15.0
 _TAIL = 1500
@@ -24,16 +24,16 @@ _LOG_TAIL = 1 << 20
 #: https://learn.microsoft.com/windows/win32/msi/error-codes and those of Visual Studio's installer.
 _MEANING = {
     5: "access denied",
-    87: "an argument that it does not know",
-    740: "it wants to be started elevated",
-    1602: "somebody, or a policy, cancelled it",
+    87: "it does not know an argument",
+    740: "it must be started elevated",
+    1602: "cancelled by a user or a policy",
     1603: "a fatal error during installation",
-    1618: "another installation is going on",
-    1001: "Visual Studio's installer is running already",
-    1641: "it has begun a restart of Windows",
+    1618: "another installation is in progress",
+    1001: "Visual Studio's installer is already running",
+    1641: "it has started a restart of Windows",
     3010: "a restart of Windows completes it",
-    1625: "a policy forbids it",
-    1638: "another version is installed already",
+    1625: "forbidden by a policy",
+    1638: "another version is already installed",
     5002: "Visual Studio's installer is running, or something holds its files open",
     5003: "the bootstrapper could not download the installer",
     5005: "the command line could not be parsed",
@@ -44,73 +44,77 @@ _MEANING = {
 _HINT = {
     5: "Set as_task, or use an account of the Administrators group.",
     740: "Use an account of the Administrators group.",
-    1602: "Look for a dialogue on the host's screen, and for policies.",
-    1618: "Wait for it (Windows Update is one) and provision again.",
+    1602: "Check for a dialog on the host's screen, and for policies.",
+    1618: "Wait for it (it may be Windows Update) and provision again.",
     5002: "Close Visual Studio and its installer on the host, or restart it, and provision again.",
     5003: "The host must reach Microsoft's servers, or get an offline layout.",
     5008: "Start the installer by hand with: vs_BuildTools.exe --quiet --wait --update",
 }
 
 
-#: Words in output or logs -> what they mean, and what to do, where the code says no more.
+#: Text in output or logs -> its meaning and a hint, for exit codes that say no more.
 _IN_LOGS = {
     "already been added. Key in dictionary": (
-        "two environment variables differ in upper and lower case alone",
+        "two environment variables differ only in case",
         "Remove one of each pair on the host.",
     ),
     "0x80131509": (
         "the host cannot check Microsoft's certificates",
-        "It must reach the addresses of docs/hosts/windows-host.md.",
+        "It must reach the addresses in docs/hosts/windows-host.md.",
     ),
 }
 
 
 class Spec(Proven):
-    """What is wanted."""
+    """The desired state."""
 
     name: str
     version: str
     files: list[Pin]
     """The installer first."""
     arguments: list[str]
-    """The paths of ``files`` are replaced by those of the copies that are run."""
+    """Replaces the paths of ``files`` by those of the copies that are run."""
     signer: str
-    """Who must have signed the installer; empty: it is known by its sha256 alone."""
+    """The required signer of the installer; empty: it is identified by its sha256 alone."""
     prepare: list[str]
     """Arguments of a run before the one that installs."""
     path: str
-    """The directory that Visual Studio fills, made before it runs, and whose product must be of
-    ``version`` afterwards; empty for other installers, which fill Windows' own."""
+    """The directory Visual Studio is installed to, created before it runs, whose product must be
+    ``version`` afterwards; empty for other installers, which use Windows' own."""
     toolset: str
-    """Of MSVC, whose cl.exe must run in ``path``."""
+    """The MSVC version whose cl.exe must run in ``path``."""
     detect: str
     """A glob that matches once it is installed."""
     registered: str
-    """The key whose ``Version`` must be ``version`` or newer; empty: none says."""
+    """The key whose ``Version`` must be ``version`` or newer; empty: not checked."""
     success: list[int]
     reboot: list[int]
-    """Exit codes; the second are those of a success, and Windows must start anew."""
+    """Exit codes; the second list means success with a restart of Windows."""
     as_task: bool
-    """Run by the Task Scheduler."""
+    """Run it through the Task Scheduler."""
     logs: list[str]
-    """Globs of what tells more when it fails."""
+    """Globs of its log files, for when it fails."""
     minutes: float
 
 
 def check(spec: Spec) -> Check:
-    """Look for what it installs; its path under the installer's name."""
-    found = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
-    values = {spec["name"]: found[-1]} if found else {}
+    """Look for the installed software; its path under the installer's name."""
+    paths = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
+    values = {spec["name"]: paths[-1]} if paths else {}
     if _refused(spec).exists():
-        return {"ok": False, "found": "not what was asked for", "values": values}
-    if found and spec["registered"]:
-        said = str(registry.read(spec["registered"], "Version") or "no version")
-        return {"ok": _numbers(said) >= _numbers(spec["version"]), "found": said, "values": values}
-    if found and spec["path"]:
+        return {"ok": False, "found": "a rejected installation", "values": values}
+    if paths and spec["registered"]:
+        version = str(registry.read(spec["registered"], "Version") or "no version")
+        return {
+            "ok": _numbers(version) >= _numbers(spec["version"]),
+            "found": version,
+            "values": values,
+        }
+    if paths and spec["path"]:
         values |= visualstudio.product(spec["path"])
         if "incomplete" in values:
             return {"ok": False, "found": "an incomplete installation", "values": values}
-    return {"ok": bool(found), "found": found[-1] if found else "missing", "values": values}
+    return {"ok": bool(paths), "found": paths[-1] if paths else "missing", "values": values}
 
 
 def _numbers(version: str) -> list[int]:
@@ -124,7 +128,7 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> Applied:
-    """Run it, and see that it is what was asked for; what is not stays marked as that."""
+    """Run it and check the result; a wrong result stays marked as such."""
     if spec["path"]:
         protected_dirs.make(spec["path"], readable=True)
         _refused(spec).touch()
@@ -143,7 +147,7 @@ def apply(spec: Spec) -> Applied:
 
 
 def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
-    """The command line, of copies that nobody else can change any more; hashed there."""
+    """The command line, with copies that no other user can change; hashed there."""
     copies = {}
     for pin in spec["files"]:
         copy = folder / os.path.basename(pin["file"])  # noqa: PTH119 - a host's path, as a string
@@ -151,22 +155,22 @@ def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
             shutil.copy(pin["file"], copy)
         except OSError as error:
             raise RefusedError(f"{pin['file']} cannot be copied: {error}") from error
-        if (found := sha256(str(copy))) != pin["sha256"]:
+        if (actual := sha256(str(copy))) != pin["sha256"]:
             raise RefusedError(
-                f"{pin['file']} has sha256 {found}, pinned is {pin['sha256']}",
-                hint="Something on the host changed it after it was uploaded: find out what.",
+                f"{pin['file']} has sha256 {actual}, pinned is {pin['sha256']}",
+                hint="It was changed on the host after the upload: find out how.",
             )
         copies[pin["file"]] = str(copy)
     return [copies.get(word, word) for word in (spec["files"][0]["file"], *spec["arguments"])]
 
 
 def _refused(spec: Spec) -> pathlib.Path:
-    """Is there while what the last run leaves is not known to be what was asked for."""
+    """Exists while the result of the last run has not been verified."""
     return pathlib.Path(f"{spec['files'][0]['file']}.refused")
 
 
 def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
-    """Run it, once more after each "another installation is going on", until ``deadline``."""
+    """Run it, again after each "another installation is in progress", until ``deadline``."""
     run = scheduler.run if spec["as_task"] else capture
     while True:
         began = time.time()
@@ -174,8 +178,8 @@ def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
             code, output = run(command, timeout=max(1.0, deadline - awake.seconds()))
         except TimeoutError:
             raise RefusedError(
-                f"{spec['name']} did not end within {spec['minutes']:g} minutes; it was stopped",
-                hint="It may show a dialogue that nobody sees: run it by hand once.",
+                f"{spec['name']} did not finish within {spec['minutes']:g} minutes; it was stopped",
+                hint="It may be showing a dialog: run it by hand once.",
                 logs=_logs(spec, began),
             ) from None
         except OSError as error:
@@ -185,33 +189,33 @@ def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
         time.sleep(_BUSY_PAUSE)
     if code in spec["reboot"]:
         more = f", {_MEANING[code]}" if code in _MEANING else ""
-        return {"reboot": f"{spec['name']} wants it ({code}{more})"}
+        return {"reboot": f"{spec['name']} requires it ({code}{more})"}
     if code not in spec["success"]:
         logs, why, hint = _logs(spec, began), _MEANING.get(code, ""), _HINT.get(code, "")
         for text in (output, *map(_read, logs)):
-            for words, told in _IN_LOGS.items():
+            for words, meaning in _IN_LOGS.items():
                 if words in text:
-                    why, hint = told
+                    why, hint = meaning
         raise RefusedError(
-            f"{spec['name']} left with {code}{why and ', '}{why}: {output.strip()[-_TAIL:]}",
-            hint=hint or "Its logs say more.",
+            f"{spec['name']} exited with {code}{why and ', '}{why}: {output.strip()[-_TAIL:]}",
+            hint=hint or "See its logs.",
             logs=logs,
         )
     return {}
 
 
 def _read(path: str) -> str:
-    with contextlib.suppress(OSError):  # installers tidy up while we look
+    with contextlib.suppress(OSError):  # installers delete files meanwhile
         return pathlib.Path(path).read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
     return ""
 
 
 def _logs(spec: Spec, since: float) -> list[str]:
-    """Its log files of this run, the newest first."""
+    """Its log files of this run, newest first."""
     times: dict[str, float] = {}
     for pattern in spec["logs"]:
         for path in glob.glob(pattern):  # noqa: PTH207
-            with contextlib.suppress(OSError):  # installers tidy up while we look
+            with contextlib.suppress(OSError):  # installers delete files meanwhile
                 times[path] = os.stat(path).st_mtime  # noqa: PTH116
     recent = [path for path in times if times[path] >= since - 2]
     return sorted(recent, key=lambda path: -times[path])[:8]

@@ -1,4 +1,4 @@
-"""Python packages of the Python that builds; nothing is fetched from anywhere."""
+"""Python packages of the building Python; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMEOUT = 1800.0  # torch alone is 3.4 GB to unpack, past a virus scanner
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     packages: dict[str, str]
     """Name -> version."""
@@ -35,7 +35,7 @@ class Spec(Kind):
 
 
 def _site(python: str) -> str:
-    """The directory in which that Python's packages are."""
+    """The directory of that Python's packages."""
     if os.path.normcase(python) == os.path.normcase(sys.executable):
         return sysconfig.get_path("purelib")
     return str(pathlib.Path(python).parent / "Lib" / "site-packages")
@@ -43,51 +43,56 @@ def _site(python: str) -> str:
 
 def _versions(spec: Spec) -> dict[str, str]:
     importlib.metadata.MetadataPathFinder().invalidate_caches()  # a method until 3.12
-    found = importlib.metadata.distributions(path=[_site(spec["python"])])
-    return {str(one.metadata["Name"]).lower().replace("_", "-"): one.version for one in found}
+    distributions = importlib.metadata.distributions(path=[_site(spec["python"])])
+    return {
+        str(distribution.metadata["Name"]).lower().replace("_", "-"): distribution.version
+        for distribution in distributions
+    }
 
 
 def check(spec: Spec) -> Check:
     """Compare with the installed versions, which are the values; a repair compares the files."""
     installed = _versions(spec)
-    found = {name: installed[name] for name in spec["packages"] if installed.get(name)}
-    have = ", ".join(f"{name} {version}" for name, version in found.items())
-    ok = found == spec["packages"]
+    versions = {name: installed[name] for name in spec["packages"] if installed.get(name)}
+    have = ", ".join(f"{name} {version}" for name, version in versions.items())
+    ok = versions == spec["packages"]
     if ok and spec.get("thorough", False):
         wrong, more = _differing(spec)
         ok = not wrong and not more
-        have += f"; {len(wrong)} files are not those of the wheels, {len(more)} are no package's"
+        have += f"; {len(wrong)} files differ from the wheels, {len(more)} belong to no package"
         have += f": {', '.join([*wrong, *more][:3])}" if not ok else ""
-    return {"ok": ok, "found": have or "none", "values": found}
+    return {"ok": ok, "found": have or "none", "values": versions}
 
 
 def _differing(spec: Spec) -> tuple[list[str], list[str]]:
-    """Files that are not as in the wheels, and those that no package lists; of ours, none are.
+    """Files that differ from the wheels, and those that no package lists, except our own.
 
-    The wheels are compared with their pins by another resource. What other packages list is
-    compared with nothing, nor are scripts, which whoever installs makes. Where this very Python
-    builds, what lies beside its packages is its own.
+    The wheels are compared with their pins by another resource. Files of other packages are not
+    compared, nor are scripts, which the installer generates. If this Python itself builds, other
+    files in its site-packages are its own.
     """
     site, wrong = _site(spec["python"]), []
     for wheel in spec["files"]:
         with zipfile.ZipFile(wheel) as archive:
             records = [n for n in archive.namelist() if n.endswith(".dist-info/RECORD")]
-            record = min(records, key=lambda name: name.count("/"))  # others are vendored
+            record = min(records, key=lambda name: name.count("/"))  # the others are vendored
             rows = csv.reader(io.StringIO(archive.read(record).decode()))
-        for name, told, *_ in rows:
+        for name, recorded, *_ in rows:
             _, data, below = name.partition(".data/")
             kind, _, inner = below.partition("/")
             if name == record or (data and kind not in ("purelib", "platlib")):
                 continue
             path = os.path.join(site, inner if data else name)  # noqa: PTH118
-            digest = base64.urlsafe_b64decode(told.removeprefix("sha256=") + "=").hex()
+            digest = base64.urlsafe_b64decode(recorded.removeprefix("sha256=") + "=").hex()
             if not os.path.isfile(path) or sha256(path) != digest:  # noqa: PTH113
                 wrong.append(inner if data else name)
     if os.path.normcase(spec["python"]) == os.path.normcase(sys.executable):
         return wrong, []
-    every = importlib.metadata.distributions(path=[site])
-    listed = [file.as_posix() for one in every for file in one.files or ()]
-    return wrong, unpacked.strangers(site, listed)
+    distributions = importlib.metadata.distributions(path=[site])
+    listed = [
+        file.as_posix() for distribution in distributions for file in distribution.files or ()
+    ]
+    return wrong, unpacked.unknown_files(site, listed)
 
 
 def plan(spec: Spec) -> str:
@@ -96,15 +101,15 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> None:
-    """Install them from the wheels on the host; for a repair again, without what is nobody's."""
-    wanted = [f"{name}=={version}" for name, version in spec["packages"].items()]
+    """Install them from the wheels on the host; a repair reinstalls, and removes unowned files."""
+    requirements = [f"{name}=={version}" for name, version in spec["packages"].items()]
     command = [spec["installer"], "pip", "install", "--quiet", "--offline", "--no-index"]
     if spec.get("thorough", False):
         command += ["--reinstall"]
         for name in _differing(spec)[1]:
             remove_tree(os.path.join(_site(spec["python"]), name))  # noqa: PTH118
     command += ["--no-cache", "--no-config", "--system", "--break-system-packages"]
-    command += ["--find-links", spec["wheels"], "--python", spec["python"], *wanted]
+    command += ["--find-links", spec["wheels"], "--python", spec["python"], *requirements]
     code, output = capture(command, timeout=_TIMEOUT)
     if code:
-        raise RefusedError(f"uv pip install left with {code}: {output[-2000:]}")
+        raise RefusedError(f"uv pip install exited with {code}: {output[-2000:]}")

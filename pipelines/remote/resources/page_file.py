@@ -1,7 +1,7 @@
-r"""A page file of fixed bounds.
+r"""A page file of fixed size.
 
-``PagingFiles`` has a line a file, "path initial maximum" in MB; zeros and "?:\pagefile.sys" mean
-that Windows manages the size, and then it grows too slowly for many compilers at once.
+``PagingFiles`` has one line per file, "path initial maximum" in MB; zeros and "?:\pagefile.sys"
+mean that Windows manages the size, and then it grows too slowly for many parallel compilers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NAME = "PagingFiles"
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     path: str
     initial_mb: int
@@ -21,17 +21,17 @@ class Spec(Kind):
 
 
 def setting(spec: Spec) -> str:
-    """The wanted line."""
+    """The desired line."""
     return f"{spec['path']} {spec['initial_mb']} {spec['maximum_mb']}"
 
 
 def _lines() -> list[str]:
-    found = registry.read(KEY, NAME)
-    return [str(line) for line in found if line] if isinstance(found, list) else []
+    value = registry.read(KEY, NAME)
+    return [str(line) for line in value if line] if isinstance(value, list) else []
 
 
 def _enough(path: str, sizes: str, spec: Spec) -> bool:
-    """Whether a line gives that file at least the wanted bounds."""
+    """Whether a line gives that file at least the desired size."""
     numbers = [int(word) if word.isdigit() else 0 for word in sizes.split()]
     if path.lower() != spec["path"].lower() or len(numbers) != 2:  # noqa: PLR2004 - two bounds
         return False
@@ -39,7 +39,7 @@ def _enough(path: str, sizes: str, spec: Spec) -> bool:
 
 
 def check(spec: Spec) -> Check:
-    """Compare with the setting, a larger page file is as good; values: path -> bounds in MB."""
+    """Compare with the setting; a larger page file is fine; values: path -> sizes in MB."""
     lines = _lines()
     values = {path: sizes for path, _, sizes in (line.partition(" ") for line in lines)}
     ok = any(_enough(path, sizes, spec) for path, sizes in values.items())
@@ -47,7 +47,7 @@ def check(spec: Spec) -> Check:
 
 
 def plan(spec: Spec) -> str:
-    """The bounds."""
+    """The sizes."""
     return f"set {spec['path']} to {spec['initial_mb']} to {spec['maximum_mb']} MB, then restart"
 
 

@@ -1,4 +1,4 @@
-"""A program that must be there already. Never installed by us."""
+"""A program that must already be installed; the pipeline never installs it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ _SHOWN = 200
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     path: str
     check: Proof
     otherwise: str
-    """What to do when it is missing or another."""
+    """What to do if it is missing or has another version."""
 
 
 def check(spec: Spec) -> Check:
-    """Run it and look at what it prints; values: the line that is wanted as ``version``."""
+    """Run it and check its output; values: the matching line as ``version``."""
     if not pathlib.Path(spec["path"]).is_file():
         return {"ok": False, "found": "nothing", "values": {}}
     code, output = capture(spec["check"]["command"], timeout=_TIMEOUT)
-    found = re.search(spec["check"]["prints"], output, re.MULTILINE)
-    # The whole line: a release says less than a version, which decides what is compiled.
+    match = re.search(spec["check"]["prints"], output, re.MULTILINE)
+    # The whole line: it says more than the version number, and determines the output.
     lines = output.strip().splitlines()
-    said = next((x for x in lines if found and found[0] in x), " ".join(lines[-2:]))
-    said = said.strip()[:_SHOWN]
-    values = {"version": said} if found else {}
-    return {"ok": not code and bool(found), "found": said or f"exit code {code}", "values": values}
+    text = next((x for x in lines if match and match[0] in x), " ".join(lines[-2:]))
+    text = text.strip()[:_SHOWN]
+    values = {"version": text} if match else {}
+    return {"ok": not code and bool(match), "found": text or f"exit code {code}", "values": values}
 
 
 def plan(spec: Spec) -> str:
-    """What a person has to do."""
-    return f"not ours to install: {spec['otherwise']}"
+    """What the user has to do."""
+    return f"not managed by the pipeline: {spec['otherwise']}"
 
 
 def apply(spec: Spec) -> None:
     """Refuse."""
-    raise RefusedError("it is used as it is there", hint=spec["otherwise"])
+    raise RefusedError("it is used unchanged", hint=spec["otherwise"])

@@ -1,7 +1,7 @@
-"""A restart of Windows that something waits for. The controller carries it out.
+"""A pending restart of Windows. The controller carries it out.
 
-Who asked for it is kept in the file ``marker`` with the identity of the running Windows: once that
-is another one, the wish is fulfilled.
+Its requester is recorded in the file ``marker`` with the identity of the running Windows: once that
+changes, the request is fulfilled.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from . import Check, Kind, RefusedError
 
 
 class Spec(Kind):
-    """What is wanted: that none is due."""
+    """The desired state: none pending."""
 
     marker: str
 
 
 def ask(marker: str, reason: str) -> None:
-    """Remember that ``reason`` needs a restart."""
-    reasons = [*dict.fromkeys([*asked(marker), reason])]
+    """Record that ``reason`` requires a restart."""
+    reasons = [*dict.fromkeys([*requested(marker), reason])]
     path = pathlib.Path(marker)
     protected_dirs.make(path.parent)
     part = path.with_name(f"{path.name}.part")
@@ -29,26 +29,26 @@ def ask(marker: str, reason: str) -> None:
     files.replace(str(part), str(path))
 
 
-def asked(marker: str) -> list[str]:
-    """The reasons that were given since Windows started."""
+def requested(marker: str) -> list[str]:
+    """The reasons recorded since Windows started."""
     try:
-        found = json.loads(pathlib.Path(marker).read_text("utf-8"))
-        current = found["boot"] == reboot.boot_identity()
-        return [str(reason) for reason in found["reasons"]] if current else []
+        data = json.loads(pathlib.Path(marker).read_text("utf-8"))
+        current = data["boot"] == reboot.boot_identity()
+        return [str(reason) for reason in data["reasons"]] if current else []
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def check(spec: Spec) -> Check:
-    """Whether no resource waits for a restart; values: their ``reasons``.
+    """Whether no resource has requested a restart; values: their ``reasons``.
 
-    What Windows itself has pending is told, no more: virus scanners keep such wishes for ever, and
-    a host must not restart each time it is provisioned.
+    Restarts pending in Windows itself are only reported: virus scanners keep such requests forever,
+    and a host must not restart each time it is provisioned.
     """
-    reasons = asked(spec["marker"])
-    found = "; ".join([*reasons, *reboot.pending_reboot()])
+    reasons = requested(spec["marker"])
+    text = "; ".join([*reasons, *reboot.pending_reboot()])
     values = {"reasons": "; ".join(reasons)} if reasons else {}
-    return {"ok": not reasons, "found": found or "no restart pending", "values": values}
+    return {"ok": not reasons, "found": text or "no restart pending", "values": values}
 
 
 def plan(spec: Spec) -> str:
@@ -57,5 +57,5 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> None:
-    """Not from here: whoever restarts a host must not be a part of it."""
+    """Not from here: the process that restarts a host must not run on it."""
     raise RefusedError(f"restart needed: {check(spec)['found']}", hint="Restart Windows.")

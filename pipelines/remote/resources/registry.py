@@ -1,7 +1,7 @@
-"""A value in the registry of 64-bit Windows, whatever the bits of this Python.
+"""A value in the registry of 64-bit Windows, even from a 32-bit Python.
 
-Integers are REG_DWORD, texts REG_SZ, lists of texts REG_MULTI_SZ. Whatever else asks the registry
-does so through here.
+Integers are REG_DWORD, texts REG_SZ, lists of texts REG_MULTI_SZ. All other registry access goes
+through this module.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from types import ModuleType
 from . import Applied, Check, Kind
 
 _HIVES = {"HKLM": "HKEY_LOCAL_MACHINE", "HKCU": "HKEY_CURRENT_USER"}
-#: At most so many values of a key are listed.
+#: Most values of a key to list.
 _MOST = 200
 
 Value = int | str | list[str]
 
 
 class Lasting(Kind, total=False):
-    """Of specs that may want a restart."""
+    """Fields of specs that may require a restart."""
 
     reboot: bool
-    """Whether it takes effect at the next start of Windows only."""
+    """Whether it only takes effect after a restart of Windows."""
 
 
 class Spec(Lasting):
-    """What is wanted."""
+    """The desired state."""
 
     key: str
-    """Begins with HKLM or HKCU."""
+    """Starts with HKLM or HKCU."""
     name: str
     value: Value
 
 
 @contextmanager
 def _opened(key: str, *, write: bool = False) -> Iterator[tuple[ModuleType, object]]:
-    """The module and the key; ``FileNotFoundError`` when there is none to read."""
+    """The module and the key; ``FileNotFoundError`` if it does not exist."""
     winreg = importlib.import_module("winreg")
     short, _, path = key.partition("\\")
     hive = getattr(winreg, _HIVES[short])
@@ -52,7 +52,7 @@ def _opened(key: str, *, write: bool = False) -> Iterator[tuple[ModuleType, obje
 
 
 def read(key: str, name: str) -> object:
-    """The value as Python has it, or ``None`` when it or its key does not exist."""
+    """The value as a Python object, or ``None`` if it or its key does not exist."""
     try:
         with _opened(key) as (winreg, handle):
             return winreg.QueryValueEx(handle, name)[0]
@@ -61,7 +61,7 @@ def read(key: str, name: str) -> object:
 
 
 def names(key: str) -> list[str]:
-    """The names of a key's values, none when it does not exist."""
+    """The names of a key's values, empty if it does not exist."""
     try:
         with _opened(key) as (winreg, handle):
             count = min(winreg.QueryInfoKey(handle)[1], _MOST)
@@ -71,7 +71,7 @@ def names(key: str) -> list[str]:
 
 
 def exists(key: str) -> bool:
-    """Whether there is such a key."""
+    """Whether the key exists."""
     try:
         with _opened(key):
             return True
@@ -80,7 +80,7 @@ def exists(key: str) -> bool:
 
 
 def write(key: str, name: str, value: Value) -> None:
-    """Set the value; makes the key if need be. ``PermissionError`` without the rights."""
+    """Set the value, creating the key if necessary. ``PermissionError`` without the rights."""
     with _opened(key, write=True) as (winreg, handle):
         if isinstance(value, list):
             kind = winreg.REG_MULTI_SZ
@@ -89,18 +89,18 @@ def write(key: str, name: str, value: Value) -> None:
         winreg.SetValueEx(handle, name, 0, kind, value)
 
 
-def told(name: str, found: object, *, ok: bool) -> Check:
-    """The check of one value, which is ``None`` when it is not set."""
-    if found is None:
+def described(name: str, value: object, *, ok: bool) -> Check:
+    """The check of one value, which is ``None`` if it is not set."""
+    if value is None:
         return {"ok": ok, "found": "not set", "values": {}}
-    return {"ok": ok, "found": str(found), "values": {name: str(found)}}
+    return {"ok": ok, "found": str(value), "values": {name: str(value)}}
 
 
 def check(spec: Spec) -> Check:
-    """Compare with what the registry holds, type included: REG_SZ "1" is not REG_DWORD 1."""
-    found = read(spec["key"], spec["name"])
-    same = found == spec["value"] and type(found) is type(spec["value"])
-    return told(spec["name"], found, ok=same)
+    """Compare with the registry, including the type: REG_SZ "1" is not REG_DWORD 1."""
+    value = read(spec["key"], spec["name"])
+    same = value == spec["value"] and type(value) is type(spec["value"])
+    return described(spec["name"], value, ok=same)
 
 
 def plan(spec: Spec) -> str:

@@ -1,8 +1,8 @@
-"""A quota of the WinRM service; 0 there means no limit.
+"""A quota of the WinRM service; 0 means no limit.
 
-There are two places, and the smaller value wins: that for shells, where a policy goes before it,
-and the configuration of PowerShell's plugin, which WinRM keeps as XML in one registry value. The
-first is asked of PowerShell, for winrm.cmd is VBScript, which Windows is about to lose.
+There are two places, and the smaller value wins: the one for shells, which a policy overrides, and
+the configuration of PowerShell's plugin, which WinRM keeps as XML in one registry value. The first
+is read with PowerShell, because winrm.cmd is VBScript, which Windows is about to drop.
 https://learn.microsoft.com/windows/win32/winrm/quotas
 https://learn.microsoft.com/windows/whats-new/deprecated-features-resources#vbscript
 """
@@ -21,7 +21,7 @@ _TIMEOUT = 60.0
 
 
 class Spec(Kind):
-    """What is wanted."""
+    """The desired state."""
 
     place: str
     """``shell`` or ``plugin``."""
@@ -35,43 +35,43 @@ def _shell(name: str, value: int | None = None) -> str:
     change = f"(Get-Item {item}).Value" if value is None else f"Set-Item {item} {value} -Force"
     script = f"$ErrorActionPreference = 'Stop'; $WarningPreference = 'Ignore'; {change}"
     code, output = capture([*POWERSHELL, script], timeout=_TIMEOUT)
-    said = output.strip()[-500:]
-    if code or (value is None and not said):  # Wine's says nothing, and ends with 0
+    printed = output.strip()[-500:]
+    if code or (value is None and not printed):  # Wine's prints nothing and exits with 0
         raise RefusedError(
-            f"PowerShell left with {code} after {change}: {said or 'it said nothing'}",
-            hint="Is the account an administrator's, and a local policy not above the setting?",
+            f"PowerShell exited with {code} after {change}: {printed or 'no output'}",
+            hint="The account must be an administrator, and no local policy may set a lower limit.",
         )
     return output
 
 
 def _quotas() -> tuple[str, str]:
-    """The plugin's whole configuration, and the element with its quotas; empty without one."""
+    """The plugin's complete configuration, and the element with its quotas; empty without one."""
     config = registry.read(_PLUGIN, "ConfigXML")
     element = _QUOTAS.search(config) if isinstance(config, str) else None
     return (str(config), element[0]) if element else ("", "")
 
 
-def _found(spec: Spec) -> int | None:
+def _current(spec: Spec) -> int | None:
     if spec["place"] == "plugin":
-        told = re.search(rf'\b{spec["name"]}="(\d+)"', _quotas()[1])
+        match = re.search(rf'\b{spec["name"]}="(\d+)"', _quotas()[1])
     else:
         policy = registry.read(_POLICY, spec["name"])
         if isinstance(policy, int):
             return policy
-        told = re.search(r"^(\d+)\s*$", _shell(spec["name"]), re.MULTILINE)
-    return int(told[1]) if told else None
+        match = re.search(r"^(\d+)\s*$", _shell(spec["name"]), re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def check(spec: Spec) -> Check:
-    """Compare with what holds for the service; the quota under its name.
+    """Compare with the service's setting; the quota under its name.
 
-    Enable-PSRemoting makes the plugin: a Windows 10 or 11 need not have it.
+    Enable-PSRemoting creates the plugin: Windows 10 or 11 may not have it.
     """
     if spec["place"] == "plugin" and registry.read(_PLUGIN, "ConfigXML") is None:
         return {"ok": True, "found": "no plugin", "values": {}}
-    found = _found(spec)
-    enough = found is not None and (found == 0 or found >= spec["at_least"])
-    return registry.told(spec["name"], found, ok=enough)
+    value = _current(spec)
+    enough = value is not None and (value == 0 or value >= spec["at_least"])
+    return registry.described(spec["name"], value, ok=enough)
 
 
 def plan(spec: Spec) -> str:
@@ -80,7 +80,7 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> Applied:
-    """Set it; processes of the service that run keep the old one."""
+    """Set it; running processes of the service keep the old one."""
     name, value = spec["name"], spec["at_least"]
     if spec["place"] == "shell":
         _shell(name, value)

@@ -20,10 +20,10 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def get(connection: Connection, source: str, target: Path, progress: Progress | None) -> str:
-    """Fetch ``source``: only the blocks that are not here yet, then compare the sha256 of it all.
+    """Fetch ``source``: only the missing blocks, then compare the sha256 of the complete file.
 
-    What has come lies beside the target, named after the host, the path, and the file's size and
-    time of change. When that turns out to be too little to tell contents apart, it is removed.
+    Received blocks are kept next to the target in a file named after the host, the path, and the
+    source's size and modification time. If these do not identify the contents, it is removed.
     """
     head = lanes.again(connection, source, lambda link: link.result(blocks.head, {"path": source}))
     size = int(head["size"])
@@ -33,9 +33,11 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
     count = max(1, -(-size // connection.block))
     with local("write", target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    told: list[str] = []
-    if count > 1:  # the host reads the file while its blocks travel
-        ask = threading.Thread(target=fetch.ask, args=(connection.link(), size, told), daemon=True)
+    digests: list[str] = []
+    if count > 1:  # the host hashes the file during the transfer
+        ask = threading.Thread(
+            target=fetch.ask, args=(connection.link(), size, digests), daemon=True
+        )
         ask.start()
     try:
         missing = fetch.missing(count)
@@ -43,47 +45,47 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
             connection, Blocks(size, connection.block, missing, source), fetch.move, progress
         )
     except BaseException as error:
-        # Less than a block is of no use later, and on a full disk nothing is.
+        # Less than a block cannot be resumed, and on a full disk frees space.
         if count == 1 or isinstance(error, StorageError):
             with contextlib.suppress(OSError):
                 fetch.part.unlink()
         raise
     if count > 1:
         ask.join()
-    if not told:
-        lanes.again(connection, source, lambda link: fetch.digest(link, size, told))
-    # What was hashed and what was sent are two readings, of which a writer may spoil both alike.
+    if not digests:
+        lanes.again(connection, source, lambda link: fetch.digest(link, size, digests))
+    # The file was read twice, for the hash and for sending, and a writer may have changed both.
     if count > 1 and head != lanes.again(
         connection, source, lambda link: link.result(blocks.head, {"path": source})
     ):
         fetch.part.unlink()
         raise TransferError(
-            f"{connection.name}: {source} was written to while it was fetched",
-            hint="Run the same command again once nothing writes to it any more.",
+            f"{connection.name}: {source} changed during the download",
+            hint="Run the same command again once nothing writes to it.",
         )
-    return _land(fetch, size, told[0])
+    return _land(fetch, size, digests[0])
 
 
 def _land(fetch: _Fetch, size: int, sent: str) -> str:
     with local("write", fetch.target):
         with fetch.part.open("r+b") as file:
             file.truncate(size)
-            came = hashlib.file_digest(file, "sha256").hexdigest()
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
-        if came != sent:
+        if actual != sent:
             fetch.part.unlink()
             raise TransferError(
                 f"{fetch.connection.name}: {fetch.source} arrived damaged and was removed: "
-                f"{size} bytes, sha256 {sent} there, {came} here",
-                hint="Does anything write to it? Run the same command again; should it happen "
-                "twice, suspect network or memory.",
+                f"{size} bytes, sha256 {sent} on the host, {actual} here",
+                hint="If nothing on the host writes to it, run the same command again; if it "
+                "happens twice, suspect the network or memory.",
             )
         files.replace(fetch.part, fetch.target)
-    return came
+    return actual
 
 
 class _Fetch:
-    """What the lanes do for one file."""
+    """The per-file work of the lanes."""
 
     def __init__(self, connection: Connection, source: str, target: Path, part: Path) -> None:
         self.connection = connection
@@ -93,29 +95,31 @@ class _Fetch:
         self.part = part
         self.packed = Path(source).suffix.lower() in PLAIN
 
-    def digest(self, link: Link, size: int, told: list[str]) -> None:
-        """The sha256 that the host finds, into ``told``."""
-        asked = {"path": self.source, "size": size}
-        told.append(str(link.result(files.sha256, asked)))
+    def digest(self, link: Link, size: int, digests: list[str]) -> None:
+        """Append the sha256 computed on the host to ``digests``."""
+        arguments = {"path": self.source, "size": size}
+        digests.append(str(link.result(files.sha256, arguments)))
 
-    def ask(self, link: Link, size: int, told: list[str]) -> None:
-        """As :meth:`digest`; should that fail, it is asked once more at the end."""
+    def ask(self, link: Link, size: int, digests: list[str]) -> None:
+        """As :meth:`digest`; if it fails, the hash is requested again at the end."""
         with contextlib.suppress(ConnectionLostError, PipelineError):
-            self.digest(link, size, told)
+            self.digest(link, size, digests)
 
     def missing(self, count: int) -> list[int]:
-        """The blocks that are not here, or are not the host's."""
+        """The blocks that are missing here or differ from the host's."""
         here = list(blocks.digests(str(self.part), self.block, count))
         if not here:
             return list(range(count))
-        asked = {"path": self.source, "block": self.block, "count": len(here)}
+        arguments = {"path": self.source, "block": self.block, "count": len(here)}
         there = lanes.again(
-            self.connection, self.source, lambda link: list(link.exchange(blocks.digests, asked))
+            self.connection,
+            self.source,
+            lambda link: list(link.exchange(blocks.digests, arguments)),
         )
         return [n for n in range(count) if n >= len(here) or here[n] != there[n]]
 
     def move(self, link: Link, number: int, moved: Callable[[int], None]) -> bool:
-        """Fetch one block; whether it came undamaged."""
+        """Fetch one block; whether it arrived intact."""
         arguments = {
             "path": self.source,
             "offset": number * self.block,

@@ -1,11 +1,10 @@
 """The blocks of one transfer, and the two lanes that carry them over one connection.
 
-A lane is a thread with one request at a time. Two share the connection, so that the end of a block
-(the host hashes, writes, answers) costs no time. The caller's thread is the first lane: progress is
-reported from there, and Ctrl-C arrives there.
+A lane is a thread with one request at a time. Two lanes share the connection, so that the end of a
+block (the host hashes, writes, replies) costs no time. The caller's thread is the first lane: it
+reports progress and receives Ctrl-C.
 
-A connection that breaks costs the blocks that were on their way; the first lane connects again and
-goes on.
+A broken connection costs the blocks in flight; the first lane reconnects and continues.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from pipelines.core.errors import HostError, StorageError, TransferError
 from pipelines.session.base import Progress
 from pipelines.session.link import ConnectionLostError, Link
 
-#: One message: three WinRS Sends (330 KiB each), framing included.
+#: Size of one message: three WinRS Sends (330 KiB each), including framing.
 CHUNK = 3 * 330 * 1024 - 1024
-#: What is verified, resumed and sent again at a time.
+#: Unit of verification, resumption and retransmission.
 BLOCK = 8 * CHUNK
-#: Pieces of a block that the host may be ahead of the writer here.
+#: Parts of a block that the host may be ahead of the writer here.
 AHEAD = 4
-#: So often a block may arrive damaged, and so many connections in a row may bring no block across.
+#: Attempts for a damaged block, and connections in a row without transferring a block.
 ATTEMPTS = 3
-#: Names of what compresses well. Everything else (wheels, archives) is compressed already.
+#: File names that compress well. Everything else (wheels, archives) is already compressed.
 PLAIN = frozenset({".log", ".txt", ".xml", ".json", ".tar", ".csv", ".yaml", ".yml"})
 
 T = TypeVar("T")
@@ -40,11 +39,11 @@ Move = Callable[[Link, int, Callable[[int], None]], bool]
 
 @dataclass(frozen=True)
 class Connection:
-    """The session's connection, for its transfers."""
+    """The session's connection, as used for transfers."""
 
     name: str
     link: Callable[[], Link]
-    """The link, opened again if it broke."""
+    """The link, reopened if it broke."""
     chunk: int = CHUNK
     block: int = BLOCK
 
@@ -54,7 +53,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 
 
 class Blocks:
-    """Which blocks of a file are still to be carried; shared by the lanes."""
+    """The remaining blocks of a file; shared by the lanes."""
 
     def __init__(self, size: int, block: int, missing: list[int], what: str) -> None:
         self.size = size
@@ -70,16 +69,16 @@ class Blocks:
         self.changed = threading.Condition()
 
     def length(self, number: int) -> int:
-        """Bytes of a block: the last one is shorter."""
+        """Size of a block in bytes: the last one may be shorter."""
         return max(0, min(self.block, self.size - number * self.block))
 
     def count(self) -> int:
-        """Bytes carried up to now."""
+        """Bytes transferred so far."""
         with self.changed:
             return self.done + sum(self.flying.values())
 
     def take(self) -> int | None:
-        """A block to carry, or ``None``."""
+        """A block to transfer, or ``None``."""
         with self.changed:
             if self.stopped or not self.todo:
                 return None
@@ -88,7 +87,7 @@ class Blocks:
             return number
 
     def carry(self, link: Link, number: int, move: Move) -> None:
-        """Move a block; whatever goes wrong with it, it is there to be taken again."""
+        """Move a block; on any failure it is returned to the queue."""
 
         def moved(size: int) -> None:
             if self.stopped:
@@ -96,15 +95,15 @@ class Blocks:
             with self.changed:
                 self.flying[number] += size
 
-        whole = False
+        complete = False
         try:
-            whole = move(link, number, moved)
-            if not whole:
+            complete = move(link, number, moved)
+            if not complete:
                 self._damage(number)
         finally:
             with self.changed:
                 del self.flying[number]
-                if whole:
+                if complete:
                     self.done += self.length(number)
                     self.landed += 1
                 else:
@@ -116,18 +115,18 @@ class Blocks:
         if self.damaged[number] == ATTEMPTS:
             raise TransferError(
                 f"{self.what} arrives damaged: {ATTEMPTS} times the {self.length(number)} bytes "
-                f"from {number * self.block} on had another check sum than was sent",
-                hint="What arrived whole is kept: run the same command again; should it happen "
-                "twice, suspect network or memory.",
+                f"at offset {number * self.block} had a different checksum from the one sent",
+                hint="Intact data is kept: run the same command again; if it happens twice, "
+                "suspect the network or memory.",
             )
 
     def lane(self, link: Link, move: Move) -> None:
-        """Carry blocks as long as there are some: the second lane."""
+        """Transfer blocks while there are any: the second lane."""
         try:
             while (number := self.take()) is not None:
                 self.carry(link, number, move)
         except (ConnectionLostError, Stopped):
-            pass  # the first lane finds the block where it was
+            pass  # the block is back in the queue for the first lane
         except BaseException as error:  # raised again by the first lane
             with self.changed:
                 self.error = self.error or error
@@ -135,10 +134,10 @@ class Blocks:
 
 
 def carry(connection: Connection, blocks: Blocks, move: Move, progress: Progress | None) -> None:
-    """Carry all blocks, connecting again as often as it takes.
+    """Transfer all blocks, reconnecting as often as necessary.
 
     Raises what ``move`` raises, ``TransferError`` for a block that keeps arriving damaged, and
-    ``HostError`` when the connection keeps breaking.
+    ``HostError`` if the connection keeps breaking.
     """
     fruitless = 0
     while blocks.todo:
@@ -152,7 +151,7 @@ def carry(connection: Connection, blocks: Blocks, move: Move, progress: Progress
 
 
 def again(connection: Connection, what: str, ask: Callable[[Link], T]) -> T:
-    """Ask the host something that may be asked twice, connecting again if need be."""
+    """Make an idempotent request to the host, reconnecting if necessary."""
     for attempt in range(ATTEMPTS):
         try:
             return ask(connection.link())
@@ -163,16 +162,16 @@ def again(connection: Connection, what: str, ask: Callable[[Link], T]) -> T:
 
 
 def _lost(connection: Connection, what: str, error: BaseException) -> HostError:
-    """What is said when a transfer gives up."""
+    """The error when a transfer gives up."""
     return HostError(
         f"{connection.name}: connection lost during the transfer of {what}, {ATTEMPTS} times "
-        f"without getting on: {error}",
+        f"without progress: {error}",
         hint="What has arrived is kept: run the same command again to continue.",
     )
 
 
 def _attempt(connection: Connection, blocks: Blocks, move: Move, progress: Progress | None) -> None:
-    """Carry blocks until none is left or the link breaks."""
+    """Transfer blocks until none is left or the link breaks."""
     link = connection.link()
     blocks.stopped = False
     second = threading.Thread(target=blocks.lane, args=(link, move), daemon=True)
@@ -184,7 +183,7 @@ def _attempt(connection: Connection, blocks: Blocks, move: Move, progress: Progr
     finally:
         blocks.stopped = True
         if second.is_alive():
-            second.join(2.0)  # longer, and it hangs in a link that the next attempt ends
+            second.join(2.0)  # if it takes longer, it hangs in a link that the next attempt closes
 
 
 def _next(blocks: Blocks, progress: Progress | None) -> int | None:
@@ -205,28 +204,28 @@ def _next(blocks: Blocks, progress: Progress | None) -> int | None:
 
 
 def _telling(move: Move, blocks: Blocks, progress: Progress | None) -> Move:
-    """``move``, which also reports how far both lanes together are."""
+    """``move``, also reporting the combined progress of both lanes."""
     if progress is None:
         return move
 
-    def telling(link: Link, number: int, moved: Callable[[int], None]) -> bool:
+    def reporting(link: Link, number: int, moved: Callable[[int], None]) -> bool:
         def both(size: int) -> None:
             moved(size)
             progress(blocks.count(), blocks.size)
 
         return move(link, number, both)
 
-    return telling
+    return reporting
 
 
 @contextlib.contextmanager
 def local(verb: str, path: Path) -> Iterator[None]:
-    """Tell what this machine's file system refused."""
+    """Report errors of this machine's file system."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "the disk of this machine is full" if full else "this machine's file system refused"
+        what = "this machine's disk is full" if full else "this machine's file system refused"
         raise StorageError(
             f"cannot {verb} {path}: {what}: {error.strerror or error}",
             hint="Free space here, or choose another directory." if full else "",

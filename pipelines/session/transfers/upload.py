@@ -18,7 +18,7 @@ from pipelines.session.transfers.lanes import ATTEMPTS, PLAIN, Blocks, Connectio
 
 
 def put(connection: Connection, source: Path, target: str, progress: Progress | None) -> str:
-    """Send ``source``: only the blocks that the host does not have, then the sha256 of it all."""
+    """Upload ``source``: only the missing blocks, then compare the complete sha256."""
     with local("read", source), source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -34,7 +34,7 @@ def put(connection: Connection, source: Path, target: str, progress: Progress | 
 
 
 class _Upload:
-    """What the lanes do for one file."""
+    """The per-file work of the lanes."""
 
     def __init__(
         self, connection: Connection, source: Path, target: str, sha256: str, *, whole: bool
@@ -49,7 +49,7 @@ class _Upload:
         self.packed = source.suffix.lower() in PLAIN
 
     def run(self, size: int, count: int, progress: Progress | None) -> str:
-        """Send what is missing and let it land; the sha256."""
+        """Upload the missing blocks and rename the file into place; returns the sha256."""
 
         def carry(missing: list[int]) -> None:
             blocks = Blocks(size, self.block, missing, self.target)
@@ -58,51 +58,53 @@ class _Upload:
         if self.whole:
             carry([0])
             return self.sha256
-        found = ""
+        actual = ""
         for _ in range(ATTEMPTS):
             carry(self.missing(count))
-            found = lanes.again(self.connection, self.target, lambda link: self.land(link, size))
-            if found == self.sha256:
-                return found
-            # Somebody who sends the same took what had come, and has landed it already; or
-            # somebody removed or changed it: once more, what is missing now.
+            actual = lanes.again(self.connection, self.target, lambda link: self.land(link, size))
+            if actual == self.sha256:
+                return actual
+            # Another upload of the same file used these blocks and finished, or they were removed
+            # or changed: upload what is missing now.
             if lanes.again(self.connection, self.target, self.landed) == self.sha256:
                 lanes.again(self.connection, self.target, self.discard)
                 return self.sha256
         raise TransferError(
             f"{self.connection.name}: {self.target} arrived damaged: sent {size} bytes, sha256 "
-            f"{self.sha256}, there is {found or 'nothing'}",
-            hint=f"Does anything write to {self.source}? Run the same command again; should it "
-            "happen twice, suspect network or memory.",
+            f"{self.sha256}, received {actual or 'nothing'}",
+            hint=f"If nothing writes to {self.source}, run the same command again; if it "
+            "happens twice, suspect the network or memory.",
         )
 
     def missing(self, count: int) -> list[int]:
-        """The blocks that have not come already, by whatever command."""
-        asked = {"path": self.target, "block": self.block, "count": count, "key": self.key}
+        """The blocks not yet on the host, including those of earlier commands."""
+        arguments = {"path": self.target, "block": self.block, "count": count, "key": self.key}
         there = lanes.again(
-            self.connection, self.target, lambda link: list(link.exchange(blocks.digests, asked))
+            self.connection,
+            self.target,
+            lambda link: list(link.exchange(blocks.digests, arguments)),
         )
         here = blocks.digests(str(self.source), self.block, len(there))
         good = {n for n, pair in enumerate(zip(here, there, strict=False)) if pair[0] == pair[1]}
         return [n for n in range(count) if n not in good]
 
     def landed(self, link: Link) -> str:
-        """The sha256 of what the target has now; empty without one."""
+        """The sha256 of the target now; empty if it does not exist."""
         if link.result(files.stat, {"path": self.target}) is None:
             return ""
         return str(link.result(files.sha256, {"path": self.target}))
 
     def discard(self, link: Link) -> None:
-        """Remove what has come."""
+        """Remove the received blocks."""
         link.result(blocks.discard, {"path": self.target, "key": self.key})
 
     def land(self, link: Link, size: int) -> str:
-        """Let the host check and rename; the sha256 that it found."""
+        """Have the host verify and rename; returns the sha256 it computed."""
         arguments = {"path": self.target, "key": self.key, "size": size, "sha256": self.sha256}
         return str(link.result(blocks.land, arguments))
 
     def move(self, link: Link, number: int, moved: Callable[[int], None]) -> bool:
-        """Send one block; whether it came undamaged."""
+        """Upload one block; whether it arrived intact."""
         arguments = {
             "path": self.target,
             "key": self.key,

@@ -1,4 +1,4 @@
-"""Where a host's WinRM listens, and who signs in there."""
+"""A host's WinRM address and the credentials for it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Secret:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a host's WinRM listens, how it is recognised, and who signs in there.
+    """A host's WinRM address, how it is verified, and the credentials for it.
 
-    There is no way to switch the check of certificates off: what is not signed by ``ca`` or by an
-    authority of the system must have the fingerprint ``pin``.
+    Certificate verification cannot be disabled: a certificate not signed by ``ca`` or a system
+    authority must match the fingerprint ``pin``.
     """
 
     url: str
     username: str
     password: SecretValue | None = None
-    """Asked for at each connection; none for Kerberos and certificates."""
+    """Called at each connection; none for Kerberos and certificates."""
     transport: Literal["ntlm", "kerberos", "credssp", "certificate", "basic"] = "ntlm"
     ca: Path | None = None
     pin: str | None = None
@@ -51,18 +51,18 @@ class Endpoint:
     kerberos_delegation: bool = False
     kerberos_hostname_override: str | None = None
     refused: Callable[[], object] = field(default=lambda: None, repr=False)
-    """Told that the sign-in was refused, so that the next one asks for another password."""
+    """Called when the sign-in is refused, so that the next one asks for another password."""
     operation_timeout: int = 20
     read_timeout: int = 40
     patience: float = 60.0
-    """Seconds that a Python there may take to start."""
+    """Seconds that Python may take to start there."""
     _seen: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r}, username={self.username!r})"
 
     def secret(self) -> str | None:
-        """The password as it is now; raises what its source raises."""
+        """The current password; raises what its source raises."""
         if self.password is None:
             return None
         value = self.password.get_secret_value()
@@ -70,7 +70,7 @@ class Endpoint:
         return value
 
     def blank(self, text: str) -> str:
-        """``text`` without any password that was used here."""
+        """``text`` with every password used here removed."""
         for value in sorted(filter(None, self._seen), key=len, reverse=True):
             text = text.replace(value, "***")
         return text

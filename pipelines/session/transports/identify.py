@@ -1,6 +1,6 @@
-"""Whether a WinRM service answers, before anybody signs in.
+"""Whether a WinRM service responds, before any sign-in.
 
-An open port proves nothing: an engine's proxy accepts before anybody listens in the container.
+An open port proves nothing: an engine's proxy accepts connections before the container listens.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _LONGEST = 65536
 
 
 class _Pinned(HTTPAdapter):
-    """Knows the one certificate by its sha256 fingerprint."""
+    """Accepts only the certificate with the given sha256 fingerprint."""
 
     def __init__(self, pin: str) -> None:
         self._pin = pin
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **keys: Any) -> None:
-        """As the base's, which checks the fingerprint of every connection then."""
+        """As the base class, but checks the fingerprint of every connection."""
         super().init_poolmanager(*args, **keys, assert_fingerprint=self._pin)
 
 
 def answers(url: str, pin: str, *, timeout: float = 5) -> bool:
-    """Whether WinRM is behind ``url`` (https) and shows the certificate with this fingerprint.
+    """Whether WinRM listens at ``url`` (https) and presents the certificate with this fingerprint.
 
-    It is asked with WS-Management Identify; a service that tells nothing to strangers asks them
-    to sign in, which will do. False also where another certificate is shown.
+    Uses WS-Management Identify; a service that requires a sign-in for it answers with a
+    challenge, which is enough. Also false if it presents another certificate.
     """
     with requests.Session() as session:
         session.trust_env = False

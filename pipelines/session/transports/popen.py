@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-#: How much of what the child wrote to stderr is kept for error messages.
+#: Most bytes of the child's stderr to keep for error messages.
 STDERR_TAIL = 8192
 
 
@@ -32,7 +32,7 @@ class PopenStream:
             stderr=subprocess.PIPE,
             env=None if env is None else dict(env),
             cwd=cwd,
-            # Ctrl-C is ours to handle: a terminal sends it to the whole process group.
+            # Ctrl-C is handled here: a terminal sends it to the whole process group.
             start_new_session=os.name == "posix",
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
@@ -57,13 +57,13 @@ class PopenStream:
                 self._errors += data
                 del self._errors[:-STDERR_TAIL]
 
-    def _epitaph(self) -> str:
-        """How the child ended and what it said last."""
+    def _end_message(self) -> str:
+        """How the child ended, and its last output."""
         code = self.wait()
         self._drain.join(0.5)
-        said = self._errors.decode("utf-8", "replace").strip()
+        output = self._errors.decode("utf-8", "replace").strip()
         end = "closed its output" if code is None else f"ended with exit code {code}"
-        return f"{self.remoteaddress} {end}" + (f": {said}" if said else "")
+        return f"{self.remoteaddress} {end}" + (f": {output}" if output else "")
 
     def read(self, numbytes: int) -> bytes:
         """Exactly ``numbytes`` bytes, or ``EOFError``."""
@@ -72,7 +72,7 @@ class PopenStream:
             while len(data) < numbytes:
                 more = self._pipe(self._process.stdout).read(numbytes - len(data))
                 if not more:
-                    raise EOFError(self._epitaph())
+                    raise EOFError(self._end_message())
                 data = data + more if data else more
         except (OSError, ValueError) as error:
             raise EOFError(f"{self.remoteaddress}: {error}") from error
@@ -84,11 +84,11 @@ class PopenStream:
         try:
             pipe.write(data)
             pipe.flush()
-        except ValueError as error:  # closed by another thread in between
+        except ValueError as error:  # closed by another thread meanwhile
             raise BrokenPipeError(str(error)) from error
 
     def close_read(self) -> None:
-        """Stop reading. The pipe itself is closed by :meth:`kill`, once nobody reads from it."""
+        """Stop reading. :meth:`kill` closes the pipe itself, once it is no longer being read."""
 
     def close_write(self) -> None:
         """Close the child's stdin."""
@@ -97,14 +97,14 @@ class PopenStream:
                 self._process.stdin.close()
 
     def wait(self) -> int | None:
-        """The exit code, ``None`` when the child does not end within a moment."""
+        """The exit code; ``None`` if the child does not end within a moment."""
         try:
             return self._process.wait(timeout=0.5)
         except subprocess.TimeoutExpired:
             return None
 
     def kill(self) -> None:
-        """Kill the child and collect it, so that no zombie stays."""
+        """Kill the child and reap it."""
         with contextlib.suppress(OSError):
             self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -113,7 +113,7 @@ class PopenStream:
         self._drain.join(0.5)
         for pipe in (self._process.stdout, self._process.stderr):
             # A reader in another thread holds the pipe's lock, which close() would wait for; it
-            # sees the end of the file as soon as the child is gone.
+            # reaches the end of the file as soon as the child is gone.
             if pipe is not None:
                 with contextlib.suppress(OSError, ValueError):
                     pipe.close()

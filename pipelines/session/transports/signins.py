@@ -1,9 +1,9 @@
-"""How often a password was refused: an account that is locked helps nobody.
+"""Counts refused sign-ins, to avoid locking the account.
 
-Counted for the whole process, whichever connection or session it was: an address, a user and a
-password have two refusals in a row, then the host is not asked again. Another password, or one
-that was accepted, starts anew. One that was accepted before may be right still, so it is tried
-again, ever more rarely: a domain's host refuses its users until it has found its domain.
+Counted for the whole process, across connections and sessions: after two refusals in a row of one
+address, user and password, the host is not contacted again. Another password, or an accepted one,
+resets the count. A password accepted earlier may still be right, so it is retried with growing
+delays: a host of a domain refuses its users until it has found its domain controller.
 https://github.com/ansible/ansible/issues/45912
 """
 
@@ -14,25 +14,25 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Refusals in a row. Not one: a host that is starting may refuse what it will accept.
+#: Refusals in a row. More than one: a starting host may refuse a password it will accept later.
 LIMIT = 2
-#: Seconds after those until one that was accepted before is tried again; doubled each time.
+#: Seconds until a password accepted earlier is retried; doubled each time.
 PAUSE = 10.0
 
 
 class RefusedBeforeError(Exception):
-    """The host was not asked: it has refused this password :data:`LIMIT` times in a row or more."""
+    """The host was not contacted: it has refused this password :data:`LIMIT` times in a row."""
 
 
 class Verdict:
-    """What became of one sign-in; neither is set when no answer came."""
+    """The outcome of one sign-in; neither is set if no answer arrived."""
 
     def __init__(self) -> None:
         self.accepted = False
         self.refused = False
 
     def judge(self, *, accepted: bool) -> None:
-        """What the host said."""
+        """The host's answer."""
         self.accepted, self.refused = accepted, not accepted
 
 
@@ -48,9 +48,9 @@ class Account:
 
     @contextmanager
     def sign_in(self) -> Iterator[Verdict]:
-        """Around one sign-in. Waits while those under way could use up what is left.
+        """Wraps one sign-in. Waits while pending ones could use up the remaining attempts.
 
-        Raises :class:`RefusedBeforeError` when nothing is left.
+        Raises :class:`RefusedBeforeError` if none is left.
         """
         with self._changed:
             while self._refused < LIMIT <= self._refused + self._pending:
@@ -79,6 +79,6 @@ _lock = threading.Lock()
 
 
 def account(url: str, username: str, password: str) -> Account:
-    """The one for these three; the same for all connections of this process."""
+    """The account for these three; shared by all connections of this process."""
     with _lock:
         return _accounts.setdefault((url, username.casefold(), password), Account())

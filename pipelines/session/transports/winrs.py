@@ -1,11 +1,11 @@
 """A byte stream to a Python on a Windows host: WinRS, the remote shell of WinRM, over pywinrm.
 
-Writing is WinRS Send, reading is WinRS Receive, each over an HTTP connection of its own. The one
-rule when something breaks: **a request is repeated only if it certainly was not carried out** -
-the connection was never made, or the server answered that it refuses (an idle connection whose
-sealing context is gone, a busy service). A Send that was cut off may have arrived: repeated, its
-bytes would come twice. A Receive that was cut off may have taken output with it: repeated, bytes
-would be missing. Both break the stream; the session above opens a new one.
+Writing is WinRS Send, reading is WinRS Receive, each over its own HTTP connection. The rule for
+failures: **a request is repeated only if it certainly was not carried out**, because the connection
+was never made or the server refused it (an idle connection whose sealing context is gone, a busy
+service). A Send that was cut off may have arrived: repeated, it would duplicate bytes. A Receive
+that was cut off may have consumed output: repeating it would lose bytes. Both break the stream; the
+session above opens a new one.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 #: Raw bytes of one Send: 4/3 of it in base64 and the envelope stay below 500 KiB, the default.
 SEND_LIMIT = 330 * 1024
 STDERR_TAIL = 8192
-#: Seconds before each repetition of a request that was not carried out.
+#: Delays in seconds before each repetition of a request that was not carried out.
 PAUSES = (0.1, 0.5, 2.0, 5.0)
 #: Seconds that Windows may need to open a shell or start a command: the first sign-in of an account
-#: makes its profile. https://github.com/diyan/pywinrm/issues/123
+#: creates its profile. https://github.com/diyan/pywinrm/issues/123
 FIRST = 60
-#: Seconds that a command may leave its input unread: a scanner may hold up its start that long.
+#: Seconds that a command may leave its input unread: a scanner may delay its start that long.
 UNREAD = 300.0
-#: Windows forgets idle connections after 120 s; one that was silent this long is made anew.
+#: Windows drops idle connections after 120 s; one that was silent this long is reopened.
 IDLE_LIMIT = 60.0
-#: Shell ids and all: how long saying goodbye may take.
+#: Seconds that closing the shell may take in total.
 FAREWELL = 3.0
 
 T = TypeVar("T")
 
 
 def connect(endpoint: Endpoint) -> Connection:
-    """A connection of its own; imports pywinrm, which takes 0.4 s, only now."""
+    """A new connection; imports pywinrm, which takes 0.4 s, only when needed."""
     from pipelines.session.transports import winrs_http
 
     return winrs_http.connect(endpoint)
@@ -63,10 +63,10 @@ class WinRSStream:
         pauses: tuple[float, ...] = PAUSES,
         connections: Callable[[], Connection] | None = None,
     ) -> None:
-        """Sign in, open a shell and start ``command`` in it, or ``HostError``/``AuthError``.
+        """Sign in, open a shell and start ``command`` in it, or raise ``HostError``/``AuthError``.
 
-        ``skip_cmd_shell`` starts the program itself instead of ``cmd /c``: needed when its path
-        has spaces. ``connections`` makes them, for tests.
+        ``skip_cmd_shell`` starts the program itself instead of ``cmd /c``, necessary when its
+        path has spaces. ``connections`` creates them, for tests.
         """
         self.endpoint = endpoint
         self.remoteaddress = endpoint.url
@@ -84,14 +84,14 @@ class WinRSStream:
             self._receiver = self._connect()
             self._used = time.monotonic()
             self._start(command, skip_cmd_shell, dict(environment or {}) or None)
-        except PipelineError:  # of the password's source
+        except PipelineError:  # from the password's source
             self.kill()
             raise
         except Exception as error:
-            told = self._explain(error)
+            problem = self._explain(error)
             self.kill()
             # Not "from error": requests keeps headers in its exceptions, passwords among them.
-            raise told from None
+            raise problem from None
         except BaseException:
             self.kill()
             raise
@@ -99,7 +99,7 @@ class WinRSStream:
     def _start(
         self, command: str, skip_cmd_shell: bool, environment: dict[str, str] | None
     ) -> None:
-        """Open a shell and start the command, once more where Windows was not done in time."""
+        """Open a shell and start the command; once more if Windows was not ready in time."""
         from winrm.exceptions import WinRMOperationTimeoutError
 
         self._late = WinRMOperationTimeoutError
@@ -116,34 +116,34 @@ class WinRSStream:
             except WinRMOperationTimeoutError:
                 if not again:
                     raise
-                if self._shell:  # the command may run: it ends with its shell
+                if self._shell:  # the command may be running: it ends with its shell
                     self._sender.close_shell(self._shell, close_session=False)
                     self._shell = ""
         self._wait_for(self._sender, 0)
 
     def _wait_for(self, connection: Connection, seconds: int) -> None:
-        """Have the host answer within ``seconds``, or as its settings say if that is more."""
+        """Allow the host ``seconds`` to answer, or its settings if they allow more."""
         connection.operation_timeout_sec = max(seconds, self.endpoint.operation_timeout)
         connection.transport.read_timeout_sec = max(seconds + 20, self.endpoint.read_timeout)
 
     def _explain(self, error: Exception) -> HostError:
-        told = explain(error, self.endpoint)
-        if isinstance(told, AuthError):
+        problem = explain(error, self.endpoint)
+        if isinstance(problem, AuthError):
             self._shut_out = True
             self.endpoint.refused()
-        return told
+        return problem
 
     def _renew(self, connection: Connection) -> None:
-        """Drop the HTTP connection and its sealing context; shell and command live on."""
+        """Drop the HTTP connection and its sealing context; shell and command keep running."""
         connection.transport.close_session()
         connection.transport.encryption = None
 
     def _request(
         self, connection: Connection, request: Callable[[], T], patience: float = 0.0
     ) -> T:
-        """Make a request, repeated while it certainly was not carried out.
+        """Make a request; repeat it while it certainly was not carried out.
 
-        ``patience``: seconds for which the host may say that it still has the one before.
+        ``patience``: seconds for which the host may still be busy with the previous one.
         """
         renewed = False
         pauses, end = iter(self._pauses), time.monotonic() + patience
@@ -155,8 +155,8 @@ class WinRSStream:
 
                 if isinstance(error, WinRMOperationTimeoutError | PipelineError):
                     raise
-                # Once more, for the host may only have forgotten the connection; signins.py sees
-                # to it that no password is tried too often.
+                # Once more, the host may only have dropped the connection; signins.py prevents
+                # retrying a password too often.
                 again = refused(error) and not (renewed and isinstance(error, AuthenticationError))
                 waits = in_use(error) and time.monotonic() < end
                 pause = next(pauses, self._pauses[-1] if waits else None)
@@ -167,7 +167,7 @@ class WinRSStream:
                 renewed = True
 
     def _receive(self) -> None:
-        """One Receive: whatever there is, or nothing after the operation time-out."""
+        """One Receive: the available output, or nothing after the operation timeout."""
         from winrm.exceptions import WinRMOperationTimeoutError
 
         try:
@@ -187,7 +187,7 @@ class WinRSStream:
         """Exactly ``numbytes`` bytes, or ``EOFError`` with the end of stderr in its message."""
         while len(self._buffer) < numbytes:
             if self._killed or self._done:
-                raise EOFError(self._epitaph())
+                raise EOFError(self._end_message())
             try:
                 self._receive()
             except HostError:
@@ -198,15 +198,15 @@ class WinRSStream:
         del self._buffer[:numbytes]
         return data
 
-    def _epitaph(self) -> str:
+    def _end_message(self) -> str:
         if not self._done:
             return f"{self.remoteaddress}: the connection was closed"
-        said = self._stderr.decode("utf-8", "replace").strip()
+        output = self._stderr.decode("utf-8", "replace").strip()
         end = f"{self.remoteaddress}: the remote command ended with exit code {self._exit_code}"
-        return f"{end}: {said}" if said else end
+        return f"{end}: {output}" if output else end
 
     def write(self, data: bytes) -> None:
-        """All of ``data``, in Sends of :data:`SEND_LIMIT` bytes; after an error never again."""
+        """Write all of ``data``, in Sends of :data:`SEND_LIMIT` bytes; unusable after an error."""
         with self._write_lock:
             for start in range(0, len(data), SEND_LIMIT):
                 self._send(data[start : start + SEND_LIMIT])
@@ -215,8 +215,8 @@ class WinRSStream:
         if self._killed or self._torn:
             raise BrokenPipeError(f"{self.remoteaddress}: the connection was closed")
         if time.monotonic() - self._used > IDLE_LIMIT:
-            self._renew(self._sender)  # before the server's having dropped it makes a Send doubtful
-        self._torn = True  # unless all of it arrives; an interrupt, too, may cut it off
+            self._renew(self._sender)  # a Send on a dropped connection may be lost
+        self._torn = True  # until all of it has arrived; an interrupt may cut it off as well
         try:
             self._request(
                 self._sender,
@@ -226,14 +226,14 @@ class WinRSStream:
         except PipelineError as error:
             raise ConnectionError(error.message) from None
         except Exception as error:
-            # WinRM goes on with it then, and refuses the next one until the command has read it.
+            # WinRM continues with it then, and refuses the next one until the command has read it.
             if not isinstance(error, self._late):
                 raise ConnectionError(f"{self.remoteaddress}: {error}") from None
         self._torn = False
         self._used = time.monotonic()
 
     def close_read(self) -> None:
-        """Nothing: the host keeps no more than a pipe full of output, until :meth:`kill`."""
+        """Does nothing: the host buffers at most a pipe full of output, until :meth:`kill`."""
 
     def close_write(self) -> None:
         """Close the remote stdin."""
@@ -242,7 +242,7 @@ class WinRSStream:
                 self._send(b"", end=True)
 
     def wait(self) -> int | None:
-        """The remote exit code, ``None`` when the command has not ended."""
+        """The remote exit code; ``None`` if the command has not ended."""
         return self._exit_code
 
     def kill(self) -> None:
@@ -250,9 +250,9 @@ class WinRSStream:
         if self._killed:
             return
         self._killed = True
-        # Over a connection of its own, for another thread may be in the middle of a request on
-        # the others; in a thread of its own, for the host may not answer any more.
-        goodbye = threading.Thread(target=self._say_goodbye, daemon=True)
+        # Over a separate connection, since another thread may be in the middle of a request on the
+        # others; in a separate thread, since the host may not answer any more.
+        goodbye = threading.Thread(target=self._close_shell, daemon=True)
         with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
             goodbye.start()
             goodbye.join(FAREWELL)
@@ -261,7 +261,7 @@ class WinRSStream:
                 if connection is not None:
                     connection.transport.close_session()
 
-    def _say_goodbye(self) -> None:
+    def _close_shell(self) -> None:
         with contextlib.suppress(Exception):
             if not self._shell or self._shut_out:
                 return

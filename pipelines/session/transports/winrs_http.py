@@ -1,9 +1,8 @@
-"""The HTTP side of a WinRM connection: who the host is, before anything is said to it.
+"""The HTTP side of a WinRM connection: verifies the host before sending it anything.
 
-pywinrm makes the requests and signs in. Here its sessions get what it lacks: a certificate pinned
-by fingerprint, the system's certificates, no redirects, no ``.netrc``, never an unsealed message
-where messages are to be sealed, an end to sign-ins that are refused, and bounds for what a host
-answers.
+pywinrm makes the requests and signs in. This module adds to its sessions a certificate pinned by
+fingerprint, the system's certificates, no redirects, no ``.netrc``, no unsealed messages where
+sealing is required, a limit on refused sign-ins, and limits on the size of responses.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.signins import account
 
 _NTLM = b"NTLMSSP\0"
-_AUTHENTICATE = 3  # MS-NLMP 2.2.1.3: the message that the host judges the password by
+_AUTHENTICATE = 3  # MS-NLMP 2.2.1.3: the message the host checks the password with
 _UNAUTHORIZED = 401
-#: Bytes of one answer. Windows' own limit is 500 KiB; some raise it to 8 MiB.
+#: Limit for one response in bytes. Windows' own limit is 500 KiB; some raise it to 8 MiB.
 ANSWER_LIMIT = 16 << 20
 
 
 class UnfitAnswerError(WinRMError):
-    """The host answered with what WinRM never answers with."""
+    """The host sent a response that WinRM never sends."""
 
 
 def judges_password(header: str | bytes | None) -> bool:
-    """Whether the answer to a request with this Authorization header accepts or refuses one."""
+    """Whether the response to this Authorization header accepts or refuses a password."""
     text = header.decode("latin-1") if isinstance(header, bytes) else header or ""
     scheme, _, token = text.partition(" ")
     if scheme.lower() == "basic":
@@ -51,13 +50,13 @@ def judges_password(header: str | bytes | None) -> bool:
         data = base64.b64decode(token)
     except binascii.Error:
         return False
-    at = data.find(_NTLM)  # inside SPNEGO it does not come first
+    at = data.find(_NTLM)  # not at the start inside SPNEGO
     kind = data[at + len(_NTLM) : at + len(_NTLM) + 4]
     return at >= 0 and len(kind) == 4 and struct.unpack("<I", kind)[0] == _AUTHENTICATE  # noqa: PLR2004
 
 
 class Adapter(HTTPAdapter):
-    """Checks the certificate while connecting, and counts the sign-ins that are refused."""
+    """Verifies the certificate while connecting, and counts refused sign-ins."""
 
     def __init__(self, endpoint: Endpoint, password: str) -> None:
         self._pin = endpoint.pin
@@ -82,16 +81,16 @@ class Adapter(HTTPAdapter):
         super().init_poolmanager(connections, maxsize, block, **keys)
 
     def close(self) -> None:
-        """Close its connections now, for a host counts them; urllib3 waits for their collection."""
+        """Close its connections now: the host counts them, and urllib3 waits for collection."""
         pools = self.poolmanager.pools
         for pool in map(pools.__getitem__, pools.keys()):
             pool.close()
         super().close()
 
     def send(self, request: requests.PreparedRequest, *args: Any, **keys: Any) -> requests.Response:
-        """Send it, unless it holds a password that was refused too often."""
+        """Send it, unless it contains a password that was refused too often."""
         header = request.headers.get("Authorization")
-        # Basic repeats the password in every request; only what is not known yet need wait.
+        # Basic repeats the password in every request; only an unknown result needs to wait.
         known = self._accepted and str(header)[:5].lower() == "basic"
         if known or not judges_password(header):
             response = super().send(request, *args, **keys)
@@ -101,13 +100,13 @@ class Adapter(HTTPAdapter):
                 response = super().send(request, *args, **keys)
                 verdict.judge(accepted=response.status_code != _UNAUTHORIZED)
                 self._accepted = verdict.accepted
-        raw: Any = response.raw  # read later, by requests
+        raw: Any = response.raw  # read later by requests
         raw.stream = _bounded(raw)
         return response
 
 
 def _close(raw: Any) -> None:
-    """Whoever collects it would flush what is closed, and say so (Python 3.13)."""
+    """Garbage collection would flush a closed file and report it (Python 3.13)."""
     with contextlib.suppress(OSError, ValueError):
         raw.close()
 
@@ -122,7 +121,7 @@ def _bounded(raw: Any) -> Callable[..., Iterator[bytes]]:
             for piece in stream(*args, **keys):
                 size += len(piece)
                 if size > ANSWER_LIMIT:
-                    raise UnfitAnswerError(f"an answer of more than {ANSWER_LIMIT >> 20} MiB")
+                    raise UnfitAnswerError(f"the response is larger than {ANSWER_LIMIT >> 20} MiB")
                 yield piece
             broken.pop_all()
 
@@ -130,14 +129,14 @@ def _bounded(raw: Any) -> Callable[..., Iterator[bytes]]:
 
 
 class SafeTransport(Transport):
-    """pywinrm's, with the sessions of this module; the password is read for each session."""
+    """pywinrm's client with the sessions of this module; the password is read for each session."""
 
     def __init__(self, place: Endpoint) -> None:
         self._endpoint = place
         self._signed_in = False
-        # Said outright, pywinrm refuses what cannot be sealed; else it would send it as it is.
+        # Set explicitly: pywinrm then refuses to send anything that cannot be sealed.
         bare = place.message_encryption == "auto" and not place.url.startswith("https:")
-        # None is the system's; pywinrm knows it, its annotation does not.
+        # None means the system's; pywinrm supports it, its annotation does not.
         ca: Any = str(place.ca) if place.ca else os.environ.get("REQUESTS_CA_BUNDLE")
         super().__init__(
             endpoint=place.url,
@@ -149,7 +148,7 @@ class SafeTransport(Transport):
             cert_pem=str(place.certificate) if place.certificate else None,
             cert_key_pem=str(place.certificate_key) if place.certificate_key else None,
             read_timeout_sec=place.read_timeout,
-            # A pin takes the place of the authority, and is compared by Adapter.
+            # A pin replaces the authority, and is compared by Adapter.
             server_cert_validation="ignore" if place.pin else "validate",
             kerberos_delegation=place.kerberos_delegation,
             kerberos_hostname_override=place.kerberos_hostname_override,
@@ -158,10 +157,10 @@ class SafeTransport(Transport):
         )
 
     def build_session(self) -> requests.Session:
-        """The session there is, or a new one."""
+        """The current session, or a new one."""
         sealing = self.message_encryption == "always"
         if self.session is not None and sealing and self.encryption is None:
-            self.close_session()  # its sign-in failed half-way: what came next would go unsealed
+            self.close_session()  # its sign-in failed: the next message would go unsealed
         if self.session is None:
             self.encryption = None
             self._signed_in = False
@@ -173,16 +172,16 @@ class SafeTransport(Transport):
     def _secure(self, session: requests.Session) -> None:
         if any(isinstance(known, Adapter) for known in session.adapters.values()):
             return
-        session.adapters.clear()  # no redirect leads to another scheme
+        session.adapters.clear()  # no redirect to another scheme
         adapter = Adapter(self._endpoint, self.password or "")
         session.mount(self.endpoint.partition(":")[0].lower() + "://", adapter)
         session.max_redirects = 0
-        session.trust_env = False  # else a .netrc signs in where we do not
+        session.trust_env = False  # otherwise a .netrc could sign in elsewhere
 
     def _send_message_request(
         self, session: requests.Session, prepared_request: requests.PreparedRequest
     ) -> requests.Response:
-        self._secure(session)  # pywinrm signs in while it builds a session
+        self._secure(session)  # pywinrm signs in while building a session
         if self.auth_method == "credssp" and not self._signed_in:
             return self._by_credssp(lambda: self._send(session, prepared_request))
         return self._send(session, prepared_request)
@@ -194,10 +193,10 @@ class SafeTransport(Transport):
         return response
 
     def _get_message_response_text(self, response: requests.Response) -> bytes:
-        """The SOAP envelope. pywinrm reads it with a parser that knows entities."""
+        """The SOAP envelope. pywinrm reads it with a parser that expands entities."""
         text: bytes = super()._get_message_response_text(response)
-        if b"<!DOCTYPE" in text or b"\0" in text:  # the latter is UTF-16, which would hide it
-            raise UnfitAnswerError("an answer with a document type")
+        if b"<!DOCTYPE" in text or b"\0" in text:  # UTF-16 would hide it
+            raise UnfitAnswerError("the response has a document type")
         return text
 
     def _by_credssp(self, send: Callable[[], requests.Response]) -> requests.Response:
@@ -217,10 +216,10 @@ class SafeTransport(Transport):
 
 
 def connect(endpoint: Endpoint) -> Protocol:
-    """A WinRM client of its own for ``endpoint``; nothing is sent yet."""
+    """A new WinRM client for ``endpoint``; nothing is sent yet."""
     made = Protocol(
         endpoint.url,
-        # Replaced below. Kerberos is the one way to sign in whose arguments are not checked.
+        # Replaced below. Kerberos is the only method whose arguments are not checked.
         transport="kerberos",
         operation_timeout_sec=endpoint.operation_timeout,
         read_timeout_sec=endpoint.read_timeout,

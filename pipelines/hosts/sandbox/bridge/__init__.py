@@ -1,1 +1,1 @@
-"""A GPU in the sandbox: Windows' CUDA driver, of which every call goes to Linux' driver."""
+"""A GPU in the sandbox: Windows' CUDA driver, with every call forwarded to Linux' driver."""

@@ -1,8 +1,7 @@
 """The bridge's DLLs, compiled from ``source/`` by the compiler of the sandbox's own Windows.
 
-They are kept in the cache by the hash of what they are made of, and appear there under their final
-name by rename. ``files.json`` has their sha256: it is compared at each use, and what is not whole
-is made anew.
+They are cached by the hash of their inputs, and renamed into place when complete. ``files.json``
+has their sha256, compared at each use; damaged ones are rebuilt.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from pipelines.toolchain.lock import Cache
 
 Step = Callable[[str], object]
 
-#: The entry of the lock whose wheel has the run-time that Windows' display driver brings.
+#: The entry of the lock whose wheel has the runtime that Windows' display driver installs.
 RUNTIME = "nvidia-cuda-runtime"
-#: DLL -> the names pinned for it, what its functions begin with, one without which it is no driver.
+#: DLL -> its pinned names, the prefix of its functions, one that every driver has.
 _DLLS = {
     "nvcuda": ("cuda-names.txt", "cu", "cuInit"),
     "nvml": ("nvml-names.txt", "nvml", "nvmlInit_v2"),
@@ -38,12 +37,12 @@ _DLLS = {
 
 
 def names(libraries: Sequence[Path]) -> dict[str, list[str]]:
-    """DLL -> what it exports: the pinned names, and those of this machine's driver.
+    """DLL -> its exports: the pinned names, and those of this machine's driver.
 
-    ``libraries``: its libcuda.so.1 and libnvidia-ml.so.1, as far as they are there. Raises
+    ``libraries``: the existing ones of its libcuda.so.1 and libnvidia-ml.so.1. Raises
     :class:`HostError` for one that is neither.
     """
-    found = {
+    sources = {
         dll: {*(compiling.SOURCE / pinned).read_text("ascii").split()}
         for dll, (pinned, _, _) in _DLLS.items()
     }
@@ -53,27 +52,27 @@ def names(libraries: Sequence[Path]) -> dict[str, list[str]]:
         if dll is None:
             expected = " or ".join(essential for _, _, essential in _DLLS.values())
             raise HostError(
-                f"{path} has {len(functions)} functions, but not {expected}: it is no library of "
-                "NVIDIA's driver",
+                f"{path} has {len(functions)} functions, but not {expected}: it is not a library "
+                "of NVIDIA's driver",
                 hint="Install NVIDIA's driver for Linux: nvidia-smi should list the GPU.",
             )
         begin = _DLLS[dll][1]
-        found[dll] |= {
+        sources[dll] |= {
             name for name in functions if re.fullmatch(rf"{begin}\w{{1,200}}", name, re.A)
         }
-    return {dll: sorted(exported) for dll, exported in found.items()}
+    return {dll: sorted(exported) for dll, exported in sources.items()}
 
 
 def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -> Path:
-    """The directory of the bridge for this machine's driver, verified; made unless it is there.
+    """The directory of the bridge for this machine's driver, verified; built if missing.
 
-    ``prefix`` lends its compiler; nothing may run in it, for it is started and ended. ``step`` is
-    told when something is compiled. Raises :class:`HostError` for a library that is no driver's or
-    a compiler that fails, :class:`StorageError` on a full disk, and what :meth:`Cache.fetch` does.
+    The compiler of ``prefix`` is used; nothing may run in it, since it is started and ended.
+    ``step`` reports compiling. Raises :class:`HostError` for a library of no driver or a failing
+    compiler, :class:`StorageError` on a full disk, and what :meth:`Cache.fetch` does.
     """
     exports = names(libraries)
     health.check_files(prefix)
-    target = cache.root / "bridges" / _key(cache, health.made_of(prefix), exports)
+    target = cache.root / "bridges" / _key(cache, health.image_of(prefix), exports)
     with _storage_errors(target), alone(target):
         if listed(target) is None:
             step("compiling the GPU bridge")
@@ -84,12 +83,12 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
 
 
 def key(cache: Cache, python: str, libraries: Sequence[Path]) -> str:
-    """The name of the directory of :func:`built` for a Windows of today with ``python``."""
+    """The name of the directory of :func:`built` for the current Windows with ``python``."""
     return _key(cache, image_key(cache, python), names(libraries))
 
 
 def _key(cache: Cache, image: str, exports: Mapping[str, Sequence[str]]) -> str:
-    """The hash of all inputs: the image that lends its compiler, sources, names, run-time."""
+    """The hash of all inputs: the image with the compiler, sources, names, runtime."""
     digest = hashlib.sha256(image.encode())
     digest.update(cache.lock.tool(RUNTIME).sha256.encode())
     digest.update(json.dumps(exports).encode())
@@ -106,7 +105,7 @@ def _storage_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
-                f"cannot make the GPU bridge in {target.parent}: {error.strerror}",
-                hint="It needs 20 MiB. Free some, or set XDG_CACHE_HOME to a larger disk.",
+                f"cannot build the GPU bridge in {target.parent}: {error.strerror}",
+                hint="It needs 20 MiB. Free some space, or set XDG_CACHE_HOME to a larger disk.",
             ) from error
         raise

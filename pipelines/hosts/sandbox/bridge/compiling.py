@@ -1,4 +1,4 @@
-"""The bridge's DLLs made from ``source/`` by the compiler of a sandbox's own Windows."""
+"""Compiles the bridge's DLLs from ``source/`` with the sandbox's own compiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.hosts.sandbox.wine import Prefix
 
 SOURCE = Path(__file__).resolve().parent / "source"
 _HYBRID = "nvcudart_hybrid64"
-#: Wine looks for the Linux half only of a DLL that says at this place that it is Wine's own.
+#: Wine loads the Linux half only for a DLL with Wine's signature at this offset.
 _MARK, _MARK_AT = b"Wine builtin DLL\0", 0x40
 
 _ZIG = r"C:\zig\zig.exe"
@@ -34,16 +34,16 @@ _LINK = ("lld-link", "/nologo", "/machine:x64", "/Brepro", "/nodefaultlib", "/no
 
 
 def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: Path) -> None:
-    """Make everything in ``target``; ``exports``: DLL -> its functions, ``wheel``: the run-time's.
+    """Build everything in ``target``; ``exports``: DLL -> its functions, ``wheel``: the runtime's.
 
-    Raises :class:`HostError` when a tool fails, and ``OSError``.
+    Raises :class:`HostError` if a tool fails, and ``OSError``.
     """
     work = prefix.drive / "bridge-build"
-    shutil.rmtree(work, ignore_errors=True)  # of one that was killed
+    shutil.rmtree(work, ignore_errors=True)  # left by a killed build
     try:
         prefix.boot()
         shutil.copytree(SOURCE, work)
-        with ThreadPoolExecutor(2) as pool:  # two cores are what a small machine has
+        with ThreadPoolExecutor(2) as pool:  # a small machine has two cores
             linux = pool.submit(_linux_half, prefix, work)
             dlls = [pool.submit(_windows_half, prefix, work, dll, exports[dll]) for dll in exports]
             hybrid = pool.submit(_hybrid_runtime, prefix, work, wheel)
@@ -52,7 +52,7 @@ def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: 
             for job in dlls:
                 made = job.result()
                 shutil.copy(made, target / WINDOWS)
-                shutil.copy(made, target / SYSTEM)  # found there, loaded from WINEDLLPATH
+                shutil.copy(made, target / SYSTEM)  # found here, loaded from WINEDLLPATH
                 shutil.copy(linux.result(), target / UNIX / f"{made.stem}.so")
             shutil.copy(hybrid.result(), target / SYSTEM)
     finally:
@@ -62,7 +62,7 @@ def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: 
 
 
 def write_list(folder: Path) -> None:
-    """Say of each file that was made in ``folder`` what it is."""
+    """Write the kind and hash of each file in ``folder``."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
     hashes = {name: sha256_of(path) for name, path in files.items()}
     (folder / FILES).write_text(json.dumps(hashes, indent=1), "utf-8")
@@ -71,10 +71,10 @@ def write_list(folder: Path) -> None:
 def _compile(
     prefix: Prefix, flags: Sequence[str], folder: Path, sources: Sequence[Path]
 ) -> list[str]:
-    """Objects in ``folder``, by one start of the compiler."""
+    """The objects in ``folder``, from one call of the compiler."""
     folder.mkdir(exist_ok=True)
-    given = [f"../{path.parent.name}/{path.name}" for path in sources]
-    prefix.run([_ZIG, *flags, *given], cwd=folder)
+    paths = [f"../{path.parent.name}/{path.name}" for path in sources]
+    prefix.run([_ZIG, *flags, *paths], cwd=folder)
     return [f"{path.stem}.o" for path in sources]
 
 
@@ -91,7 +91,7 @@ def _windows_half(prefix: Prefix, work: Path, dll: str, exports: Sequence[str]) 
     folder.mkdir()
     (folder / f"{dll}.names").write_text("".join(f"X({name})\n" for name in exports), "ascii")
     sources = [path for path in sorted((work / "windows").glob("*.c")) if path.stem != "runtime"]
-    if dll != "nvcuda":  # the others are what NVIDIA's driver for Windows has beside its functions
+    if dll != "nvcuda":  # the others accompany NVIDIA's driver for Windows
         sources = [path for path in sources if path.stem == "exports"]
     flags = (*_FOR_WINDOWS, f"-D{dll.upper()}", "-I.")
     objects = _compile(prefix, flags, folder, sources)
@@ -107,13 +107,15 @@ def _mark(dll: Path) -> None:
         start = file.read(_MARK_AT)
         header = int.from_bytes(start[0x3C:0x40], "little")
         if header < _MARK_AT + len(_MARK):
-            raise HostError(f"{dll.name} has no room for Wine's mark: its header is at {header}")
+            raise HostError(
+                f"{dll.name} has no room for Wine's signature: its header is at {header}"
+            )
         file.seek(_MARK_AT)
         file.write(_MARK)
 
 
 def _hybrid_runtime(prefix: Prefix, work: Path, wheel: Path) -> Path:
-    """CUDA 13's run-time as the DLL that Windows' display driver brings; see runtime.c."""
+    """CUDA 13's runtime as the DLL that Windows' display driver installs; see runtime.c."""
     folder = work / "hybrid"
     objects = _compile(prefix, _FOR_WINDOWS, folder, [work / "windows/runtime.c"])
     static = "cudart_static.lib"

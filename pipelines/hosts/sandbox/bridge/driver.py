@@ -1,7 +1,7 @@
-"""The NVIDIA driver of this machine: what it is, and what it says of itself.
+"""The NVIDIA driver of this machine: its files and what it reports.
 
-The driver itself is asked by another process, which a broken one may end: the very program by which
-smoke suites ask theirs. The files beside it say why it does not answer.
+The driver is queried in a separate process, which a broken driver may crash, with the same program
+that smoke suites use. The files explain why it does not work.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pipelines.core.paths import PACKAGE
 _SCRIPT = PACKAGE / "smoke/common/smoke_gpu.py"
 _MARK = "ANSWER"
 _SECONDS = 60.0
-_SHOWN = 200  # characters of what the driver says
+_SHOWN = 200  # characters of the driver's output
 
 
-class _Told(Model):
+class _Model(Model):
     model_config = ConfigDict(extra="ignore")
 
 
-class Gpu(_Told):
-    """A GPU, as the driver tells."""
+class Gpu(_Model):
+    """A GPU, as reported by the driver."""
 
     number: int
-    """As nvidia-smi counts it; -1: not told."""
+    """nvidia-smi's number; -1: unknown."""
     name: str
     compute_capability: str
     memory_mib: int
@@ -52,7 +52,7 @@ class Gpu(_Told):
         return f"{number}{line(self.name, 80)} ({about})"
 
 
-class _Answer(_Told):
+class _Answer(_Model):
     skip: str
     broken: str
     cuda: str
@@ -66,38 +66,38 @@ class _Answer(_Told):
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """What was found; empty where there is nothing."""
+    """The results; empty if there is no driver."""
 
     library: Path | None = None
     """The file behind libcuda.so.1."""
     management: Path | None = None
-    """That of libnvidia-ml.so.1."""
+    """The file behind libnvidia-ml.so.1."""
     directory: Path | None = None
-    """Where they are, if only LD_LIBRARY_PATH says so."""
+    """Their directory, if only LD_LIBRARY_PATH points to it."""
     version: str = ""
     cuda: str = ""
-    """The newest CUDA that it knows, such as 13.0."""
+    """The newest CUDA version it supports, such as 13.0."""
     gpus: tuple[Gpu, ...] = ()
     failure: str = ""
-    """Why it does not answer, or has no GPU."""
+    """Why it does not work, or has no GPU."""
     code: int = 0
-    """The CUresult of that."""
+    """The CUresult of that failure."""
     compiler: str = ""
-    """Why it compiles no PTX."""
+    """Why it cannot compile PTX."""
     unnumbered: str = ""
-    """Why nvidia-smi's numbers are not known."""
+    """Why nvidia-smi's numbers are unknown."""
     module: bool = False
-    """Whether the kernel has its module."""
+    """Whether the kernel module is loaded."""
     control: bool = False
-    """Whether /dev/nvidiactl and a /dev/nvidia0 are there."""
+    """Whether /dev/nvidiactl and a /dev/nvidia0 exist."""
     uvm: bool = False
-    """Whether /dev/nvidia-uvm is there."""
+    """Whether /dev/nvidia-uvm exists."""
     wsl: bool = False
-    """Whether this is WSL 2, where the driver is that of Windows: /dev/dxg is there."""
+    """Whether this is WSL 2, which uses the driver of Windows: /dev/dxg exists."""
 
     @property
     def libraries(self) -> tuple[Path, ...]:
-        """Those that a bridge hands calls to."""
+        """The libraries that a bridge forwards calls to."""
         return tuple(path for path in (self.library, self.management) if path is not None)
 
     def __str__(self) -> str:
@@ -105,23 +105,23 @@ class Driver:
         return f"driver {self.version or 'of an unknown version'}, CUDA {self.cuda or 'unknown'}"
 
     def chosen(self, numbers: tuple[int, ...]) -> tuple[Gpu, ...]:
-        """The GPUs of these numbers; without any all of them."""
+        """The GPUs with these numbers; without any, all of them."""
         return tuple(gpu for gpu in self.gpus if not numbers or gpu.number in numbers)
 
 
 def every_gpu() -> dict[str, str]:
-    """The variables of this process for one that is to see every GPU, in nvidia-smi's order.
+    """The variables of this process for a child that sees every GPU, in nvidia-smi's order.
 
-    The caller's CUDA_VISIBLE_DEVICES does not count: no variable of his reaches a sandbox either.
+    The caller's CUDA_VISIBLE_DEVICES is dropped, like all other variables for a sandbox.
     """
-    kept = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
-    return kept | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+    return environment | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def alone(
     script: Path, arguments: Sequence[str] = (), *, seconds: float
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program of ours on the driver, in a process that a broken one may end.
+    """Run a program of ours on the driver, in a process that a broken driver may crash.
 
     Raises ``TimeoutExpired`` and ``OSError``.
     """
@@ -136,7 +136,7 @@ def alone(
 
 
 def _ask() -> Mapping[str, object]:
-    """The driver's own answer; ``broken`` says how the process ended that asked for it."""
+    """The driver's answer; ``broken`` describes how the querying process ended."""
     try:
         done = alone(_SCRIPT, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
@@ -145,42 +145,42 @@ def _ask() -> Mapping[str, object]:
     answer = next((row for row in rows if row.startswith(_MARK)), None)
     if answer is None:
         return _silent(_ended(done.returncode))
-    told = json.loads(answer.removeprefix(_MARK))
-    return told if isinstance(told, dict) else {}
+    data = json.loads(answer.removeprefix(_MARK))
+    return data if isinstance(data, dict) else {}
 
 
 def _ended(code: int) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
-    return f"left with {code} and said nothing"
+    return f"exited with {code} and no output"
 
 
 def _silent(how: str) -> Mapping[str, object]:
-    broken = f"the process that asks the driver {how}"
+    broken = f"the process that queries the driver {how}"
     return {"skip": "", "broken": broken, "cuda": "", "driver_version": "", "devices": []}
 
 
 @cache
 def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _ask) -> Driver:
-    """Look once a process; never fails, and starts nothing but the driver's own initialisation."""
+    """Query it once per process; never fails, and only initialises the driver."""
     try:
-        told = _Answer.model_validate(ask())
+        answer = _Answer.model_validate(ask())
     except (ValidationError, ValueError, OSError) as error:
         why = first_problem(error) if isinstance(error, ValidationError) else str(error)
-        told = _Answer.model_validate(_silent(f"told nonsense: {line(why, _SHOWN)}"))
-    library = _file(told, "libcuda")
+        answer = _Answer.model_validate(_silent(f"invalid output: {line(why, _SHOWN)}"))
+    library = _file(answer, "libcuda")
     device = root / "dev"
     return Driver(
         library=library,
-        management=_file(told, "libnvidia-ml"),
+        management=_file(answer, "libnvidia-ml"),
         directory=_outside(library),
-        version="" if told.driver_version == "unknown" else line(told.driver_version, 40),
-        cuda=line(told.cuda, 8),
-        gpus=told.devices,
-        failure=line(told.broken or told.skip, _SHOWN),
-        code=told.code,
-        compiler=line(told.compiler, _SHOWN),
-        unnumbered=line(told.nvml, _SHOWN),
+        version="" if answer.driver_version == "unknown" else line(answer.driver_version, 40),
+        cuda=line(answer.cuda, 8),
+        gpus=answer.devices,
+        failure=line(answer.broken or answer.skip, _SHOWN),
+        code=answer.code,
+        compiler=line(answer.compiler, _SHOWN),
+        unnumbered=line(answer.nvml, _SHOWN),
         module=(root / "proc/driver/nvidia/version").exists(),
         control=(device / "nvidiactl").exists() and any(device.glob("nvidia[0-9]*")),
         uvm=(device / "nvidia-uvm").exists(),
@@ -188,13 +188,13 @@ def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _ask)
     )
 
 
-def _file(told: _Answer, name: str) -> Path | None:
-    found = told.libraries.get(name)
-    return Path(found) if found else None
+def _file(answer: _Answer, name: str) -> Path | None:
+    path = answer.libraries.get(name)
+    return Path(path) if path else None
 
 
 def _outside(library: Path | None) -> Path | None:
-    """The directory of a library that the loader finds by LD_LIBRARY_PATH alone."""
+    """The directory of a library that the loader finds only by LD_LIBRARY_PATH."""
     if library is None:
         return None
     for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):

@@ -15,21 +15,21 @@ _KIND = "ET_DYN for EM_X86_64"
 
 
 def exported_functions(path: Path) -> frozenset[str]:
-    """Their names. :class:`HostError` for what is no shared library for x86-64 Linux."""
-    from elftools.elf.elffile import ELFFile  # slow, and only for who has a driver
+    """Their names. :class:`HostError` for anything but a shared library for x86-64 Linux."""
+    from elftools.elf.elffile import ELFFile  # slow, and only needed with a driver
 
     try:
         with path.open("rb") as stream:
             elf = ELFFile(stream)
             kind = f"{elf['e_type']} for {elf['e_machine']}"
-            found = frozenset(_functions(elf)) if kind == _KIND else None
+            functions = frozenset(_functions(elf)) if kind == _KIND else None
     except OSError as error:
         raise _no_library(path, error.strerror or str(error)) from None
-    except Exception as error:  # of any kind: the reader stumbles where the file is damaged
-        raise _no_library(path, f"no ELF file that can be read: {error}") from None
-    if found is None:
-        raise _no_library(path, f"an ELF file of the kind {kind}")
-    return found
+    except Exception as error:  # the reader raises anything on a damaged file
+        raise _no_library(path, f"not a readable ELF file: {error}") from None
+    if functions is None:
+        raise _no_library(path, f"an ELF file of kind {kind}")
+    return functions
 
 
 def _functions(elf: ELFFile) -> Iterator[str]:
@@ -43,8 +43,8 @@ def _functions(elf: ELFFile) -> Iterator[str]:
                     yield str(symbol.name)
 
 
-def _no_library(path: Path, found: str) -> HostError:
+def _no_library(path: Path, actual: str) -> HostError:
     return HostError(
-        f"{path}: {found}; expected a shared library of NVIDIA's driver",
+        f"{path}: {actual}; expected a shared library of NVIDIA's driver",
         hint="Install NVIDIA's driver for Linux, or repair it: nvidia-smi should list the GPU.",
     )

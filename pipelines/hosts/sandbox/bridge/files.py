@@ -1,4 +1,4 @@
-"""What a bridge that was made consists of, and whether it is whole."""
+"""The files of a built bridge, and whether they are intact."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pipelines.core.files import sha256_of
 
-#: Names the files of a bridge with their sha256; written last.
+#: Lists the files of a bridge with their sha256; written last.
 FILES = "files.json"
-#: Folders as Wine calls them below WINEDLLPATH, and what belongs into Windows' own.
+#: Wine's folder names below WINEDLLPATH, and the one for Windows' own.
 WINDOWS, UNIX, SYSTEM = "x86_64-windows", "x86_64-unix", "system32"
 _EXPECTED = frozenset(
     {f"{WINDOWS}/{dll}.dll" for dll in ("nvcuda", "nvml")}
@@ -20,12 +20,12 @@ _EXPECTED = frozenset(
 
 
 def listed(folder: Path) -> Mapping[str, str] | None:
-    """The sha256 of each file of the bridge in ``folder``; ``None`` unless each is as it was."""
+    """The sha256 of each file of the bridge in ``folder``; ``None`` if any has changed."""
     try:
-        told = json.loads((folder / FILES).read_text("utf-8"))
-        if not isinstance(told, dict) or told.keys() != _EXPECTED:
+        digests = json.loads((folder / FILES).read_text("utf-8"))
+        if not isinstance(digests, dict) or digests.keys() != _EXPECTED:
             return None
-        whole = all(sha256_of(folder / name) == sha256 for name, sha256 in told.items())
+        intact = all(sha256_of(folder / name) == sha256 for name, sha256 in digests.items())
     except (OSError, ValueError):
         return None
-    return told if whole else None
+    return digests if intact else None

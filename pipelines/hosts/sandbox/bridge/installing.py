@@ -1,7 +1,7 @@
 """The bridge in one Windows: ``PREFIX/bridge`` for Wine, copies of the DLLs in ``system32``.
 
-That a Windows has one is told by ``PREFIX/bridge/installed.json``, by which every process of it
-gets the variables below.
+``PREFIX/bridge/installed.json`` marks a Windows that has one; every process of it then gets the
+variables below.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ _WARNINGS = 50
 
 
 def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
-    """Put the bridge of :func:`building.built` into ``prefix``: what is missing or differs there.
+    """Install the bridge of :func:`building.built` into ``prefix``: missing or changed files.
 
-    For each start of a sandbox: what was changed meanwhile is replaced, what was added to the
-    directory in which Wine looks first is removed, and what the last one's programs were warned of
-    is forgotten. ``library_dir``: where the driver's libraries are if the
-    loader does not find them by itself. Raises :class:`HostError` when ``built`` is not whole,
-    :class:`StorageError` on a full disk.
+    At each start of a sandbox, changed files are replaced, unknown files in the directory that
+    Wine searches first are removed, and the warnings of earlier programs are cleared.
+    ``library_dir``: where the driver's libraries are if the loader does not find them by itself.
+    Raises :class:`HostError` if ``built`` is damaged, :class:`StorageError` on a full disk.
     """
     files = listed(built)
     if files is None:
@@ -43,12 +42,12 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
         place = prefix.drive / "windows/system32" if folder == SYSTEM else home / folder
         _put(built / name, place / file, sha256)
     (home / _LOG).unlink(missing_ok=True)
-    told = {"library_dir": str(library_dir) if library_dir else None}
-    write_atomic(home / _INSTALLED, json.dumps(told).encode())
+    values = {"library_dir": str(library_dir) if library_dir else None}
+    write_atomic(home / _INSTALLED, json.dumps(values).encode())
 
 
 def _clear(home: Path, own: set[Path]) -> None:
-    """Remove what is not the bridge's: Wine would take any DLL from there for one of its own."""
+    """Remove foreign files: Wine would load any DLL from there as one of its own."""
     if home.is_symlink():
         home.unlink()
     for path in sorted(home.rglob("*"), reverse=True):
@@ -65,7 +64,7 @@ def _put(source: Path, target: Path, sha256: str) -> None:
         shutil.copyfile(source, part)
         if sha256_of(part) != sha256:
             part.unlink()
-            raise HostError(f"{source} has changed while it was copied")
+            raise HostError(f"{source} changed while it was copied")
         part.replace(target)
 
 
@@ -75,11 +74,11 @@ def is_installed(prefix: Path) -> bool:
 
 
 def environment(prefix: Path) -> dict[str, str]:
-    """What every process of the Windows in ``prefix`` gets; nothing where it has no bridge."""
+    """Variables for every process of the Windows in ``prefix``; none without a bridge."""
     home = prefix / "bridge"
     try:
-        told = json.loads((home / _INSTALLED).read_text("utf-8"))
-        library_dir = told["library_dir"]
+        data = json.loads((home / _INSTALLED).read_text("utf-8"))
+        library_dir = data["library_dir"]
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError):
@@ -87,12 +86,12 @@ def environment(prefix: Path) -> dict[str, str]:
             f"the GPU bridge in {prefix} is damaged: {_INSTALLED} cannot be read",
             hint="Type: invoke host remove provision",
         ) from None
-    found = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / _LOG)}
-    return found | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})
+    variables = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / _LOG)}
+    return variables | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})
 
 
 def warnings(prefix: Path) -> tuple[str, ...]:
-    """What programs were warned of since the sandbox was started, each once, made harmless."""
+    """The distinct warnings of programs since the sandbox started, safe to display."""
     try:
         with (prefix / "bridge" / _LOG).open("rb") as file:
             text = file.read(_LOG_SIZE).decode("ascii", "replace")

@@ -1,8 +1,8 @@
-"""Asks a CUDA driver for what a bridge may get wrong, and prints the answers as JSON.
+"""Queries a CUDA driver for everything a bridge may get wrong, and prints the answers as JSON.
 
 The same file runs with Windows' Python through the bridge and with Linux' Python on the driver
-itself: :mod:`.selftest` compares what they say. Arguments: GPUs, by their places on the PCI bus.
-Nothing is taken for granted here: a failure is an answer as well, ``failed``.
+itself: :mod:`.selftest` compares the answers. Arguments: GPUs, by PCI bus address. Nothing is
+assumed here: a failure is an answer too, ``failed``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COUNT = 1000
 _BLOCK = 128
 _WINDOWS = sys.platform == "win32"
 _NO_SUCH_DEVICE = 9999
-_WORD = 7001  # handed to a callback, and back
+_WORD = 7001  # passed to a callback, and back
 
 #: ``out[i] = i * factor + (unsigned)(i * scale)``: arguments of 8 and 4 bytes, one of them a float.
 _PTX = """
@@ -55,7 +55,7 @@ _PTX = """
 
 
 class FailedError(Exception):
-    """A call of the driver's returned an error."""
+    """A driver call returned an error."""
 
 
 def _load() -> Any:
@@ -69,7 +69,7 @@ def _callback(result: Any, *arguments: Any) -> Any:
 
 
 class Probe:
-    """The questions, asked of ``driver``."""
+    """The queries to ``driver``."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -79,15 +79,15 @@ class Probe:
             raise FailedError(f"{name} returned {code}")
 
     def answers(self, places: list[str]) -> dict[str, Any]:
-        """All of them."""
-        told: dict[str, Any] = {"platform": sys.platform, "bridge": self._bridge()}
+        """All answers."""
+        answers: dict[str, Any] = {"platform": sys.platform, "bridge": self._bridge()}
         self._call("cuInit", 0)
         version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
-        told |= {"driver": version.value, "error": self._error(), "gpus": []}
+        answers |= {"driver": version.value, "error": self._error(), "gpus": []}
         for place in places:
-            told["gpus"].append(self._gpu(place))
-        return told
+            answers["gpus"].append(self._gpu(place))
+        return answers
 
     def _bridge(self) -> str:
         try:
@@ -98,15 +98,15 @@ class Probe:
         return (name() or b"").decode(errors="replace")
 
     def _error(self) -> list[Any]:
-        """That of a GPU that there is not: its number, name and words."""
+        """The error for a nonexistent GPU: its number, name and text."""
         device = ctypes.c_int()
         code = self.driver.cuDeviceGet(ctypes.byref(device), _NO_SUCH_DEVICE)
-        told = [code]
+        error = [code]
         for name in ("cuGetErrorName", "cuGetErrorString"):
             text = ctypes.c_char_p()
             self._call(name, code, ctypes.byref(text))
-            told.append((text.value or b"").decode(errors="replace"))
-        return told
+            error.append((text.value or b"").decode(errors="replace"))
+        return error
 
     def _gpu(self, place: str) -> dict[str, Any]:
         device, context = ctypes.c_int(), ctypes.c_void_p()
@@ -129,7 +129,7 @@ class Probe:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
 
     def _function(self, device: ctypes.c_int) -> ctypes.c_void_p:
-        """The kernel, compiled by the driver: for sm_75, as newer compilers know no older ones."""
+        """The kernel, compiled by the driver: for sm_75, which newer compilers still support."""
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("cuDeviceGetAttribute", ctypes.byref(major), 75, device)
         self._call("cuDeviceGetAttribute", ctypes.byref(minor), 76, device)
@@ -140,7 +140,7 @@ class Probe:
         return function
 
     def _numbers(self, function: ctypes.c_void_p) -> list[int]:
-        """What the kernel computes."""
+        """The kernel's results."""
         memory, numbers = ctypes.c_uint64(), (ctypes.c_uint32 * COUNT)()
         size = ctypes.c_size_t(ctypes.sizeof(numbers))
         self._call("cuMemAlloc_v2", ctypes.byref(memory), size)
@@ -158,12 +158,12 @@ class Probe:
         return list(numbers)
 
     def _host_function(self) -> list[Any]:
-        """The word with which the driver calls back, and whether a thread of its own does."""
-        told: list[Any] = []
+        """The word passed to the callback, and whether it ran in a thread of the driver's."""
+        calls: list[Any] = []
         caller = threading.get_ident()
 
         def called(word: int) -> None:
-            told.extend([word, threading.get_ident() != caller])
+            calls.extend([word, threading.get_ident() != caller])
 
         stream = ctypes.c_void_p()
         function = _callback(None, ctypes.c_void_p)(called)
@@ -173,14 +173,14 @@ class Probe:
             self._call("cuStreamSynchronize", stream)
         finally:
             self._call("cuStreamDestroy_v2", stream)
-        return told
+        return calls
 
     def _occupancy(self, function: ctypes.c_void_p) -> list[Any]:
-        """Best grid and block, and the sizes of which the driver asks our own function."""
-        asked: list[int] = []
+        """Best grid and block, and the sizes for which the driver called our function."""
+        sizes: list[int] = []
 
         def memory_of(block: int) -> int:
-            asked.append(block)
+            sizes.append(block)
             return 16 * block
 
         size = _callback(ctypes.c_size_t, ctypes.c_int)(memory_of)
@@ -188,11 +188,11 @@ class Probe:
         both = ctypes.byref(grid), ctypes.byref(block)
         none = ctypes.c_size_t(0)
         self._call("cuOccupancyMaxPotentialBlockSize", *both, function, size, none, 0)
-        return [grid.value, block.value, sorted(set(asked))]
+        return [grid.value, block.value, sorted(set(sizes))]
 
 
 def ask(places: list[str]) -> dict[str, Any]:
-    """The answers, or why there are none."""
+    """The answers, or the reason for having none."""
     try:
         return Probe(_load()).answers(places)
     except (OSError, AttributeError, FailedError) as error:

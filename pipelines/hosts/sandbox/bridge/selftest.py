@@ -1,7 +1,7 @@
-"""Whether a bridge tells the truth: :mod:`.probe` through it, and the same on Linux' driver itself.
+"""Whether a bridge works correctly: runs :mod:`.probe` through it and on Linux' driver itself.
 
-What both say is compared value by value, and what a kernel computes with what it should. Runs once
-a start of the sandbox, before anything else may rest on the bridge.
+The answers are compared value by value, and a kernel's results with the expected ones. Runs once
+per start of the sandbox, before anything else uses the bridge.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from pipelines.hosts.sandbox.bridge.driver import Gpu
 _PLACE = "windows/temp/driver-probe.py"
 _SECONDS = 60.0
 _SHOWN = 160  # characters of a value
-_WITHOUT = "The sandbox works without a GPU: leave --gpu and 'gpu: bridge' out."
-#: What the kernel of the probe computes: three times the number, and its half without the rest.
+_WITHOUT = "The sandbox works without a GPU: remove --gpu and 'gpu: bridge'."
+#: The results expected from the probe's kernel: three times the number, plus half of it rounded
+#: down.
 NUMBERS = tuple(3 * i + i // 2 for i in range(probe.COUNT))
 _CALLED = (7001, True)
 _ERROR = (101, "CUDA_ERROR_INVALID_DEVICE")
@@ -39,7 +40,7 @@ _Numbers = Annotated[tuple[int, ...], Field(max_length=4096)]
 
 
 class Side(StrEnum):
-    """Who was asked, as messages call it."""
+    """The side that was queried, as named in messages."""
 
     DRIVER = "NVIDIA's driver itself"
     BRIDGE = "the GPU bridge"
@@ -47,12 +48,12 @@ class Side(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A thing that is not as it should be."""
+    """A deviation."""
 
     side: Side
-    """Whose fault it is."""
+    """The side at fault."""
     what: str
-    """In a sentence."""
+    """A description of it."""
 
 
 class Runs(Protocol):
@@ -66,8 +67,8 @@ class Runs(Protocol):
         """Run a program there; :class:`HostError` if it fails."""
 
 
-class OfGpu(Model):
-    """What was said of one GPU."""
+class GpuAnswers(Model):
+    """The answers for one GPU."""
 
     name: _Text
     uuid: _Text
@@ -77,26 +78,26 @@ class OfGpu(Model):
 
 
 class Answers(Model):
-    """What :mod:`.probe` prints, if it did not fail."""
+    """The output of :mod:`.probe`, unless it failed."""
 
     platform: _Text
     bridge: _Text
     driver: int
     error: tuple[int, _Text, _Text]
-    gpus: Annotated[tuple[OfGpu, ...], Field(max_length=64)]
+    gpus: Annotated[tuple[GpuAnswers, ...], Field(max_length=64)]
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A self-test without a difference."""
+class PassedTest:
+    """A self-test without differences."""
 
     bridge: str
-    """What the bridge calls itself."""
+    """The name the bridge reports."""
     gpus: int
     seconds: float
 
     def __str__(self) -> str:
-        """In a line."""
+        """In one line."""
         many = f"{self.gpus} GPUs" if self.gpus > 1 else "the GPU"
         return (
             f"kernel, callback, occupancy and error on {many} as without the bridge, "
@@ -106,8 +107,8 @@ class Passed:
 
 def run(
     prefix: Runs, python: str, gpus: Sequence[Gpu], native: Callable[[list[str]], str] | None = None
-) -> Passed:
-    """Ask both; :class:`HostError` where the bridge or the driver itself fails, or they differ.
+) -> PassedTest:
+    """Query both sides; :class:`HostError` if bridge or driver fails, or they differ.
 
     ``python`` is a Windows path in ``prefix``; ``native`` runs the probe on this machine.
     """
@@ -122,25 +123,25 @@ def run(
         there = pool.submit(prefix.run, command, timeout=_SECONDS)
         plain = _read(here.result(), Side.DRIVER)
         try:
-            said = there.result()
+            output = there.result()
         except HostError as error:
             what = f"the GPU bridge fails its self-test: {error.message}"
             raise _failed(Difference(Side.BRIDGE, what)) from None
-    bridged = _read(said, Side.BRIDGE)
-    if found := next(differences(plain, bridged, gpus), None):
-        raise _failed(found)
-    return Passed(line(bridged.bridge, 80), len(gpus), time.monotonic() - began)
+    bridged = _read(output, Side.BRIDGE)
+    if difference := next(differences(plain, bridged, gpus), None):
+        raise _failed(difference)
+    return PassedTest(line(bridged.bridge, 80), len(gpus), time.monotonic() - began)
 
 
-def _failed(found: Difference) -> HostError:
-    """What failed, with who can do something about it: the driver was asked by itself before."""
+def _failed(difference: Difference) -> HostError:
+    """The error, with a hint for the side at fault: the driver was queried on its own first."""
     hint = "See nvidia-smi."
-    if found.side is Side.BRIDGE:
+    if difference.side is Side.BRIDGE:
         hint = (
-            "Without the bridge the driver does it right: please report this line, the GPU, its "
-            "driver and Wine's version."
+            "Without the bridge the driver gives the right result: please report this line, the "
+            "GPU, its driver and Wine's version."
         )
-    return HostError(found.what, hint=f"{hint} {_WITHOUT}")
+    return HostError(difference.what, hint=f"{hint} {_WITHOUT}")
 
 
 def _on_linux(places: list[str]) -> str:
@@ -151,8 +152,8 @@ def _on_linux(places: list[str]) -> str:
         raise _failed(Difference(Side.DRIVER, what)) from None
     text = done.stdout.decode("utf-8", "replace")
     if done.returncode:
-        said = line(done.stderr.decode("utf-8", "replace")[-1000:], 300)
-        what = f"a process on {Side.DRIVER} left with {done.returncode}: {said}"
+        output = line(done.stderr.decode("utf-8", "replace")[-1000:], 300)
+        what = f"a process on {Side.DRIVER} exited with {done.returncode}: {output}"
         raise _failed(Difference(Side.DRIVER, what))
     return text
 
@@ -160,25 +161,25 @@ def _on_linux(places: list[str]) -> str:
 def _read(text: str, side: Side) -> Answers:
     rows = (row for row in text.splitlines() if row.startswith(probe.MARK))
     try:
-        told = json.loads(next(rows).removeprefix(probe.MARK))
-        if not isinstance(told, dict) or "failed" not in told:
-            return Answers.model_validate(told)
-        what = f"fails: {line(told['failed'], 300)}"
+        data = json.loads(next(rows).removeprefix(probe.MARK))
+        if not isinstance(data, dict) or "failed" not in data:
+            return Answers.model_validate(data)
+        what = f"fails: {line(data['failed'], 300)}"
     except StopIteration:
-        what = "said nothing in its self-test"
-    except ValueError as error:  # of JSON, or pydantic's
+        what = "printed nothing in its self-test"
+    except ValueError as error:  # from JSON or pydantic
         why = first_problem(error) if isinstance(error, ValidationError) else error
-        what = f"told nonsense in its self-test: {line(why, 300)}"
+        what = f"printed invalid output in its self-test: {line(why, 300)}"
     raise _failed(Difference(side, f"{side} {what}"))
 
 
 def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterator[Difference]:
-    """Each thing that is not as it should be; what is wrong without a bridge first."""
+    """Each deviation; those without a bridge first."""
     for what in _wrong(Side.DRIVER, plain, gpus):
         yield Difference(Side.DRIVER, what)
     if plain.error[:2] != _ERROR or not plain.error[2]:
-        said = f"{Side.DRIVER} says of a GPU that there is not {line(plain.error, _SHOWN)}"
-        yield Difference(Side.DRIVER, f"{said}, not {_ERROR}")
+        text = f"{Side.DRIVER} reports for a nonexistent GPU {line(plain.error, _SHOWN)}"
+        yield Difference(Side.DRIVER, f"{text}, not {_ERROR}")
     if plain.bridge:
         what = f"this machine's libcuda.so.1 is itself a bridge ({line(plain.bridge, 80)})"
         yield Difference(Side.DRIVER, what)
@@ -187,43 +188,43 @@ def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterat
 
 
 def _unlike(plain: Answers, bridged: Answers) -> Iterator[str]:
-    """What the bridge says otherwise than the driver."""
+    """Where the bridge differs from the driver."""
     if bridged.platform != "win32":
-        yield f"{Side.BRIDGE} was not asked by Windows' Python but on {bridged.platform[:20]}"
+        yield f"{Side.BRIDGE} was not called by Windows' Python but on {bridged.platform[:20]}"
     if not bridged.bridge:
-        yield f"the driver in the sandbox is not {Side.BRIDGE}: it does not say that it is one"
+        yield f"the driver in the sandbox is not {Side.BRIDGE}: it does not identify itself as one"
     yield from _other("driver version", plain.driver, bridged.driver)
     yield from _other("error", plain.error, bridged.error)
     for own, other in zip(plain.gpus, bridged.gpus, strict=False):
-        for name in OfGpu.model_fields:
+        for name in GpuAnswers.model_fields:
             yield from _other(
                 f"{name} of {own.name[:80]}", getattr(own, name), getattr(other, name)
             )
 
 
-def _wrong(who: Side, told: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
-    """What is wrong of itself, whatever else is said elsewhere."""
+def _wrong(who: Side, answers: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
+    """What is wrong regardless of the other side."""
     if not gpus:
-        yield f"{who} was asked about no GPU"
-    if len(told.gpus) != len(gpus):
-        yield f"{who} tells of {len(told.gpus)} GPUs, and {len(gpus)} were asked for"
-    for gpu, asked in zip(told.gpus, gpus, strict=False):
-        if asked.uuid and gpu.uuid != asked.uuid:
-            there = f"{line(asked.bus, 20)}, not {line(asked.uuid, 40)}"
+        yield f"{who} was not asked about any GPU"
+    if len(answers.gpus) != len(gpus):
+        yield f"{who} reports {len(answers.gpus)} GPUs, but {len(gpus)} were requested"
+    for gpu, expected in zip(answers.gpus, gpus, strict=False):
+        if expected.uuid and gpu.uuid != expected.uuid:
+            there = f"{line(expected.bus, 20)}, not {line(expected.uuid, 40)}"
             yield f"{who} has the GPU {line(gpu.uuid, 40)} on {there}"
         if gpu.numbers != NUMBERS:
             bad = [i for i, value in enumerate(gpu.numbers[: len(NUMBERS)]) if value != NUMBERS[i]]
-            where = f"{len(bad)} of them, the first is {bad[0]}" if bad else "not all are there"
+            where = f"{len(bad)} of them, the first is {bad[0]}" if bad else "some are missing"
             yield f"{who}: a kernel computes wrong numbers on {line(gpu.name, 80)}: {where}"
         if gpu.callback != _CALLED:
-            yield f"{who}: a callback came as {gpu.callback}, not as {_CALLED}"
+            yield f"{who}: a callback arrived as {gpu.callback}, not as {_CALLED}"
         if not gpu.occupancy[2]:
-            yield f"{who}: the occupancy was told without asking our own function"
+            yield f"{who}: the occupancy was computed without calling our function"
 
 
 def _other(what: str, plain: object, bridged: object) -> Iterator[str]:
     if plain != bridged:
         yield (
-            f"the GPU bridge has another {line(what, 100)} than {Side.DRIVER}: "
+            f"the GPU bridge has a different {line(what, 100)} from {Side.DRIVER}: "
             f"{line(bridged, _SHOWN)}, not {line(plain, _SHOWN)}"
         )

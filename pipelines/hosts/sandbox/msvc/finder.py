@@ -1,7 +1,7 @@
-"""What a tree laid out as Visual Studio's has: compiler, headers, import libraries, Windows SDK.
+"""Finds compiler, headers, import libraries and Windows SDK in a tree like Visual Studio's.
 
-Visual Studio's own ``VC`` and ``Windows Kits``, side by side; msvc-wine's ``vc`` and ``kits``; the
-sandbox's stand-in, too. Names are compared as Windows does it, without case. Nothing is run.
+Visual Studio's own ``VC`` and ``Windows Kits``, side by side; msvc-wine's ``vc`` and ``kits``; also
+the sandbox's stub toolchain. Names are compared as on Windows, ignoring case. Nothing is run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipelines.core.hosttext import line
 _TOOLSET = re.compile(r"14\.\d+\.\d+")
 _SDK = re.compile(r"10\.0\.\d+\.\d+")
 _AMD64 = 0x8664
-_NAME = 260  # characters of a name that is looked at
-#: Where in a tree -> the files without which it is half of one.
+_NAME = 260  # characters to show of a name
+#: Path in a tree -> the files without which it is incomplete.
 Parts = Mapping[str, Sequence[str]]
 
-#: Of any tool set that the sandbox builds with.
+#: For any toolset the sandbox builds with.
 BASE: Parts = {
     "bin": ("cl.exe", "link.exe", "lib.exe"),
     "include": ("cstddef",),
@@ -34,7 +34,8 @@ BASE: Parts = {
     "ucrt lib": ("ucrt.lib",),
     "um lib": ("kernel32.lib",),
 }
-#: Of Microsoft's, besides: its compiler's passes, its linker's helpers, its STL, the SDK's tools.
+#: For Microsoft's, additionally: its compiler's passes, its linker's helpers, its STL, the SDK's
+#: tools.
 MSVC: Parts = {
     "bin": (*BASE["bin"], "c1.dll", "c1xx.dll", "c2.dll", "cvtres.exe", "mspdbcore.dll"),
     "include": (*BASE["include"], "vcruntime.h", "vector", "yvals_core.h"),
@@ -46,48 +47,48 @@ MSVC: Parts = {
     "um lib": (*BASE["um lib"], "uuid.lib"),
     "sdk bin": ("rc.exe", "mt.exe"),
 }
-#: Microsoft's package of the import libraries for /MD, which is not that of the static ones.
+#: Microsoft's package of the import libraries for /MD, separate from that of the static ones.
 _STORE = frozenset({"msvcrt.lib", "msvcprt.lib", "vcruntime.lib"})
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A whole tree; every path is one of this machine."""
+    """A complete tree; every path is on this machine."""
 
     root: Path
     version: str
-    """Of the tool set, as its directory is called: 14.44.35207."""
+    """Of the toolset, from its directory's name: 14.44.35207."""
     sdk: str
     """Of the Windows SDK: 10.0.26100.0."""
     compiler: str
-    """What cl.exe itself says that it is: 14.44.35211.0; empty where it does not say."""
+    """The version in cl.exe itself: 14.44.35211.0; empty if it has none."""
     maker: str
-    """Who made cl.exe, as it says itself; empty where it does not say."""
+    """The company name in cl.exe; empty if it has none."""
     bin: Path
     include: tuple[Path, ...]
-    """The tool set's, then the SDK's, in the order in which they are looked into."""
+    """The toolset's, then the SDK's, in search order."""
     lib: tuple[Path, ...]
     sdk_bin: Path | None
-    """Where rc.exe and mt.exe are; the stand-in has neither."""
+    """Directory of rc.exe and mt.exe; the stub toolchain has neither."""
 
     def __str__(self) -> str:
-        """In a plan."""
+        """For a plan."""
         return f"MSVC {self.version} (cl.exe {self.compiler}), Windows SDK {self.sdk}"
 
 
 def child(folder: Path, name: str) -> Path | None:
-    """What ``folder`` has under ``name``, whatever its case; that of the same case first."""
+    """The entry ``name`` of ``folder``, ignoring case; an exact match first."""
     if (same := folder / name).exists():
         return same
     try:
-        found = sorted(path for path in folder.iterdir() if path.name.lower() == name.lower())
+        children = sorted(path for path in folder.iterdir() if path.name.lower() == name.lower())
     except OSError:
         return None
-    return found[0] if found else None
+    return children[0] if children else None
 
 
 def below(folder: Path, *names: str) -> Path | None:
-    """As :func:`child`, several steps down."""
+    """As :func:`child`, several levels down."""
     place: Path | None = folder
     for name in names:
         place = child(place, name) if place is not None else None
@@ -97,29 +98,30 @@ def below(folder: Path, *names: str) -> Path | None:
 def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -> Tree:
     """The tree below ``root``, which has all of ``parts``.
 
-    ``version`` and ``sdk`` name one of several, such as 14.44 and 10.0.26100. Raises
-    :class:`ConfigError` for what is no tree, half of one, or several, and where cl.exe is another
-    version than its directory says.
+    ``version`` and ``sdk`` select one of several, such as 14.44 and 10.0.26100. Raises
+    :class:`ConfigError` for no tree, an incomplete one, or several, and if cl.exe has another
+    version than its directory.
     """
     tools = below(root, "VC", "Tools", "MSVC")
     if tools is None:
         raise _no_tree(root)
-    folder = _one(tools, _TOOLSET, version, "msvc_version", "tool set")
+    folder = _only_version(tools, _TOOLSET, version, "msvc_version", "toolset")
     kits = below(root, "Windows Kits", "10") or below(root, "kits", "10")
     if kits is None or (headers := child(kits, "Include")) is None:
         raise ConfigError(
             f"{root} has MSVC {folder.name}, but no Windows SDK: no 'Windows Kits/10/Include'",
             hint="Visual Studio keeps it elsewhere: copy 'C:\\Program Files (x86)\\Windows Kits' "
-            f"into {root}, beside VC.",
+            f"into {root}, next to VC.",
         )
-    sdk_folder = _one(headers, _SDK, sdk, "windows_sdk", "Windows SDK")
+    sdk_folder = _only_version(headers, _SDK, sdk, "windows_sdk", "Windows SDK")
     places = _places(folder, kits, sdk_folder.name)
     _refuse_half(root, folder.name, places, parts)
     compiler, maker = identity(_there(places["bin"], "cl.exe"))
     if compiler and not _same(compiler, folder.name):
         raise ConfigError(
-            f"{folder} has a cl.exe of version {compiler}: the directory says {folder.name}",
-            hint="The tree is mixed from two: copy it anew.",
+            f"{folder} has a cl.exe of version {compiler}, but the directory is named "
+            f"{folder.name}",
+            hint="The tree is a mix of two: copy it again.",
         )
     include = ("include", "ucrt", "um", "shared", "winrt", "cppwinrt")  # as Microsoft's vcvars
     return Tree(
@@ -136,20 +138,23 @@ def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -
 
 
 def identity(program: Path) -> tuple[str, str]:
-    """Version and maker that a program has in itself, each empty where it has none.
+    """Version and company name in a program's resources, each empty if absent.
 
-    Raises :class:`ConfigError` for what is no program for 64-bit Windows.
+    Raises :class:`ConfigError` for anything but a 64-bit Windows program.
     """
     try:
         with closing(pefile.PE(str(program), fast_load=True)) as image:
             image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"])
-            machine, told = image.FILE_HEADER.Machine, (_version(image), _company(image))
+            machine, version_and_company = (
+                image.FILE_HEADER.Machine,
+                (_version(image), _company(image)),
+            )
     # pefile raises PEFormatError on purpose and, on damaged files, others by accident.
     except Exception as error:
         raise _no_program(program, line(str(error), 200) or type(error).__name__) from None
     if machine != _AMD64:
         raise _no_program(program, f"its machine is {machine:#06x}")
-    return told
+    return version_and_company
 
 
 def _version(image: pefile.PE) -> str:
@@ -170,45 +175,49 @@ def _company(image: pefile.PE) -> str:
 
 def _no_program(program: Path, why: str) -> ConfigError:
     return ConfigError(
-        f"{program} is no program for 64-bit Windows: {why}",
-        hint="msvc-wine's own wrappers are scripts in bin/: name the directory above vc/.",
+        f"{program} is not a 64-bit Windows program: {why}",
+        hint="msvc-wine's own wrappers are scripts in bin/: use the directory above vc/.",
     )
 
 
 def _no_tree(root: Path) -> ConfigError:
     if not root.is_dir():
-        return ConfigError(f"{root} is no directory", hint="msvc names one, or says fetch.")
+        return ConfigError(
+            f"{root} is not a directory", hint="Set msvc to a directory, or to fetch."
+        )
     if below(root, "crt", "include") and below(root, "sdk", "include"):
         return ConfigError(
-            f"{root} is a tree of xwin: headers and libraries only, without cl.exe",
-            hint="Take one of Visual Studio or msvc-wine, or msvc: fetch.",
+            f"{root} is an xwin tree: headers and libraries only, without cl.exe",
+            hint="Use a tree of Visual Studio or msvc-wine, or msvc: fetch.",
         )
     return ConfigError(
-        f"{root} has no VC/Tools/MSVC: it is no tree of Visual Studio or msvc-wine",
-        hint="Name the directory that has VC and 'Windows Kits' (msvc-wine: vc and kits) in it.",
+        f"{root} has no VC/Tools/MSVC: it is not a tree of Visual Studio or msvc-wine",
+        hint="Use the directory that contains VC and 'Windows Kits' (msvc-wine: vc and kits).",
     )
 
 
-def _one(folder: Path, pattern: re.Pattern[str], asked: str, key: str, what: str) -> Path:
-    """The one version in ``folder``, or the one that was asked for."""
+def _only_version(
+    folder: Path, pattern: re.Pattern[str], requested: str, key: str, what: str
+) -> Path:
+    """The only version in ``folder``, or the requested one."""
     try:
-        found = sorted(p for p in folder.iterdir() if p.is_dir() and pattern.fullmatch(p.name))
+        folders = sorted(p for p in folder.iterdir() if p.is_dir() and pattern.fullmatch(p.name))
     except OSError as error:
         raise ConfigError(
-            f"{folder} cannot be read: {error.strerror}", hint="Copy the tree anew."
+            f"{folder} cannot be read: {error.strerror}", hint="Copy the tree again."
         ) from None
-    names = ", ".join(path.name for path in found) or "none"
-    fitting = [p for p in found if not asked or f"{p.name}.".startswith(f"{asked}.")]
+    names = ", ".join(path.name for path in folders) or "none"
+    fitting = [p for p in folders if not requested or f"{p.name}.".startswith(f"{requested}.")]
     if not fitting:
         raise ConfigError(
-            f"{folder} has {what} {names}" + (f", not {asked}" if asked else ""),
-            hint=f"Change {key} in pipeline.yaml." if asked else "The tree is half of one.",
+            f"{folder} has {what} {names}" + (f", not {requested}" if requested else ""),
+            hint=f"Change {key} in pipeline.yaml." if requested else "The tree is incomplete.",
         )
     if len(fitting) > 1:
         raise ConfigError(
             f"{folder} has {len(fitting)} versions of the {what}: "
             + ", ".join(path.name for path in fitting),
-            hint=f"Name one in pipeline.yaml: {key}: {fitting[-1].name}",
+            hint=f"Choose one in pipeline.yaml: {key}: {fitting[-1].name}",
         )
     return fitting[0]
 
@@ -228,7 +237,7 @@ def _places(folder: Path, kits: Path, sdk: str) -> dict[str, Path | None]:
 
 
 def _refuse_half(root: Path, version: str, places: Mapping[str, Path | None], parts: Parts) -> None:
-    """:class:`ConfigError` that names what is missing, and the package that has it."""
+    """Raise :class:`ConfigError` naming what is missing, and the package that has it."""
     missing = [
         f"{name} ({place})"
         for place, names in parts.items()
@@ -237,25 +246,25 @@ def _refuse_half(root: Path, version: str, places: Mapping[str, Path | None], pa
     ]
     if not missing:
         return
-    names = {one.partition(" ")[0] for one in missing}
+    names = {path.partition(" ")[0] for path in missing}
     if "cl.exe" in names:
         raise ConfigError(
             f"{root} has headers and libraries of MSVC {version}, but no cl.exe for x64 on x64",
-            hint="xwin takes no compiler: take a tree of Visual Studio or msvc-wine, or "
+            hint="xwin does not include the compiler: use a tree of Visual Studio or msvc-wine, or "
             "msvc: fetch.",
         )
     if names <= _STORE:
         raise ConfigError(
             f"{root} has no {', '.join(sorted(names))}: the import libraries for /MD are in "
             "Microsoft's package CRT.x64.Store, not in CRT.x64.Desktop",
-            hint="Add that package; Visual Studio's installer brings it with VC.Tools.x86.x64.",
+            hint="Add that package; Visual Studio's installer includes it in VC.Tools.x86.x64.",
         )
     shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if missing[8:] else "")
-    raise ConfigError(f"{root} is half a tree: it has no {shown}", hint="Copy it anew.")
+    raise ConfigError(f"{root} is incomplete: it has no {shown}", hint="Copy it again.")
 
 
 def _is_file(folder: Path | None, name: str) -> bool:
-    """Whether it is there, and is not empty: a copy that was cut off leaves such files."""
+    """Whether it exists and is not empty: interrupted copies leave empty files."""
     path = child(folder, name) if folder is not None else None
     return path is not None and path.is_file() and path.stat().st_size > 0
 
@@ -265,10 +274,10 @@ def _there(folder: Path | None, name: str) -> Path:
 
 
 def _known(path: Path | None) -> Path:
-    assert path is not None  # noqa: S101 - _refuse_half has looked
+    assert path is not None  # noqa: S101 - _refuse_half has checked
     return path
 
 
 def _same(compiler: str, folder: str) -> bool:
-    """Servicing changes the third number alone: 14.44.35207 has a cl.exe 14.44.35211."""
+    """Servicing changes only the third number: 14.44.35207 has a cl.exe 14.44.35211."""
     return compiler.split(".")[:2] == folder.split(".")[:2]

@@ -1,6 +1,6 @@
 r"""A tree in one Windows: ``C:\VS`` with the tree's own names, its parts linked and not copied.
 
-Only ``bin`` is a directory of the prefix: what cl.exe should not find there is left out of it.
+Only ``bin`` is a directory of the prefix: it omits what cl.exe should not find there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.hosts.sandbox.msvc.vcvars import vcvars
 #: Microsoft's telemetry, which cl.exe starts and which hangs in Wine:
 #: https://github.com/mstorsjo/msvc-wine/issues/23
 LEFT_OUT = frozenset({"vctip.exe"})
-#: Where the stand-in waits meanwhile.
+#: Where the stub toolchain is moved meanwhile.
 _ASIDE = "VS.stand-in"
 
 
@@ -60,7 +60,7 @@ def is_installed(tree: Tree, prefix: Path) -> bool:
 
 
 def remove(prefix: Path) -> None:
-    """Give the stand-in its place back, which compiles the GPU bridge; harmless without a tree."""
+    """Restore the stub toolchain, which compiles the GPU bridge; harmless without a tree."""
     drive = prefix / "drive_c"
     if (drive / _ASIDE).is_dir():
         shutil.rmtree(drive / "VS", ignore_errors=True)

@@ -1,8 +1,9 @@
-"""Microsoft's manifests: what Visual Studio's channel has, read into pins.
+"""Microsoft's manifests: reads Visual Studio's channel into pins.
 
-The channel names a manifest of packages, and that each file of a package with its sha256. What the
-channel has as the manifest's own sha256 is never right, says https://github.com/Jake-Shadle/xwin in
-src/manifest.rs: what comes over TLS is believed once, as with any tool, and its pins are committed.
+The channel names a manifest of packages, which has the sha256 of each file of a package. The
+sha256 that the channel has for the manifest itself is never right, according to
+https://github.com/Jake-Shadle/xwin (src/manifest.rs): it is trusted once over TLS, like any tool,
+and its pins are committed.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from pipelines.hosts.sandbox.msvc.pins import Packages, Payload, Pins
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Source, download
 
-_LIMIT = 256 << 20  # bytes; the manifest has about 20 MB
+_LIMIT = 256 << 20  # bytes; the manifest is about 20 MB
 _TEXT = 200
 _LANGUAGES = ("neutral", "en-us")
-_HINT = "Microsoft's manifests have changed: packages.yaml says what is looked for."
+_HINT = "Microsoft's manifests have changed: packages.yaml lists the expected entries."
 
 
-def ask(cache: Cache, wanted: Packages) -> Pins:
-    """The pins of ``wanted``; the channel's manifest is taken from the cache or fetched.
+def ask(cache: Cache, expected: Packages) -> Pins:
+    """The pins of ``expected``; the channel's manifest is taken from the cache or fetched.
 
-    Raises :class:`LockError` for what is not Visual Studio 2022's, for a package or a file that
-    Microsoft does not have (any more), and for what cannot be fetched.
+    Raises :class:`LockError` for anything but Visual Studio 2022, for a package or file that
+    Microsoft does not offer (any more), and for a failed download.
     """
-    channel = _read(cache.fetch(wanted.channel))
+    channel = _read(cache.fetch(expected.channel))
     info = _table(channel, "info", "the channel")
-    if info.get("productLineVersion") != wanted.line:
+    if info.get("productLineVersion") != expected.line:
         raise LockError(
-            f"the channel is of Visual Studio {line(str(info.get('productLineVersion')), _TEXT)}, "
-            f"not {wanted.line}: CUDA 13.0 knows no newer MSVC",
+            f"the channel is for Visual Studio {line(str(info.get('productLineVersion')), _TEXT)}, "
+            f"not {expected.line}: CUDA 13.0 supports no newer MSVC",
             hint="See vs-channel-2022 in toolchain.yaml.",
         )
     items = list(_rows(channel, "channelItems", "the channel"))
@@ -49,19 +50,19 @@ def ask(cache: Cache, wanted: Packages) -> Pins:
         _download(_manifest_url(items), manifest)
         packages = list(_rows(_read(manifest), "packages", "the manifest"))
         sha256 = sha256_of(manifest)
-    found: list[Payload] = []
-    for name in wanted.packages:
-        found += _payloads(packages, name)
-    found += _of_sdk(packages, wanted)
+    payloads: list[Payload] = []
+    for name in expected.packages:
+        payloads += _payloads(packages, name)
+    payloads += _of_sdk(packages, expected)
     try:
         return Pins(
             version=1,
-            licence=_licence(items, wanted.product),
+            licence=_licence(items, expected.product),
             channel=line(str(info.get("productDisplayVersion", "")), _TEXT),
             manifest=sha256,
-            toolset=wanted.toolset,
-            sdk=wanted.sdk.version,
-            payloads=tuple(sorted(found, key=lambda one: (one.package, one.file))),
+            toolset=expected.toolset,
+            sdk=expected.sdk.version,
+            payloads=tuple(sorted(payloads, key=lambda item: (item.package, item.file))),
         )
     except ValidationError as error:
         raise LockError(explain(Path("the channel"), error, Pins), hint=_HINT) from None
@@ -79,28 +80,28 @@ def _download(url: str, target: Path) -> None:
 
 def _read(path: Path) -> Mapping[str, Any]:
     if path.stat().st_size > _LIMIT:
-        raise LockError(f"{path.name} has more than {_LIMIT >> 20} MiB", hint=_HINT)
+        raise LockError(f"{path.name} is larger than {_LIMIT >> 20} MiB", hint=_HINT)
     try:
-        told = json.loads(path.read_text("utf-8-sig"))
+        data = json.loads(path.read_text("utf-8-sig"))
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
-        raise LockError(f"{path.name} is no manifest: it is not JSON's object", hint=_HINT)
-    return told
+        data = None
+    if not isinstance(data, dict):
+        raise LockError(f"{path.name} is not a manifest: not a JSON object", hint=_HINT)
+    return data
 
 
-def _table(told: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    found = told.get(key)
-    if not isinstance(found, dict):
+def _table(data: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    if not isinstance(value, dict):
         raise LockError(f"{where} has no {key}", hint=_HINT)
-    return found
+    return value
 
 
-def _rows(told: Mapping[str, Any], key: str, where: str) -> Iterator[Mapping[str, Any]]:
-    found = told.get(key)
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+def _rows(data: Mapping[str, Any], key: str, where: str) -> Iterator[Mapping[str, Any]]:
+    value = data.get(key)
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise LockError(f"{where} has no {key}", hint=_HINT)
-    yield from found
+    yield from value
 
 
 def _manifest_url(items: list[Mapping[str, Any]]) -> str:
@@ -117,37 +118,37 @@ def _licence(items: list[Mapping[str, Any]], product: str) -> str:
             for text in _rows(item, "localizedResources", product):
                 if str(text.get("language", "")).lower() == "en-us" and text.get("license"):
                     return str(text["license"])
-    raise LockError(f"the channel names no licence of {product}", hint=_HINT)
+    raise LockError(f"the channel names no license for {product}", hint=_HINT)
 
 
 def _payloads(packages: list[Mapping[str, Any]], name: str) -> list[Payload]:
-    """The files of a package; of several languages those of English."""
+    """The files of a package; of several languages the English ones."""
     for package in packages:
         language = str(package.get("language", "neutral")).lower()
         if str(package.get("id", "")).lower() != name.lower() or language not in _LANGUAGES:
             continue
-        if found := [_payload(name, row) for row in _rows(package, "payloads", name)]:
-            return found
-    raise LockError(f"Microsoft's manifest has no file of {name}", hint=_HINT)
+        if payloads := [_payload(name, row) for row in _rows(package, "payloads", name)]:
+            return payloads
+    raise LockError(f"Microsoft's manifest has no file for {name}", hint=_HINT)
 
 
 def _payload(package: str, row: Mapping[str, Any]) -> Payload:
     file = str(row.get("fileName", "")).replace("\\", "/").rpartition("/")[2]
-    said = {"url": row.get("url"), "sha256": str(row.get("sha256", "")).lower()}
+    values = {"url": row.get("url"), "sha256": str(row.get("sha256", "")).lower()}
     try:
-        made = {"package": package, "file": file, "size": row.get("size"), **said}
+        made = {"package": package, "file": file, "size": row.get("size"), **values}
         return Payload.model_validate(made)
     except ValidationError as error:
         raise LockError(explain(Path(package), error, Payload), hint=_HINT) from None
 
 
-def _of_sdk(packages: list[Mapping[str, Any]], wanted: Packages) -> list[Payload]:
-    """The installers that are wanted, and all cabinets: which one needs which, it says itself."""
-    found = _payloads(packages, wanted.sdk.package)
-    here = {one.file for one in found}
-    if missing := [name for name in wanted.sdk.files if name not in here]:
+def _of_sdk(packages: list[Mapping[str, Any]], expected: Packages) -> list[Payload]:
+    """The required installers, and all cabinets: each installer lists the ones it needs."""
+    payloads = _payloads(packages, expected.sdk.package)
+    here = {payload.file for payload in payloads}
+    if missing := [name for name in expected.sdk.files if name not in here]:
         raise LockError(
-            f"{wanted.sdk.package} has no {', '.join(missing)}",
+            f"{expected.sdk.package} has no {', '.join(missing)}",
             hint=_HINT,
         )
-    return [p for p in found if p.file in wanted.sdk.files or p.file.lower().endswith(".cab")]
+    return [p for p in payloads if p.file in expected.sdk.files or p.file.lower().endswith(".cab")]

@@ -1,4 +1,4 @@
-"""``invoke lock``'s part for ``msvc: fetch``: Microsoft's manifests are asked, the pins written."""
+"""The part of ``invoke lock`` for ``msvc: fetch``: reads Microsoft's manifests, writes the pins."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pipelines.hosts.sandbox.msvc import manifest, pins
 from pipelines.toolchain.lock import Cache, load_lock
 
 
-def run_pin(*, anew: bool) -> None:
-    """Write msvc.lock.yaml, if something in it is missing or ``anew``.
+def run_pin(*, force: bool) -> None:
+    """Write msvc.lock.yaml if a pin is missing, or always if ``anew``.
 
-    Raises :class:`LockError` for manifests that cannot be had or are not what is wanted; the file
-    then stays as it is.
+    Raises :class:`LockError` for manifests that cannot be downloaded or are not as expected; the
+    file is not changed then.
     """
-    if not anew and _is_pinned():
+    if not force and _is_pinned():
         return
     made = manifest.ask(Cache(load_lock()), pins.load_packages())
     pins.write_pins(made)
-    size = sum(one.size for one in made.payloads) >> 20
+    size = sum(payload.size for payload in made.payloads) >> 20
     say(
         f"msvc.lock.yaml: {len(made.payloads)} files, {size} MiB, Visual Studio {made.channel}; "
-        f"licence {made.licence}. Read the change before it is committed."
+        f"license {made.licence}. Review the change before committing it."
     )
 
 

@@ -1,4 +1,4 @@
-"""What of Microsoft's is wanted (``packages.yaml``), and its pins (``msvc.lock.yaml``)."""
+"""The files needed from Microsoft (``packages.yaml``), and their pins (``msvc.lock.yaml``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD = """\
 # that `msvc: fetch` may take, with Microsoft's sha256. Read what changes before it is committed.
 """
 _HINT = (
-    "Type, on a machine that reaches Microsoft: invoke lock --only vs-channel-2022,msvc; or name a "
+    "On a machine that reaches Microsoft, type: invoke lock --only vs-channel-2022,msvc; or use a "
     "tree of your own: msvc: DIRECTORY."
 )
 
@@ -44,9 +44,9 @@ class Packages(Model):
 
     version: Annotated[int, Field(ge=1, le=1)]
     channel: Text
-    """The entry of the tool-chain lock that is the channel's manifest."""
+    """The entry of the toolchain lock that is the channel's manifest."""
     product: Text
-    """Whose licence it is."""
+    """The product whose license applies."""
     line: Text
     """Of the channel: 2022."""
     toolset: Text
@@ -59,7 +59,7 @@ class Payload(Model):
 
     package: Text
     file: Text
-    """Its name without folders, as Microsoft has it."""
+    """Its name without folders, as Microsoft writes it."""
     url: Url
     sha256: Sha256
     size: Annotated[int, Field(gt=0)]
@@ -76,22 +76,22 @@ class Pins(Model):
     version: Annotated[int, Field(ge=1, le=1)]
     licence: Url | None = None
     channel: str = ""
-    """Version of the channel that the manifest is of."""
+    """Version of the channel that the manifest is from."""
     manifest: Sha256 | None = None
-    """Of the manifest as it was read."""
+    """Hash of the manifest."""
     toolset: str = ""
     sdk: str = ""
     payloads: tuple[Payload, ...] = ()
 
     def of(self, package: str) -> tuple[Payload, ...]:
         """The files of a package."""
-        return tuple(one for one in self.payloads if one.package == package)
+        return tuple(payload for payload in self.payloads if payload.package == package)
 
     @property
     def key(self) -> str:
-        """Hash of what decides the tree that comes of it."""
-        told = [(p.package, p.file, p.sha256) for p in self.payloads]
-        return hashlib.sha256(repr((self.toolset, self.sdk, told)).encode()).hexdigest()[:16]
+        """Hash of everything that determines the resulting tree."""
+        rows = [(p.package, p.file, p.sha256) for p in self.payloads]
+        return hashlib.sha256(repr((self.toolset, self.sdk, rows)).encode()).hexdigest()[:16]
 
     def as_tools(self) -> ToolchainLock:
         """The payloads as tools, for the download cache: the sha256 is the name."""
@@ -100,54 +100,56 @@ class Pins(Model):
         )
 
 
-def _tool(one: Payload, version: str) -> Tool:
-    source = Source(file=one.kept_as, url=one.url, sha256=one.sha256, size=one.size)
-    return Tool(name=one.sha256, version=version, sources=(source,))
+def _tool(payload: Payload, version: str) -> Tool:
+    source = Source(file=payload.kept_as, url=payload.url, sha256=payload.sha256, size=payload.size)
+    return Tool(name=payload.sha256, version=version, sources=(source,))
 
 
 def load_packages(path: Path = WANTED_FILE) -> Packages:
-    """Read the file; :class:`ConfigError` names the key that is wrong."""
-    return read_data(path, Packages, hint="Its head says what may stand in it.")
+    """Read the file; :class:`ConfigError` names the invalid key."""
+    return read_data(path, Packages, hint="Its header describes its format.")
 
 
 def load_pins(path: Path | None = None) -> Pins:
-    """The pins of everything that is wanted; :class:`LockError` where some are missing."""
-    wanted = load_packages()
+    """The pins of everything needed; :class:`LockError` if some are missing."""
+    expected = load_packages()
     try:
         pins = read_data(path or PINS_FILE, Pins, hint=_HINT)
     except ConfigError as error:
         raise LockError(error.message, hint=_HINT) from None
     if not pins.payloads or pins.licence is None:
         raise LockError(
-            "msvc.lock.yaml has no pins yet: no sha256 of Microsoft's files is known", hint=_HINT
-        )
-    if (pins.toolset, pins.sdk) != (wanted.toolset, wanted.sdk.version):
-        raise LockError(
-            f"msvc.lock.yaml is of MSVC {pins.toolset} and SDK {pins.sdk}; wanted are "
-            f"{wanted.toolset} and {wanted.sdk.version}",
+            "msvc.lock.yaml has no pins yet: the sha256 of Microsoft's files are unknown",
             hint=_HINT,
         )
-    missing = [name for name in wanted.packages if not pins.of(name)]
-    here = {one.file for one in pins.of(wanted.sdk.package)}
-    missing += [name for name in wanted.sdk.files if name not in here]
+    if (pins.toolset, pins.sdk) != (expected.toolset, expected.sdk.version):
+        raise LockError(
+            f"msvc.lock.yaml pins MSVC {pins.toolset} and SDK {pins.sdk}; expected "
+            f"{expected.toolset} and {expected.sdk.version}",
+            hint=_HINT,
+        )
+    missing = [name for name in expected.packages if not pins.of(name)]
+    here = {payload.file for payload in pins.of(expected.sdk.package)}
+    missing += [name for name in expected.sdk.files if name not in here]
     if missing:
-        raise LockError(f"msvc.lock.yaml has no pins of {', '.join(missing)}", hint=_HINT)
+        raise LockError(f"msvc.lock.yaml has no pins for {', '.join(missing)}", hint=_HINT)
     return pins
 
 
 def accepted(pins: Pins, licence: str) -> None:
-    """:class:`ConfigError` unless ``licence`` is the address that Microsoft's manifest has."""
+    """Raise :class:`ConfigError` unless ``licence`` is the address in Microsoft's manifest."""
     if licence == pins.licence:
         return
-    said = f"accept_license is {licence}" if licence else "there is no accept_license"
+    setting = f"accept_license is {licence}" if licence else "accept_license is not set"
     raise ConfigError(
-        f"msvc: fetch takes Microsoft's Build Tools, whose licence is {pins.licence}; {said}",
+        f"msvc: fetch downloads Microsoft's Build Tools, whose license is {pins.licence}; "
+        f"{setting}",
         hint=f"Read it. If you accept it, write: accept_license: {pins.licence}",
     )
 
 
 def write_pins(pins: Pins, path: Path | None = None) -> None:
-    """Replace the file as a whole or not at all."""
+    """Replace the file atomically."""
     body: str = yaml.safe_dump(
         pins.model_dump(exclude_none=True, mode="json"), sort_keys=False, width=1000
     )

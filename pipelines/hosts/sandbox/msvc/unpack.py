@@ -1,7 +1,7 @@
 """Microsoft's packages unpacked into one tree: .vsix are zip files, .msi go with .cab files.
 
-A package is verified before it comes here, and is read with limits all the same. Names differ in
-case from package to package: they are merged as Windows would.
+A package is verified before it is read here, but limits apply all the same. Names differ in case
+between packages: they are merged as Windows would.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pipelines.remote.safe_paths import member_parts
 
 _BYTES, _FILES = 6 << 30, 200_000
 _TIMEOUT = 600  # seconds for one installer
-#: What is kept of a package, and how its folders are written in the tree.
+#: Folders to keep of a package, as written in the tree.
 _KEPT = (("VC", "Tools", "MSVC"), ("Windows Kits", "10"))
 _PROGRAMS = ("program files", "program files (x86)")
 
 
 class Target:
-    """The tree that is made; nothing in it is written twice."""
+    """The resulting tree; no file in it is written twice."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -37,15 +37,15 @@ class Target:
         self._bytes = self._files = 0
 
     def put(self, parts: Sequence[str], stream: IO[bytes], package: str) -> None:
-        """Write a file that is wanted; others are passed over.
+        """Write a file if it is needed; others are skipped.
 
-        Raises :class:`LockError` for more than a tree can have, and for a file that two packages
-        have with different contents.
+        Raises :class:`LockError` for more than a tree can have, and for a file with different
+        contents in two packages.
         """
-        kept = next((k for k in _KEPT if _lower(parts[: len(k)]) == _lower(k)), None)
-        if kept is None or parts[-1].lower() in LEFT_OUT:
+        prefix = next((k for k in _KEPT if _lower(parts[: len(k)]) == _lower(k)), None)
+        if prefix is None or parts[-1].lower() in LEFT_OUT:
             return
-        path = self._place([*kept, *parts[len(kept) :]])
+        path = self._place([*prefix, *parts[len(prefix) :]])
         self._files += 1
         if self._files > _FILES:
             raise _refused(package, f"more than {_FILES} files")
@@ -58,11 +58,11 @@ class Target:
                     raise _refused(package, f"more than {_BYTES >> 30} GiB")
                 out.write(piece)
         if path.exists() and sha256_of(path) != sha256_of(part):
-            raise _refused(package, f"another {path.relative_to(self.root)} than the others")
+            raise _refused(package, f"a different {path.relative_to(self.root)} from the others")
         part.replace(path)
 
     def _place(self, parts: Sequence[str]) -> Path:
-        """Where that is, by the names that its folders have already."""
+        """Its path, with the case of existing folders."""
         path = self.root
         for depth, name in enumerate(parts, 1):
             path /= self._names.setdefault(_lower(parts[:depth]), name)
@@ -74,13 +74,13 @@ def _lower(parts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refused(package: str, why: str) -> LockError:
-    return LockError(f"{package} is not unpacked: it has {why}", hint="Do not use it.")
+    return LockError(f"{package} was not unpacked: it has {why}", hint="Do not use it.")
 
 
 def unpack_vsix(archive: Path, target: Target) -> None:
-    """What is below ``Contents``; its names are quoted as in an address.
+    """Unpack the files below ``Contents``; their names are quoted as in a URL.
 
-    Raises :class:`LockError` for what is no such archive, and what :meth:`Target.put` does.
+    Raises :class:`LockError` for an invalid archive, and what :meth:`Target.put` does.
     """
     try:
         with zipfile.ZipFile(archive) as members:
@@ -95,37 +95,38 @@ def unpack_vsix(archive: Path, target: Target) -> None:
 
 
 def require_msitools() -> None:
-    """:class:`SetupError` unless what reads .msi files is installed."""
+    """Raise :class:`SetupError` unless the programs that read .msi files are installed."""
     if not all(shutil.which(tool) for tool in ("msiextract", "msiinfo")):
         raise SetupError(
-            "msiextract and msiinfo are not installed: they read Microsoft's .msi files",
+            "msiextract and msiinfo are not installed; they are needed to read Microsoft's .msi "
+            "files",
             hint="Type: sudo apt-get install msitools (dnf, pacman, zypper: the same name)",
         )
 
 
 def cabinets(installer: Path) -> list[str]:
-    """The .cab files beside itself that an installer needs, as it says itself."""
+    """The .cab files an installer needs in its directory, according to itself."""
     rows = _run(["msiinfo", "export", str(installer), "Media"]).splitlines()
     names = rows[0].split("\t") if rows else []
     if "Cabinet" not in names:
         raise _refused(installer.name, "no table Media")
     column = names.index("Cabinet")
-    found = [row.split("\t")[column] for row in rows[3:] if row.count("\t") >= column]
-    return [name for name in found if name and not name.startswith("#")]  # "#": within itself
+    result = [row.split("\t")[column] for row in rows[3:] if row.count("\t") >= column]
+    return [name for name in result if name and not name.startswith("#")]  # "#": embedded
 
 
-def unpack_msi(installer: Path, beside: Mapping[str, Path], target: Target) -> None:
-    """The files of an installer; ``beside``: its .cab files by their names.
+def unpack_msi(installer: Path, cabinet_files: Mapping[str, Path], target: Target) -> None:
+    """Unpack the files of an installer; ``cabinet_files``: its .cab files by name.
 
     Raises :class:`LockError` for what msiextract cannot read, and what :meth:`Target.put` does.
     """
     with tempfile.TemporaryDirectory(prefix=".msi-", dir=target.root) as scratch:
-        given, out = Path(scratch, "given"), Path(scratch, "out")
-        given.mkdir()
+        source, out = Path(scratch, "given"), Path(scratch, "out")
+        source.mkdir()
         out.mkdir()
-        for name, path in {installer.name: installer, **beside}.items():
-            (given / "/".join(member_parts(name, installer.name))).symlink_to(path)
-        _run(["msiextract", "-C", str(out), str(given / installer.name)])
+        for name, path in {installer.name: installer, **cabinet_files}.items():
+            (source / "/".join(member_parts(name, installer.name))).symlink_to(path)
+        _run(["msiextract", "-C", str(out), str(source / installer.name)])
         for path in _files(out):
             parts = list(path.relative_to(out).parts)
             if parts[0].lower() in _PROGRAMS:
@@ -139,7 +140,7 @@ def unpack_msi(installer: Path, beside: Mapping[str, Path], target: Target) -> N
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Files alone: msiextract makes no links, and none is followed."""
+    """Only regular files: msiextract creates no links, and none is followed."""
     return (p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink())
 
 
@@ -156,10 +157,11 @@ def _run(command: Sequence[str]) -> str:
         )
     except subprocess.TimeoutExpired:
         raise LockError(f"{command[0]} hung for {_TIMEOUT} s") from None
-    # msiextract leaves with 0 when a cabinet is missing, and says so.
+    # msiextract exits with 0 when a cabinet is missing, and prints a message.
     if done.returncode or "CRITICAL" in done.stderr or "error" in done.stderr.lower():
         raise LockError(
             f"{command[0]} could not read {Path(command[-1]).name}: {line(done.stderr, 300)}",
-            hint="Is msitools older than 0.101? Otherwise the file is no installer.",
+            hint="msitools older than 0.101 cannot read it; otherwise the file is not an "
+            "installer.",
         )
     return done.stdout

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pipelines.hosts.sandbox.msvc.finder import Tree
 
-#: Where a tree is in every sandbox.
+#: The path of a tree in every sandbox.
 VS = r"C:\VS"
 
 
 def vcvars(tree: Tree) -> str:
-    """The batch file: the variables of a prompt for x64.
+    """The batch file: sets the variables of an x64 prompt.
 
-    It takes what Microsoft's takes, ``x64`` and ``-vcvars_ver=14.44``, and fails for what the tree
-    is not.
+    It accepts Microsoft's arguments ``x64`` and ``-vcvars_ver=14.44``, and fails for other
+    architectures and versions.
     """
     tools = rf"{VS}\VC\Tools\MSVC\{tree.version}"
     kits, sdk = rf"{VS}\Windows Kits\10", tree.sdk
@@ -49,14 +49,14 @@ def vcvars(tree: Tree) -> str:
 
 
 def _arguments(version: str) -> list[str]:
-    """Refuse another architecture or version; cmd splits words at the ``=``."""
+    """Refuse another architecture or version; cmd splits arguments at the ``=``."""
     numbers = version.split(".")
     known = [".".join(numbers[:length]) for length in range(1, len(numbers) + 1)]
     return [
         '@if not "%~1"=="x64" if not "%~1"=="amd64" if not "%~1"=="" goto other',
         '@if "%~2"=="" goto set',
         '@if not "%~2"=="-vcvars_ver" goto other',
-        *(f'@if "%~3"=="{one}" goto set' for one in known),
+        *(f'@if "%~3"=="{version_}" goto set' for version_ in known),
         f"@echo [ERROR:vcvars.bat] Toolset directory for version '%~3' was not found: {version} is"
         " there.",
         "@exit /b 1",

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: NTLM and Negotiate, and the sealing they bring.
+"""Authentication of a connection: NTLM and Negotiate, and their message sealing.
 
 MS-NLMP through ``spnego.server()``; the HTTP side is RFC 4559. A context belongs to one TCP
 connection, as on Windows, and its cipher state advances with every message: one thread only.
@@ -31,9 +31,9 @@ _NTLM_V2_ONLY = "5"
 
 
 class Step(Enum):
-    """Where a connection stands after one request."""
+    """The state of a connection after one request."""
 
-    NEEDED = "needed"  # nothing was offered yet
+    NEEDED = "needed"  # no credentials yet
     CHALLENGE = "challenge"  # one more round
     REFUSED = "refused"  # wrong user, password or token
     ACCEPTED = "accepted"
@@ -43,7 +43,8 @@ def write_credentials(path: Path, user: str, password: str) -> Path:
     """Write the file of accepted users: one, readable by its owner only."""
     if any(character in user + password for character in ":\r\n\0") or not user or not password:
         raise SetupError(
-            "a user name and password of the sandbox must not be empty or hold ':' or line breaks",
+            "a user name and password of the sandbox must not be empty or contain ':' or line "
+            "breaks",
             hint="choose others",
         )
     path.unlink(missing_ok=True)
@@ -71,10 +72,10 @@ def check_credentials(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _spnego_environment(user_file: Path) -> Iterator[None]:
-    wanted = {_USER_FILE: str(user_file), _LEVEL: _NTLM_V2_ONLY}
+    variables = {_USER_FILE: str(user_file), _LEVEL: _NTLM_V2_ONLY}
     with _environment_lock:
-        before = {name: os.environ.get(name) for name in wanted}
-        os.environ.update(wanted)
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
         try:
             yield
         finally:
@@ -91,14 +92,14 @@ class Acceptor:
     def __init__(self, user_file: Path) -> None:
         self._user_file = user_file
         self._context: spnego.ContextProxy | None = None
-        self.user = ""  # set once somebody has signed in
+        self.user = ""  # set after the sign-in
 
     def step(self, authorization: str | None) -> tuple[Step, str | None]:
-        """Take an Authorization header; give the outcome and a WWW-Authenticate header, if any."""
+        """Process an Authorization header; the outcome and a WWW-Authenticate header, if any."""
         if not authorization:
             return (Step.ACCEPTED if self.user else Step.NEEDED), None
         match = _HEADER.fullmatch(authorization.strip())
-        if match is None:  # Basic, for one: it is not offered, not even looked at
+        if match is None:  # such as Basic, which is not offered
             self._forget()
             return Step.REFUSED, None
         scheme = next(known for known in SCHEMES if known.lower() == match.group(1).lower())
@@ -131,12 +132,12 @@ class Acceptor:
 
     def _signed_in(self) -> spnego.ContextProxy:
         if self._context is None or not self.user:
-            raise PermissionError("nobody has signed in on this connection")
+            raise PermissionError("not signed in on this connection")
         return self._context
 
 
 def _new_context(scheme: str) -> spnego.ContextProxy:
-    # The pure-Python implementations on purpose: a GSSAPI of this machine has users of its own.
+    # The pure-Python implementations on purpose: this machine's GSSAPI has its own users.
     if scheme == "NTLM":
         return spnego.server(protocol="ntlm", options=NegotiateOptions.use_ntlm)
     return spnego.server(protocol="negotiate", options=NegotiateOptions.use_negotiate)

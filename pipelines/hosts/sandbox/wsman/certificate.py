@@ -21,9 +21,9 @@ def create_certificate(
 ) -> str:
     """Write both as PEM, the key with mode 0600, and return the certificate's sha256 fingerprint.
 
-    A client can be given the very file as the one thing to trust, and all of its checks (names,
-    dates, usage, strict X.509) stay on; it does not trust what is signed with the key. It is valid
-    for a year from ``since`` on, or from now.
+    Clients can trust this very file and keep all of their checks (names, dates, usage, strict
+    X.509); it does not make them trust certificates signed with the key. It is valid for a year
+    from ``since``, or from now.
     """
     private = ec.generate_private_key(ec.SECP256R1())
     made = _signed(private, since or datetime.datetime.now(datetime.UTC))

@@ -16,16 +16,15 @@ from . import faults
 from .pipes import InputPipe, OutputPipes
 from .processes import end_tree
 
-CONTROL_C_EXIT = 0xC000013A  # STATUS_CONTROL_C_EXIT, what a console program leaves with on Windows
+CONTROL_C_EXIT = 0xC000013A  # STATUS_CONTROL_C_EXIT, exit code of a Windows console program
 _NO_FD = -1
 
 
 class Launcher(Protocol):
     """Starts one process with three pipes and ``start_new_session=True``.
 
-    ``env`` has only what the client asked for, plus the tag by which the process tree is found
-    again; the launcher adds it to whatever environment its processes need. It must reach the Unix
-    environment.
+    ``env`` has only the client's variables, plus the tag that identifies the process tree; the
+    launcher adds it to the environment its processes need. It must reach the Unix environment.
     """
 
     def __call__(
@@ -42,7 +41,7 @@ class Launcher(Protocol):
 
 
 class ClientGoneError(ConnectionError):
-    """The peer hung up while its Receive waited; what the command prints stays for the next one."""
+    """The peer hung up during its Receive; the command's output stays for the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Output:
 
 
 class Command:
-    """A running or finished process tree, and what is left of its pipes."""
+    """A running or finished process tree, and the rest of its pipes."""
 
     def __init__(self, command_id: str, process: subprocess.Popen[bytes], *, linger: float) -> None:
         if process.stdin is None or process.stdout is None or process.stderr is None:
@@ -92,16 +91,16 @@ class Command:
 
     @property
     def running(self) -> bool:
-        """Whether the process itself still runs."""
+        """Whether the process itself is still running."""
         return self._exit_code is None
 
     def send(self, data: bytes, *, end: bool, timeout: float) -> None:
-        """Hand input to the process; waits while the process does not read (MS-WSMV 3.1.4.13)."""
+        """Pass input to the process; waits while the process does not read (MS-WSMV 3.1.4.13)."""
         try:
             taken = self.input.offer(data, end=end, timeout=timeout)
         except BrokenPipeError:
             if not data and end:
-                return  # closing what is closed is no error
+                return  # closing twice is not an error
             raise faults.input_closed() from None
         except BlockingIOError:
             raise faults.busy() from None
@@ -109,7 +108,7 @@ class Command:
             raise faults.timed_out()
 
     def receive(self, timeout: float, limit: int, peer: int = _NO_FD) -> Output:
-        """Output as soon as there is some, up to ``limit`` bytes (MS-WSMV 3.1.4.14).
+        """Output as soon as there is any, up to ``limit`` bytes (MS-WSMV 3.1.4.14).
 
         ``peer`` is the client's socket: a Receive whose client is gone must not swallow output.
         """
@@ -131,14 +130,14 @@ class Command:
             self._receiving.release()
 
     def _sleep(self, deadline: float, peer: int) -> None:
-        """Wait for output, exit, termination or the peer's end; TimedOut when none came in time."""
+        """Wait for output, exit, termination or the peer's end; TimedOut if none came in time."""
         now, until = time.monotonic(), deadline
         poller = select.poll()
         if self.running:
             poller.register(self._exited, select.POLLIN)
         else:
-            # Somebody else still holds the pipes (a compiler's server process, say). Its silence
-            # must not keep the client waiting for ever.
+            # Another process still holds the pipes (such as a compiler's server). Its silence
+            # must not keep the client waiting forever.
             give_up = self._quiet_since + self._linger
             if now >= give_up:
                 self._output.end_all()
@@ -173,7 +172,7 @@ class Command:
             self._output.end_all()
             if (
                 not self._waiter.is_alive()
-            ):  # else it still writes to one: leak rather than misdirect
+            ):  # otherwise it still writes to one: leak rather than misdirect
                 os.close(self._exited)
                 os.close(self._stopped)
 

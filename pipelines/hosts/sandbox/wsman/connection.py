@@ -52,7 +52,7 @@ class Connection(BaseHTTPRequestHandler):
         super().__init__(sock, address, site)  # type: ignore[arg-type]  # passed through, not used
 
     def version_string(self) -> str:
-        """What Windows says; some clients look at it."""
+        """The value Windows sends; some clients check it."""
         return "Microsoft-HTTPAPI/2.0"
 
     def log_message(self, format: str, *args: object) -> None:
@@ -60,7 +60,7 @@ class Connection(BaseHTTPRequestHandler):
         _log.debug(format, *args)
 
     def _not_allowed(self) -> None:
-        self.close_connection = True  # a body may follow, which nobody will read
+        self.close_connection = True  # a body may follow, which is not read
         self._reply(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("Allow", "POST"),))
 
     do_GET = do_HEAD = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = _not_allowed  # noqa: N815
@@ -93,7 +93,7 @@ class Connection(BaseHTTPRequestHandler):
                 self._refuse(HTTPStatus.BAD_REQUEST)
 
     def _identify(self, body: bytes) -> None:
-        """Say what this is, to whoever asks."""
+        """Identify the service, without a sign-in."""
         try:
             answer = identified(body)
         except MalformedRequestError as error:
@@ -103,7 +103,7 @@ class Connection(BaseHTTPRequestHandler):
             self._reply(HTTPStatus.OK, answer)
 
     def _read_body(self) -> bytes | None:
-        """The body, or None when the request was refused already."""
+        """The body, or None if the request was already refused."""
         length = self.headers.get("Content-Length", "")
         limit = self._site.service.limits.max_envelope * _READ_FACTOR
         if self.path.partition("?")[0].rstrip("/").lower() != PATH:
@@ -137,7 +137,7 @@ class Connection(BaseHTTPRequestHandler):
             self._reply(status, message, headers=headers)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """An answer after which the connection is of no use."""
+        """Answer, after which the connection is unusable."""
         self.close_connection = True
         self._reply(status)
 

@@ -1,7 +1,7 @@
 """The SOAP faults a WinRM service answers with, as one exception class (MS-WSMV 2.2.4.43).
 
-Clients tell faults apart by the number in ``WSManFault/@Code``, not by the text; so the numbers
-here are those of Windows (``wsmerror.h`` and ``winerror.h``), and the texts are ours.
+Clients distinguish faults by the number in ``WSManFault/@Code``, not by the text; so the numbers
+are those of Windows (``wsmerror.h`` and ``winerror.h``), and the texts are ours.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def too_many_commands(limit: int) -> WsmanFaultError:
 
 
 def access_denied() -> WsmanFaultError:
-    """The shell belongs to somebody else."""
+    """The shell belongs to another user."""
     return WsmanFaultError(ACCESS_DENIED, "AccessDenied", "Access is denied.", by_sender=True)
 
 
@@ -102,22 +102,22 @@ def aborted() -> WsmanFaultError:
 
 
 def busy() -> WsmanFaultError:
-    """A Send while the one before it goes on (ERROR_BUSY)."""
+    """A Send while the previous one is still in progress (ERROR_BUSY)."""
     return WsmanFaultError(BUSY, "InternalError", "The requested resource is in use.")
 
 
 def input_closed() -> WsmanFaultError:
-    """Send after the end of the stream, or to a command which no longer reads."""
+    """Send after the end of the stream, or to a command that no longer reads."""
     return WsmanFaultError(PIPE_CLOSING, "InternalError", "The pipe is being closed.")
 
 
 def invalid(reason: str) -> WsmanFaultError:
-    """A well-formed envelope which lacks something, or holds a value that makes no sense."""
+    """A well-formed envelope with a missing or invalid value."""
     return WsmanFaultError(INVALID_PARAMETER, "SchemaValidationError", reason, by_sender=True)
 
 
 def cannot_start(error: OSError) -> WsmanFaultError:
-    """The launcher could not start the command; the errno becomes its nearest Win32 relative."""
+    """The launcher could not start the command; the errno is mapped to a Win32 error."""
     code = INTERNAL_ERROR
     if isinstance(error, FileNotFoundError):
         code = FILE_NOT_FOUND

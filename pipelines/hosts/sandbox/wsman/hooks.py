@@ -1,4 +1,4 @@
-"""The seam for fault injection: what a network, a reboot or a quota does to a client, on demand."""
+"""The hook for fault injection: simulates network failures, reboots or quotas for a client."""
 
 from __future__ import annotations
 

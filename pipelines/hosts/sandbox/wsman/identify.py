@@ -1,7 +1,7 @@
-"""WS-Management Identify (DSP0226, chapter 11): what a service is, asked without a sign-in.
+"""WS-Management Identify (DSP0226, chapter 11): describes a service without a sign-in.
 
-Windows answers it with the protocol alone as long as nobody has signed in (MS-WSMV 3.1.4.1.33);
-versions and vendors are for those who have.
+Windows answers it with only the protocol before a sign-in (MS-WSMV 3.1.4.1.33), and adds version
+and vendor after one.
 """
 
 from __future__ import annotations

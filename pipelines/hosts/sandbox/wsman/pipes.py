@@ -1,7 +1,7 @@
 """The pipes of one command: output with a timeout, input with back-pressure, both bounded.
 
 The kernel's pipe *is* the output queue. Nothing is read before a client asks for it, so a command
-which prints faster than it is read blocks in its own write, and one response is all we hold.
+that prints faster than it is read blocks in its own write, and only one response is buffered.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import threading
 from collections.abc import Mapping
 
 PIPE_SIZE = 1 << 20
-#: What a command that does not read its input lets the service write: Windows' anonymous pipes have
-#: this size unless another is asked for.
+#: Bytes the service writes to a command that does not read its input: the default size of Windows'
+#: anonymous pipes.
 #: https://learn.microsoft.com/windows/win32/api/namedpipeapi/nf-namedpipeapi-createpipe
 INPUT_SIZE = 4 << 10
 _SLICE = 128 << 10  # taken from one stream before the other gets its turn
@@ -24,7 +24,8 @@ _SLICE = 128 << 10  # taken from one stream before the other gets its turn
 
 def _prepare(fd: int, size: int = PIPE_SIZE) -> None:
     os.set_blocking(fd, False)
-    # Fewer wake-ups on both sides. Refused when the user's pipe pages are used up: stays small.
+    # Fewer wake-ups on both sides. Refused if the user's pipe pages are used up: it stays small
+    # then.
     with contextlib.suppress(OSError, AttributeError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
@@ -48,7 +49,7 @@ class OutputPipes:
         return list(self._open.values())
 
     def take(self, limit: int) -> tuple[dict[str, bytes], list[str]]:
-        """What is there right now, up to ``limit`` bytes, and the streams which ended with it."""
+        """The available output, up to ``limit`` bytes, and the streams that ended with it."""
         parts: dict[str, list[bytes]] = collections.defaultdict(list)
         progress = True
         while progress and limit > 0:
@@ -74,13 +75,13 @@ class OutputPipes:
         self._unreported.append(name)
 
     def end_all(self) -> None:
-        """Close what is still open, whoever else holds the other end."""
+        """Close the open ones, whoever holds the other end."""
         for name in list(self._open):
             self._end(name)
 
 
 class InputPipe:
-    """The write end of stdin. A Send whose time is over goes on, and the next is refused so long.
+    """The write end of stdin. A Send that timed out continues; the next is refused meanwhile.
 
     https://github.com/ansible/ansible/blob/v2.17.0/lib/ansible/plugins/connection/winrm.py
     (``_winrm_write_stdin``).
@@ -98,13 +99,13 @@ class InputPipe:
 
     @property
     def pending(self) -> int:
-        """Bytes taken from clients, which the command has not read into its pipe yet."""
+        """Bytes from clients that are not yet in the command's pipe."""
         return self._size
 
     def offer(self, data: bytes, *, end: bool, timeout: float) -> bool:
-        """Take ``data``. False: not read in time, BlockingIOError: nor is what was before it.
+        """Write ``data``. False: not read in time, BlockingIOError: nor was the previous data.
 
-        BrokenPipeError: nobody reads.
+        BrokenPipeError: there is no reader.
         """
         with self._changed:
             if self._closed or self._ending:
@@ -115,7 +116,7 @@ class InputPipe:
                 self._pending.append(memoryview(data))
                 self._size += len(data)
             self._ending = end
-            # Most often the pipe has room and no other thread is needed.
+            # Usually the pipe has room and no other thread is needed.
             if self._writer is None and not self._flush():
                 self._writer = threading.Thread(
                     target=self._write_rest, name="wsman-stdin", daemon=True
@@ -124,7 +125,7 @@ class InputPipe:
             return self._changed.wait_for(lambda: not self._size, timeout)
 
     def _flush(self) -> bool:
-        """Write what goes without waiting. True when nothing is left to do."""
+        """Write as much as possible without waiting. True when everything is written."""
         try:
             while self._pending:
                 written = os.write(self._fd, self._pending[0])

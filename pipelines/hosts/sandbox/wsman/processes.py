@@ -1,4 +1,4 @@
-"""End a whole process tree, also one whose members left their parents, groups and sessions.
+"""Ends a whole process tree, even if its members left their parents, groups and sessions.
 
 Windows does this with a job object. Here every process of a command carries an environment variable
 with the command's id. Parent ids do not help, because Wine starts each Windows process from its own
@@ -30,8 +30,8 @@ def end_tree(process: subprocess.Popen[bytes], command_id: str, *, timeout: floa
                 os.kill(process.pid, signal.SIGKILL)
     give_up = time.monotonic() + timeout
     # More than once: a process may fork between the look and the kill.
-    while found := tagged(command_id):
-        for pid in found:
+    while result := tagged(command_id):
+        for pid in result:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > give_up:
@@ -41,9 +41,9 @@ def end_tree(process: subprocess.Popen[bytes], command_id: str, *, timeout: floa
 
 
 def tagged(command_id: str) -> list[int]:
-    """Live processes which carry the tag. Zombies have no environment, so they are not here."""
-    wanted = f"{TAG}={command_id}".encode()
-    found = []
+    """Live processes with the tag. Zombies have no environment, so they are not included."""
+    expected = f"{TAG}={command_id}".encode()
+    result = []
     for entry in os.scandir(_PROC):
         if not entry.name.isdigit():
             continue
@@ -51,8 +51,8 @@ def tagged(command_id: str) -> list[int]:
             # One raw read each: this runs over every process of the machine.
             environment = Path(entry.path, "environ").read_bytes()
         except OSError:
-            continue  # gone, or somebody else's
+            continue  # gone, or of another user
         # Substring first: splitting every environment would cost ten times as much.
-        if wanted in environment and wanted in environment.split(b"\0"):
-            found.append(int(entry.name))
-    return found
+        if expected in environment and expected in environment.split(b"\0"):
+            result.append(int(entry.name))
+    return result

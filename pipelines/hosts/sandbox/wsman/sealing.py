@@ -49,7 +49,7 @@ def unseal(body: bytes, acceptor: Acceptor) -> tuple[bytes, bytes]:
     except Exception as error:
         raise UnsealError(f"the seal is broken: {error}") from error
     if len(message) != int(head.group(2)):
-        raise UnsealError("the message has not the length it declares")
+        raise UnsealError("the message does not have its declared length")
     return message, head.group(1)
 
 

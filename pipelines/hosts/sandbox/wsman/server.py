@@ -21,7 +21,7 @@ from .service import WsmanService
 from .shells import Limits, ShellTable
 
 _log = logging.getLogger(__name__)
-#: Where it listens unless it is told otherwise, and where whoever is on its machine finds it.
+#: The default listening address, and the address for clients on the same machine.
 LOOPBACK = "127.0.0.1"
 IDLE_TIMEOUT = 130.0  # Windows drops a silent connection after about two minutes
 _HANDSHAKE_TIMEOUT = 10.0
@@ -97,7 +97,7 @@ class Listener:
                 with self._lock:
                     self._connections[threading.current_thread()] = sock
             Connection(sock, address, self._site)
-        except OSError as error:  # the peer is gone or does not speak TLS: its own affair
+        except OSError as error:  # the peer is gone or does not speak TLS
             _log.debug("connection from %s ended: %s", address, error)
         except Exception:
             _log.exception("connection from %s failed", address)
@@ -130,7 +130,7 @@ class Listener:
 class WsmanServer:
     """Serves from construction until :meth:`stop`, or as a context manager.
 
-    The HTTPS listener exists when ``certificate`` and ``key`` are given. Port 0 means any free one;
+    The HTTPS listener exists if ``certificate`` and ``key`` are given. Port 0 means any free one;
     see ``http_url`` and ``https_url``, for this machine. A taken port raises OSError with the
     port in its message.
     """

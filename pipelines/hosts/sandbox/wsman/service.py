@@ -52,8 +52,8 @@ class WsmanService:
         """Answer one envelope: HTTP status and body. MalformedRequestError passes through."""
         limit = self.limits.max_envelope
         if len(raw) > limit:
-            found = _MESSAGE_ID.search(raw[:_HEADER_BYTES])
-            relates_to = found.group(1).decode() if found else ""
+            match = _MESSAGE_ID.search(raw[:_HEADER_BYTES])
+            relates_to = match.group(1).decode() if match else ""
             too_large = faults.envelope_too_large(len(raw), limit)
             return self._answer("", 500, fault_envelope(relates_to, too_large))
         request: Request | None = None
@@ -85,7 +85,7 @@ class WsmanService:
             raise faults.WsmanFaultError(
                 faults.RESOURCE_NOT_FOUND,
                 "InvalidResourceURI",
-                "This service has command shells and its configuration, nothing else.",
+                "This service only has command shells and its configuration.",
                 by_sender=True,
             )
         if action == f"{TRANSFER}/Create":
@@ -107,14 +107,14 @@ class WsmanService:
             return do(request, shell, caller)
 
     def _create(self, request: Request, caller: Caller) -> bytes:
-        asked = request.body.find("rsp:Shell", NAMESPACES)
-        if request.resource_uri != COMMAND_RESOURCE or asked is None:
+        requested = request.body.find("rsp:Shell", NAMESPACES)
+        if request.resource_uri != COMMAND_RESOURCE or requested is None:
             raise faults.invalid("Only command shells can be created here.")
-        shell_id = asked.get("ShellId", "")
+        shell_id = requested.get("ShellId", "")
         if shell_id and not _ID.fullmatch(shell_id):
             raise faults.invalid("A ShellId must be a UUID.")
         env = {}
-        for variable in asked.iterfind("rsp:Environment/rsp:Variable", NAMESPACES):
+        for variable in requested.iterfind("rsp:Environment/rsp:Variable", NAMESPACES):
             name = variable.get("Name", "")
             if not name or "=" in name:
                 raise faults.invalid("A variable needs a name without '='.")
@@ -124,9 +124,9 @@ class WsmanService:
         shell = self._table.create(
             caller.name,
             env=env,
-            cwd=asked.findtext("rsp:WorkingDirectory", None, NAMESPACES) or None,
-            idle_timeout=_optional_duration(asked, "rsp:IdleTimeOut"),
-            lifetime=_optional_duration(asked, "rsp:Lifetime"),
+            cwd=requested.findtext("rsp:WorkingDirectory", None, NAMESPACES) or None,
+            idle_timeout=_optional_duration(requested, "rsp:IdleTimeOut"),
+            lifetime=_optional_duration(requested, "rsp:Lifetime"),
             shell_id=shell_id.upper(),
         )
         return replies.created(shell)
@@ -140,7 +140,7 @@ class WsmanService:
         line = request.body.find("rsp:CommandLine", NAMESPACES)
         name = "" if line is None else line.findtext("rsp:Command", "", NAMESPACES)
         if line is None or not name:
-            raise faults.invalid("There is no command in this Command.")
+            raise faults.invalid("The CommandLine has no Command.")
         arguments = (argument.text or "" for argument in line.iterfind("rsp:Arguments", NAMESPACES))
         command_id = shell.start(
             self._table.launch,
@@ -166,10 +166,10 @@ class WsmanService:
         return (b"<rsp:SendResponse/>",)
 
     def _receive(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
-        wanted = request.body.find("rsp:Receive/rsp:DesiredStream", NAMESPACES)
-        if wanted is None:
+        expected = request.body.find("rsp:Receive/rsp:DesiredStream", NAMESPACES)
+        if expected is None:
             raise faults.invalid("Receive names no DesiredStream.")
-        command = shell.command(wanted.get("CommandId", ""))
+        command = shell.command(expected.get("CommandId", ""))
         output = command.receive(self._timeout(request), self.limits.receive_bytes, caller.socket)
         return replies.received(command.id, output)
 
@@ -177,7 +177,7 @@ class WsmanService:
         del caller
         signal = request.body.find("rsp:Signal", NAMESPACES)
         if signal is None:
-            raise faults.invalid("There is no Signal in this Signal.")
+            raise faults.invalid("The Signal has no Code.")
         command_id = signal.get("CommandId", "")
         # Clients differ in the case of these (MS-WSMV 2.2.4.38).
         code = (signal.findtext("rsp:Code", "", NAMESPACES) or "").lower().rpartition("/")[2]
@@ -193,8 +193,8 @@ class WsmanService:
         return min(request.operation_timeout, self.limits.max_operation_timeout)
 
 
-def _optional_duration(asked: Element, path: str) -> float | None:
-    text = asked.findtext(path, "", NAMESPACES)
+def _optional_duration(element: Element, path: str) -> float | None:
+    text = element.findtext(path, "", NAMESPACES)
     if not text:
         return None
     seconds = duration(text)

@@ -30,7 +30,7 @@ class Limits:
     max_envelope: int = 500 * 1024  # MaxEnvelopeSizekb
     receive_bytes: int = 300 * 1024  # raw output in one Receive response
     max_operation_timeout: float = 3600.0
-    linger: float = 2.0  # wait for pipes which outlive their command, once they are silent
+    linger: float = 2.0  # wait for pipes that outlive their command, once silent
 
 
 class Shell:
@@ -60,7 +60,7 @@ class Shell:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep the idle clock stopped while an operation runs."""
+        """Stop the idle clock while an operation runs."""
         with self._lock:
             self._in_use += 1
         try:
@@ -71,7 +71,7 @@ class Shell:
                 self._last_used = time.monotonic()
 
     def expires(self) -> float:
-        """When this shell dies by itself, as far as is known now (monotonic clock)."""
+        """When this shell will expire, as currently known (monotonic clock)."""
         with self._lock:
             idle_since = time.monotonic() if self._in_use else self._last_used
             return min(idle_since + self.idle_timeout, self.created + self.lifetime)
@@ -100,7 +100,7 @@ class Shell:
         raise faults.shell_not_found(self.id)
 
     def _make_room(self, limit: int) -> None:
-        """Refuse when too many run; forget the oldest results nobody came to release."""
+        """Refuse if too many run; forget the oldest results that were never released."""
         with self._lock:
             if self._closed:
                 raise faults.shell_not_found(self.id)
@@ -143,7 +143,7 @@ class Shell:
 
 
 class ShellTable:
-    """All shells of a server, and the thread that removes those whose time is over."""
+    """All shells of a server, and the thread that removes expired ones."""
 
     def __init__(self, launch: Launcher, limits: Limits) -> None:
         self.launch = launch
@@ -181,7 +181,7 @@ class ShellTable:
             if self._closed or len(self._shells) >= limits.max_shells:
                 raise faults.too_many_shells(limits.max_shells)
             if shell.id in self._shells:
-                raise faults.invalid("There is a shell with this id already.")
+                raise faults.invalid("A shell with this id already exists.")
             self._shells[shell.id] = shell
             self._changed.notify_all()
         return shell

@@ -1,7 +1,6 @@
 """SOAP envelopes of WS-Management: requests in, responses and faults out (DSP0226, MS-WSMV 2.2).
 
-Nothing that a peer sent is put into an answer without escaping. Nothing is parsed with a parser
-that knows entities or document types.
+Peers' data is always escaped in responses. The parser never accepts entities or document types.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DEFAULT_TIMEOUT = 60.0  # MaxTimeoutms of Windows, used when a request names no 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d*)?)S)?)?")
 _STREAM = re.compile(rb"<(?:[\w.-]+:)?Stream\b[^<>]*>")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_WORTH_CUTTING = 4096  # below this the plain way is as fast
+_WORTH_CUTTING = 4096  # below this it is not faster
 _OPENING = (
     "<s:Envelope"
     + "".join(f' xmlns:{prefix}="{uri}"' for prefix, uri in NAMESPACES.items())
@@ -48,7 +47,7 @@ class MalformedRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the service needs of one envelope."""
+    """The parts of an envelope that the service needs."""
 
     action: str
     message_id: str

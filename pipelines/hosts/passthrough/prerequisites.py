@@ -1,0 +1,168 @@
+"""The prerequisites of a container or virtual machine, checked before starting anything.
+
+Nothing is fetched, nothing is left behind, and it also ends if an engine never responds.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.hosts.engine.engine import Engine, System
+from pipelines.hosts.gpus import Gpu, is_wanted, written
+from pipelines.hosts.passthrough import linux, remote_machine, vfio, windows
+from pipelines.remote.inspection import tools
+
+#: Seconds that an engine may take to describe itself.
+PATIENCE = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """The requirements of a host."""
+
+    system: System
+    """Name of its container."""
+    gpu: Gpu = False
+    kvm: bool = False
+    """Whether a virtual machine with hardware acceleration runs in the container."""
+    isolation: str = ""
+    """Isolation of a Windows container; empty: the engine's default."""
+    image: str = ""
+    """Name of its image."""
+
+
+def survey(
+    reach: Callable[[float], Engine],
+    requirements: Requirements,
+    look: Callable[[], linux.Machine] = linux.look,
+) -> Mapping[str, object]:
+    """The facts that :mod:`pipelines.doctor.passthrough` judges, in parts.
+
+    ``reach`` opens the engine with the given timeout. A part that could not be checked is missing,
+    ``problems`` has the reason, and ``hints`` the hints for some of them.
+    """
+    values = {
+        "system": requirements.system,
+        "gpu": written(requirements.gpu),
+        "kvm": requirements.kvm,
+        "isolation": requirements.isolation,
+        "image": requirements.image,
+    }
+    problems: dict[str, str] = {}
+    hints: dict[str, str] = {}
+    facts: dict[str, object] = {"wanted": values, "problems": problems, "hints": hints}
+    try:
+        engine = _in_time(reach)
+    except PipelineError as error:
+        problems["engine"], hints["engine"] = error.message, error.hint
+        engine = None
+    try:
+        if engine is not None:
+            facts |= _of_engine(engine, requirements, problems)
+        if not (
+            requirements.kvm or (is_wanted(requirements.gpu) and requirements.system == "linux")
+        ):
+            return facts
+        if engine is None:
+            raise HostError("the engine does not report its address")
+        machine = machine_of(engine, requirements.image, look)
+    except PipelineError as error:
+        problems["machine"] = f"not checked: {error.message}"
+        return facts
+    finally:
+        if engine is not None:
+            engine.close()
+    facts["machine"] = machine.model_dump(mode="json")
+    try:
+        facts["chosen"] = list(vfio.choose(machine, requirements.gpu))
+    except ConfigError as error:
+        problems["chosen"], hints["chosen"] = error.message, error.hint
+    return facts
+
+
+def machine_of(
+    engine: Engine, image: str, look: Callable[[], linux.Machine] = linux.look
+) -> linux.Machine:
+    """The machine of a Linux engine: local files if it is this one, else read by a container.
+
+    ``image``: one that the engine has. Raises :class:`HostError` if it does not have it, and what
+    :func:`.remote_machine.look_at` does.
+    """
+    if not engine.remote and sys.platform == "linux":
+        return look()
+    if engine.system != "linux" or not image or engine.image(image) is None:
+        raise HostError("this needs the host's image, which its engine does not have yet")
+    return remote_machine.look_at(engine, image)
+
+
+def _in_time(reach: Callable[[float], Engine]) -> Engine:
+    """The engine; :class:`HostError` if it does not respond in time, for whatever reason.
+
+    A transport that hangs (ssh waiting for a password, a pipe without a server) has no timeout of
+    its own, so it is left behind in a daemon thread.
+    """
+    answers: queue.SimpleQueue[Engine | BaseException] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(reach(PATIENCE))
+        except BaseException as error:  # raised again by the waiting thread
+            answers.put(error)
+
+    threading.Thread(target=ask, name="engine", daemon=True).start()
+    try:
+        answer = answers.get(timeout=PATIENCE)
+    except queue.Empty:
+        raise HostError(
+            f"the engine did not answer within {PATIENCE:g} s",
+            hint="Check that it responds: docker info",
+        ) from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _of_engine(
+    engine: Engine, requirements: Requirements, problems: dict[str, str]
+) -> dict[str, object]:
+    about = engine.about
+    options = [str(option) for option in about.get("SecurityOptions") or ()]
+    facts: dict[str, object] = {
+        "engine": {
+            "title": engine.title,
+            "system": engine.system,
+            "build": engine.build,
+            "remote": engine.remote,
+            "rootless": any("rootless" in option for option in options),
+            "isolation": str(about.get("Isolation") or ""),
+        }
+    }
+    if engine.system != "windows" or requirements.system != "windows":
+        return facts
+    facts["windows"] = windows.name(engine.build)
+    if not requirements.image:
+        problems["image"] = "not checked: ours is built for the engine's own Windows"
+    else:
+        try:
+            image = engine.image(requirements.image)
+        except PipelineError as error:
+            problems["image"] = error.message
+        else:
+            version = "" if image is None else str(image.get("OsVersion") or "")
+            facts["image"] = None if image is None else {"version": version}
+            facts["runs"] = windows.runs(engine.build, version)
+            facts["unpatched"] = windows.unpatched(engine.patch, version)
+    if is_wanted(requirements.gpu):
+        if engine.remote or sys.platform != "win32":
+            problems["gpus"] = "not checked: nvidia-smi on the engine's machine shows them"
+        else:
+            try:
+                facts["gpus"] = tools.gpus()
+            except OSError as error:
+                problems["gpus"] = str(error)
+    return facts
