@@ -1,4 +1,4 @@
-"""What is said of one wheel, by whatever was looked at: the models of ``invoke audit``."""
+"""The report on one wheel: the models of ``invoke audit``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pipelines.core.finding import Finding, Level, worst
 from pipelines.core.model import Model
 from pipelines.wheels.stable import Stable
 
-#: Of what ``--json`` prints; raised when a program that reads it must be changed.
+#: Version of what ``--json`` prints; raised when programs that read it must change.
 SCHEMA = 1
 #: How levels are shown.
 WORDS: dict[Level, str] = {
-    "error": "problem",
-    "warning": "mind",
+    "error": "error",
+    "warning": "warning",
     "unknown": "not checked",
     "skipped": "not checked",
     "ok": "ok",
@@ -26,7 +26,7 @@ RUNS: tuple[Runs, ...] = ("native", "jit", "partly", "no", "unknown")
 
 
 class Card(Model):
-    """What becomes of a wheel's device code on the GPUs of one compute capability."""
+    """How a wheel's device code runs on the GPUs of one compute capability."""
 
     names: tuple[str, ...]
     """Such as ``RTX 40xx``."""
@@ -43,7 +43,7 @@ class Card(Model):
     units: int = 0
     """All units."""
     driver: str = ""
-    """The least of Windows by CUDA's rules: ``528.33``, or ``of CUDA 13.2``; empty: not known."""
+    """The oldest Windows driver by CUDA's rules: ``528.33``, ``of CUDA 13.2``; empty: unknown."""
     why: str = ""
 
 
@@ -57,7 +57,7 @@ class Coverage(Model):
     ptx: dict[str, int]
     other: tuple[str, ...] = ()
     cuda: tuple[str, ...] = ()
-    """Releases of CUDA that made it, as it tells."""
+    """CUDA versions that it states it was made with."""
     whole: bool = True
 
 
@@ -67,13 +67,13 @@ class Gpus(Model):
     sass: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
     cuda: tuple[str, ...] = ()
-    """Releases of CUDA that made it."""
+    """CUDA versions that it was made with."""
     binaries: tuple[Coverage, ...] = ()
     cards: tuple[Card, ...] = ()
 
 
-class Examined(Model):
-    """One wheel. What could not be read is empty, and a finding says so."""
+class WheelReport(Model):
+    """The audit of one wheel. What could not be read is empty, and a finding says so."""
 
     file: str
     sha256: str = ""
@@ -91,26 +91,26 @@ class Examined(Model):
 
     @property
     def worst(self) -> Level:
-        """The worst of its findings; ``unknown`` of a wheel of which nothing was found."""
-        return worst(one.level for one in self.findings)
+        """The worst of its findings; ``unknown`` for a wheel without any."""
+        return worst(finding.level for finding in self.findings)
 
     @property
     def failed(self) -> bool:
-        """Whether something is wrong with it, or what was asked for has no answer."""
-        return any(one.failed for one in self.findings)
+        """Whether something is wrong with it, or a requested check has no result."""
+        return any(finding.failed for finding in self.findings)
 
     def of(self, level: Level) -> tuple[Finding, ...]:
         """Its findings of that level."""
-        return tuple(one for one in self.findings if one.level == level)
+        return tuple(finding for finding in self.findings if finding.level == level)
 
 
-def held_against(examined: Iterable[Examined]) -> dict[str, str]:
-    """Each torch, then each other set of DLLs that wheels were held against; which that was."""
-    found: dict[str, str] = {}
-    for load in (load for one in examined for load in one.loads):
+def references_of(examined: Iterable[WheelReport]) -> dict[str, str]:
+    """Each torch, then each other set of DLLs that wheels were checked against, with its hash."""
+    references: dict[str, str] = {}
+    for load in (load for wheel in examined for load in wheel.loads):
         if load.sha256:
             by = ", as its index states" if load.stated else ""
-            found[load.against] = f"sha256 {load.sha256}{by}"
+            references[load.against] = f"sha256 {load.sha256}{by}"
         elif load.table:
-            found[load.against] = f"a directory; its table of exports has sha256 {load.table}"
-    return dict(sorted(found.items(), key=lambda one: not one[0].startswith("torch ")))
+            references[load.against] = f"a directory; its table of exports has sha256 {load.table}"
+    return dict(sorted(references.items(), key=lambda item: not item[0].startswith("torch ")))

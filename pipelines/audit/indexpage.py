@@ -1,7 +1,7 @@
-"""A page of a simple index (PEP 503, PEP 691) or of links to wheels, as anybody may have made it.
+"""Reads a page of a simple index (PEP 503, PEP 691) or of links to wheels, without trusting it.
 
-It is fetched and read in a process of its own, which is ended when it takes too long: readers of
-HTML and JSON can be made to work for hours by a few megabytes.
+It is fetched and parsed in a separate process with a time limit: a few megabytes of HTML or JSON
+can keep a parser busy for hours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from pipelines.audit.workers import DiedError, TookLongerError, each_apart
+from pipelines.audit.workers import DiedError, TimedOutError, run_isolated
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, secret, shown_url
 from pipelines.prebuilt.candidates import Offer, stated_sha256
@@ -31,7 +31,7 @@ _TAG = re.compile(r"""</?[A-Za-z](?:[^<>"']|"[^"<]*"|'[^'<]*'){0,8192}>""")
 _TEXT = 300  # characters of a link
 _SECONDS = 120  # of one page
 _AT_ONCE = 2
-_SUCH = "Name a project's page, such as https://HOST/simple/NAME/, a wheel, or NAME==VERSION."
+_HINT = "Name a project's page, such as https://HOST/simple/NAME/, a wheel, or NAME==VERSION."
 #: As pip reads it: behind other words as well.
 _SHA256 = re.compile(r"(?:^|&)sha256=([^&]*)", re.IGNORECASE)
 _JSON = ("application/vnd.pypi.simple.v1+json", "application/json")
@@ -39,7 +39,7 @@ _JSON = ("application/vnd.pypi.simple.v1+json", "application/json")
 
 @dataclass(frozen=True)
 class Listed:
-    """A file on a page, or why it cannot be had."""
+    """A file on a page, or why it cannot be used."""
 
     offer: Offer
     yanked: bool = False
@@ -53,40 +53,40 @@ class Page:
     files: tuple[Listed, ...]
     projects: tuple[str, ...] = ()
     below: int = 0
-    """How many other pages it points to, of one that has files: these are not read."""
+    """How many other pages a page with files links to; these are not read."""
     ended: bool = True
-    """Whether it has the end that HTML should have: one that was cut off has none."""
+    """Whether the HTML has its end tag; a page that was cut off does not."""
 
 
 def read_pages(urls: Sequence[str]) -> list[Page | ConfigError]:
     """Each of these pages, or why it could not be read."""
-    found: dict[int, Page | ConfigError] = {}
-    for number, one in each_apart(read_page, urls, _AT_ONCE, _SECONDS):
-        if isinstance(one, Page | ConfigError):
-            found[number] = one
+    pages: dict[int, Page | ConfigError] = {}
+    for number, result in run_isolated(read_page, urls, _AT_ONCE, _SECONDS):
+        if isinstance(result, Page | ConfigError):
+            pages[number] = result
         else:
-            why = f"it cannot be read: {type(one).__name__}"
-            if isinstance(one, TookLongerError | DiedError):
-                why = f"it could not be read within {_SECONDS} s, or in the memory that there is"
-            found[number] = _refused(urls[number], why)
-    return [found[number] for number in range(len(urls))]
+            why = f"it cannot be read: {type(result).__name__}"
+            if isinstance(result, TimedOutError | DiedError):
+                why = f"reading it took more than {_SECONDS} s or ran out of memory"
+            pages[number] = _refused(urls[number], why)
+    return [pages[number] for number in range(len(urls))]
 
 
 def read_page(url: str) -> Page:
-    """One of them; raises :class:`ConfigError` for what is no such page, or too large."""
+    """Read one page; raises :class:`ConfigError` for anything else, or if it is too large."""
     body, kind, charset, place = _fetched(url)
     try:
         if kind in _JSON:
             return _of_json(json.loads(body), place)
         return _of_html(body.decode(charset or "utf-8", "replace"), place)
-    except _TooManyError:  # those left out would not even be counted
+    except _TooManyError:  # links left out would not even be counted
         raise _refused(url, f"it has more than {_LINKS} links") from None
-    except Exception as error:  # made to break a reader, of which each breaks in its own way
-        raise _refused(url, f"it is no page of an index: {type(error).__name__}") from None
+    except Exception as error:  # parsers of hostile input fail in many ways
+        raise _refused(url, f"not an index page: {type(error).__name__}") from None
 
 
 def _fetched(url: str) -> tuple[bytes, str, str, str]:
-    """Its bytes, their type and character set, and its address in the end."""
+    """Its bytes, content type and character set, and its final address."""
     from pypi_simple import ACCEPT_JSON_PREFERRED
     from requests import RequestException
 
@@ -94,11 +94,11 @@ def _fetched(url: str) -> tuple[bytes, str, str, str]:
     body = bytearray()
 
     def checked(answer: requests.Response, **_: Any) -> None:
-        """Of each answer before it is followed: the next one would be asked already."""
+        """Check each redirect before it is followed."""
         target = urljoin(answer.url, client.get_redirect_target(answer) or "")
         secret(urlsplit(target).query)
         if not target.startswith("https://"):
-            raise _refused(url, "it sends on to an address without TLS")
+            raise _refused(url, "it redirects to an address without TLS")
 
     try:
         with (
@@ -108,7 +108,7 @@ def _fetched(url: str) -> tuple[bytes, str, str, str]:
             ) as answer,
         ):
             if not answer.ok:
-                raise _refused(url, f"the server says {answer.status_code}")
+                raise _refused(url, f"HTTP status {answer.status_code}")
             for chunk in sources.pieces(answer):
                 body += chunk
                 if len(body) > _LARGEST:
@@ -116,12 +116,12 @@ def _fetched(url: str) -> tuple[bytes, str, str, str]:
             kind, _, rest = answer.headers.get("Content-Type", "text/html").partition(";")
             charset = rest.partition("charset=")[2].strip(' "')
             return bytes(body), kind.strip().lower(), charset, answer.url
-    except RequestException as error:  # whose text has the address, with all that is in it
+    except RequestException as error:  # its text has the address, passwords included
         raise _refused(url, f"it cannot be fetched: {type(error).__name__}") from None
 
 
 class _TooManyError(Exception):
-    """Of links on one page."""
+    """Too many links on one page."""
 
 
 def _of_json(data: Any, place: str) -> Page:
@@ -138,18 +138,22 @@ def _of_json(data: Any, place: str) -> Page:
     return Page(
         tuple(
             _listed(
-                one.filename, one.url, (one.digests or {}).get("sha256"), one.size, one.is_yanked
+                package.filename,
+                package.url,
+                (package.digests or {}).get("sha256"),
+                package.size,
+                package.is_yanked,
             )
-            for one in page.packages
+            for package in page.packages
         )
     )
 
 
 def _tags(text: str) -> Iterator[str]:
-    """The page without comments, and without ``<`` but in whole tags.
+    """The page without comments, and without ``<`` outside complete tags.
 
-    Each of the others, and each comment without an end, has ``HTMLParser`` look through all of the
-    rest: 60 KB took minutes. https://github.com/python/cpython/issues/135462
+    For every stray ``<`` and every unclosed comment ``HTMLParser`` scans the whole rest of the
+    page: 60 KB took minutes. https://github.com/python/cpython/issues/135462
     """
     text = _COMMENT.sub("", text)
     end = 0
@@ -162,7 +166,7 @@ def _tags(text: str) -> Iterator[str]:
 
 
 class _Links(HTMLParser):
-    """Links with their texts: pypi-simple's own reader takes a gigabyte for a page of 16 MB."""
+    """Links with their texts; pypi-simple's parser takes a gigabyte for a page of 16 MB."""
 
     def __init__(self, place: str) -> None:
         super().__init__()
@@ -197,21 +201,21 @@ def _of_html(text: str, place: str) -> Page:
     reader.feed("".join(_tags(text)))
     reader.close()
     files = []
-    here = urljoin(place, ".")  # its directory: what lies below it, and no link upwards
+    here = urljoin(place, ".")  # its directory: only links below it are followed
     projects: dict[str, None] = {}
-    for link, said, yanked in reader.found:
+    for link, label, yanked in reader.found:
         url, _, fragment = link.partition("#")
         name = unquote(urlsplit(url).path).rpartition("/")[2]
         if name:
             stated = _SHA256.search(fragment)
-            one = _listed(name, url, stated and stated[1], None, yanked)
-            if said.strip().endswith(".whl") and said.strip() != name:
-                why = f"the page calls it {line(said.strip(), 120)}, its address {line(name, 120)}"
-                one = Listed(one.offer, yanked, why)
-            files.append(one)
+            listed = _listed(name, url, stated and stated[1], None, yanked)
+            if label.strip().endswith(".whl") and label.strip() != name:
+                why = f"the page calls it {line(label.strip(), 120)}, its address {line(name, 120)}"
+                listed = Listed(listed.offer, yanked, why)
+            files.append(listed)
         elif url.startswith(here) and url not in (here, place):
             projects[url] = None
-    wheels = any(one.offer.file.endswith((".whl", ".tar.gz", ".zip")) for one in files)
+    wheels = any(listed.offer.file.endswith((".whl", ".tar.gz", ".zip")) for listed in files)
     if wheels:
         return Page(tuple(files), below=len(projects), ended=reader.ended)
     return Page(tuple(files), tuple(projects), ended=reader.ended)
@@ -219,15 +223,15 @@ def _of_html(text: str, place: str) -> Page:
 
 def _listed(file: str, url: str, digest: str | None, size: int | None, yanked: bool) -> Listed:
     url = url.partition("#")[0]
-    known = size if size and 0 < size <= sources.LIMIT else None  # else how much is fetched at most
+    known = size if size and 0 < size <= sources.LIMIT else None  # else the limit applies
     try:
         offer = Offer(file, url, stated_sha256(file, digest), known)
     except ConfigError as error:
         return Listed(Offer(file, url), yanked, error.message)
     if not url.startswith("https://"):
-        return Listed(offer, yanked, f"its page points to {shown_url(url)}, which is not https")
+        return Listed(offer, yanked, f"its page links to {shown_url(url)}, which is not https")
     return Listed(offer, yanked)
 
 
 def _refused(url: str, why: str) -> ConfigError:
-    return ConfigError(f"{shown_url(url)}: {why}", hint=_SUCH)
+    return ConfigError(f"{shown_url(url)}: {why}", hint=_HINT)

@@ -1,6 +1,6 @@
-"""The wheels for Windows on a page of an index, or on an index: the newest releases first.
+"""Lists the wheels for Windows on an index or one of its pages, newest releases first.
 
-What is left out is counted: a page of some wheels must not look like one of all.
+Whatever is left out is counted, so that a partial list is never mistaken for a complete one.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, secret, shown_url
 from pipelines.core.model import Model
 from pipelines.prebuilt.candidates import Offer
-from pipelines.wheels.tags import WINDOWS, misfit
+from pipelines.wheels.tags import WINDOWS, incompatibility
 
 _PROJECTS = 200  # of an index
-#: A file's name that may become one of ours.
+#: A safe file name.
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _PAGES = (".html", ".htm", ".json")
 
 
 class Listing(Model):
-    """Of a page or an index that was asked for."""
+    """What was found on a page or an index."""
 
     place: str
-    """Its address, without what may be a password."""
+    """Its address, without anything that may be a password."""
     wheels: int
-    """For Windows, or for any platform where a release has none for it."""
+    """For Windows, or for any platform if a release has none for Windows."""
     taken: int
-    """Of these; the older ones are left out."""
+    """How many of these are used; older ones are left out."""
     others: dict[str, int] = Field(default_factory=dict)
-    """What else is there and was not wanted: why -> how many files."""
+    """Other files: why they are left out -> how many."""
     projects: int = 1
     looked_at: int = 1
-    """Of the projects of an index."""
+    """How many of the index's projects were read."""
     size: int = 0
-    """Bytes of those that are taken, of which the page states it."""
+    """Bytes of the wheels used, as far as the page states sizes."""
 
     @property
-    def whole(self) -> bool:
-        """Whether no wheel that was wanted is left out."""
+    def complete(self) -> bool:
+        """Whether no matching wheel is left out."""
         return self.taken == self.wheels and self.looked_at == self.projects
 
     @property
-    def said(self) -> str:
-        """What was taken of it and what was not."""
+    def summary(self) -> str:
+        """What is used and what is left out."""
         some = [f"{self.taken} of {units.counted(self.wheels, 'wheel')} for Windows"]
         if self.taken < self.wheels:
             left = self.wheels - self.taken
-            some.append(f"{left} older left out (--most {self.wheels} takes them all)")
+            some.append(f"{left} older left out (--most {self.wheels} includes them)")
         if self.looked_at < self.projects:
-            some.append(f"{self.projects - self.looked_at} of {self.projects} projects left out")
+            some.append(f"{self.projects - self.looked_at} of {self.projects} projects skipped")
         some += [f"{why}: {count}" for why, count in self.others.items()]
         return f"{self.place}: {'; '.join(some)}"
 
@@ -77,7 +77,7 @@ class _Wheel:
 
 
 def is_page(text: str) -> bool:
-    """Whether an address is of a page, and not of a file."""
+    """Whether an address names a page rather than a file."""
     try:
         name = unquote(urlsplit(text).path).rpartition("/")[2]
     except ValueError:
@@ -86,10 +86,10 @@ def is_page(text: str) -> bool:
 
 
 def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
-    """At most ``most`` wheels of a page, and what is said of it and of all that is left out.
+    """At most ``most`` wheels of a page, and a summary of what is used and left out.
 
-    ``python`` (``3.12``) leaves those that it takes. Raises :class:`ConfigError` where there is
-    none, and for a page that cannot be read; one of many of an index is told with its wheels.
+    ``python`` (``3.12``) restricts them to compatible wheels. Raises :class:`ConfigError` if there
+    is no wheel or the page cannot be read; an unreadable page of an index is listed as a problem.
     """
     parts = urlsplit(url)
     for text in (parts.username if not parts.password else None, parts.password, parts.query):
@@ -97,89 +97,90 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
         secret(unquote(text or ""))
     if parts.scheme != "https" or not parts.hostname:
         raise ConfigError(
-            f"{shown_url(url)}: expected https", hint="Only indexes behind TLS are asked."
+            f"{shown_url(url)}: expected https", hint="Only indexes with TLS are supported."
         )
-    if "sha256=" in parts.fragment.lower():  # what was to be compared is not left out in silence
+    if "sha256=" in parts.fragment.lower():  # never silently ignored
         raise ConfigError(
-            f"{shown_url(url)}: a sha256 of a page is not compared",
-            hint="Leave it out: each wheel is compared with what the page states.",
+            f"{shown_url(url)}: sha256 applies to files, not to pages",
+            hint="Omit it: each wheel is checked against the sha256 on the page.",
         )
     (first,) = read_pages([url])
     if isinstance(first, ConfigError):
         raise first
-    asked = first.projects[:_PROJECTS]
-    pages = read_pages(asked) if asked else [first]
+    projects = first.projects[:_PROJECTS]
+    pages = read_pages(projects) if projects else [first]
     others: Counter[str] = Counter()
-    found: list[tuple[int, _Wheel]] = []
+    ranked: list[tuple[int, _Wheel]] = []
     broken: list[Listed] = []
-    for address, one in zip(asked or [url], pages, strict=True):
-        if isinstance(one, Page):
-            below = one.below + (len(one.projects) if asked else 0)
-            others["pages below it, which were not read"] += below
-        if isinstance(one, ConfigError):
+    for address, page in zip(projects or [url], pages, strict=True):
+        if isinstance(page, Page):
+            below = page.below + (len(page.projects) if projects else 0)
+            others["pages below it, not read"] += below
+        if isinstance(page, ConfigError):
             others["pages that could not be read"] += 1
             offer = Offer(unquote(address.rstrip("/").rpartition("/")[2]), address)
-            broken.append(Listed(offer, problem=one.message))
+            broken.append(Listed(offer, problem=page.message))
         else:
-            found += _newest_first(_fitting(one, python, others))
-    found.sort(key=lambda one: (one[0], one[1].project, one[1].listed.offer.file))
-    kept = [wheel.listed for _, wheel in found[:most]]
+            ranked += _newest_first(_fitting(page, python, others))
+    ranked.sort(key=lambda entry: (entry[0], entry[1].project, entry[1].listed.offer.file))
+    listed = [wheel.listed for _, wheel in ranked[:most]]
     listing = Listing(
         place=shown_url(url),
-        wheels=len(found),
-        taken=len(kept),
+        wheels=len(ranked),
+        taken=len(listed),
         others={why: count for why, count in others.items() if count},
         projects=len(first.projects) or 1,
-        looked_at=len(asked) or 1,
-        size=sum(one.offer.size or 0 for one in kept),
+        looked_at=len(projects) or 1,
+        size=sum(file.offer.size or 0 for file in listed),
     )
-    if not kept and not broken:
+    if not listed and not broken:
         raise ConfigError(
-            f"{listing.place}: there is no wheel for Windows"
-            + (f" and Python {python}" if python else ""),
-            hint=f"What is there: {line(listing.said, 300)}.",
+            f"{listing.place}: no wheel for Windows" + (f" and Python {python}" if python else ""),
+            hint=f"Found: {line(listing.summary, 300)}.",
         )
-    return [*kept, *broken], listing
+    return [*listed, *broken], listing
 
 
 def _fitting(page: Page, python: str, others: Counter[str]) -> list[_Wheel]:
-    """Those for Windows; of a release that has none those for any platform."""
+    """Wheels for Windows; for any platform if a release has none for Windows."""
     releases: dict[tuple[str, Version], list[_Wheel]] = {}
-    for one in page.files:
-        wheel = _parsed(one)
-        if one.yanked:
+    for listed in page.files:
+        wheel = _parsed(listed)
+        if listed.yanked:
             others["yanked"] += 1
         elif wheel is None:
-            named = one.offer.file.lower().endswith(".whl")
-            others["wheels by names that none has" if named else "no wheels"] += 1
+            named = listed.offer.file.lower().endswith(".whl")
+            others["wheels with invalid names" if named else "not wheels"] += 1
         else:
             releases.setdefault((wheel.project, wheel.version), []).append(wheel)
-    found = []
+    fitting = []
     for every in releases.values():
-        own = [one for one in every if one.is_for("win_amd64")]
-        own = own or [one for one in every if one.is_for("any")]
-        fits = [one for one in own if not python or not misfit(one.tags, python, WINDOWS)]
+        own = [wheel for wheel in every if wheel.is_for("win_amd64")]
+        own = own or [wheel for wheel in every if wheel.is_for("any")]
+        fits = [
+            wheel for wheel in own if not python or not incompatibility(wheel.tags, python, WINDOWS)
+        ]
         others["for other platforms"] += len(every) - len(own)
         others[f"not for Python {python}"] += len(own) - len(fits)
-        found += fits
-    return found
+        fitting += fits
+    return fitting
 
 
-def _parsed(one: Listed) -> _Wheel | None:
-    if not PLAIN.fullmatch(one.offer.file):  # it becomes a file of ours
+def _parsed(listed: Listed) -> _Wheel | None:
+    if not PLAIN.fullmatch(listed.offer.file):  # it becomes a file name here
         return None
     try:
-        project, version, _, tags = parse_wheel_filename(one.offer.file)
+        project, version, _, tags = parse_wheel_filename(listed.offer.file)
     except InvalidWheelFilename:
         return None
-    return _Wheel(one, project, version, tags)
+    return _Wheel(listed, project, version, tags)
 
 
 def _newest_first(wheels: Sequence[_Wheel]) -> Iterator[tuple[int, _Wheel]]:
-    """Each with its place among the releases of its project: 0 of the newest."""
+    """Each with the rank of its release within its project; 0 is the newest."""
     versions: dict[str, set[Version]] = {}
-    for one in wheels:
-        versions.setdefault(one.project, set()).add(one.version)
+    for wheel in wheels:
+        versions.setdefault(wheel.project, set()).add(wheel.version)
     order = {name: sorted(every, reverse=True) for name, every in versions.items()}
     ranks = {name: {v: n for n, v in enumerate(every)} for name, every in order.items()}
-    return ((ranks[one.project][one.version], one) for one in wheels)
+    return ((ranks[wheel.project][wheel.version], wheel) for wheel in wheels)

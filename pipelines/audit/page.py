@@ -1,7 +1,7 @@
-"""One page of many wheels: which runs where, to be sorted and filtered; self-contained.
+"""A self-contained page on many wheels: which runs where, sortable and filterable.
 
-Its style and its one script are named by hash in the page's own policy; a browser runs and loads
-nothing else, whatever somebody has written into a wheel.
+The page's own policy allows only its style and script, by hash; a browser runs and loads nothing
+else, whatever is written in a wheel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from markupsafe import Markup
 from packaging.tags import parse_tag
 
-from pipelines.audit.findings import RUNS, WORDS, Card, Examined, held_against
+from pipelines.audit.findings import RUNS, WORDS, Card, WheelReport, references_of
 from pipelines.audit.listing import Listing
 from pipelines.core.files import write_atomic
 from pipelines.core.finding import LEVELS, Finding, Level
@@ -28,13 +28,13 @@ _TONES = {"error": "failed", "warning": "untested", "unknown": "idle", "ok": "pa
 _PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
 _TORCH = re.compile(r"(torch \S+)(?: \(\w+\))?")
 _FEW = 2
-_CROWD = 40  # wheels from which a page tells of what is ok no more than that
+_CROWD = 40  # wheels from which passed checks are only listed by name
 _SEARCHED = 1500  # characters of a wheel
 
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """A wheel beside one release of torch: of how many names it lacks how many."""
+    """A wheel with one version of torch: how many symbols were checked and are missing."""
 
     checked: int = 0
     missing: int = 0
@@ -42,16 +42,16 @@ class Torch:
 
     @property
     def level(self) -> Level:
-        """Never ``ok`` where something was not looked at."""
+        """Never ``ok`` if something was not checked."""
         if self.missing:
             return "error"
         return "ok" if self.checked and not self.unknown else "unknown"
 
     @property
     def word(self) -> str:
-        """As short as it can be said."""
+        """For a table cell."""
         if self.missing:
-            return f"lacks {self.missing}"
+            return f"{self.missing} missing"
         if not self.checked:
             return "not checked"
         return "in part" if self.unknown else "loads"
@@ -61,16 +61,16 @@ class Torch:
 class Row:
     """A wheel as the page shows it."""
 
-    wheel: Examined
+    wheel: WheelReport
     title: str
     pythons: tuple[str, ...]
-    """Releases such as ``3.11``, ``any``, or with ``+`` those from there on."""
+    """Versions such as ``3.11``, ``any``, or with ``+`` that one and later ones."""
     cuda: str
     fates: dict[str, str]
-    """Compute capability -> what becomes of the wheel there; ``none``: it has no device code."""
+    """Compute capability -> how the wheel runs there; ``none``: it has no device code."""
     ranks: dict[str, int]
     torches: dict[str, Torch]
-    """Of each torch that it was held against."""
+    """The result for each torch it was checked against."""
     drivers: tuple[tuple[str, tuple[str, ...]], ...]
     findings: tuple[Finding, ...]
     fine: tuple[str, ...]
@@ -78,26 +78,28 @@ class Row:
 
     @property
     def fitting(self) -> tuple[str, ...]:
-        """Each torch in which nothing is missing of what was looked at."""
-        return tuple(name for name, one in self.torches.items() if one.checked and not one.missing)
+        """Each torch with no missing symbols among those checked."""
+        return tuple(
+            name for name, torch in self.torches.items() if torch.checked and not torch.missing
+        )
 
 
-def write(path: Path, examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> int:
-    """Write the page, whole or not at all; its size in bytes. ``StorageError`` if that fails."""
+def write(path: Path, examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) -> int:
+    """Write the page atomically and return its size in bytes; ``StorageError`` if that fails."""
     data = render(examined, listings).encode()
     write_atomic(path, data)
     return len(data)
 
 
-def render(examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> str:
-    """The page, at least of one wheel; of ``listings`` it says what was left out."""
+def render(examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) -> str:
+    """The page on at least one wheel; ``listings`` say what was left out."""
     style = "".join(
         (_TEMPLATES / f"{name}.css").read_text("utf-8") for name in ("report", "wheels")
     )
     script = (_TEMPLATES / "wheels.js").read_text("utf-8")
     kinds = _kinds(examined)
-    tally = Counter(one.worst for one in examined)
-    rows = [_row(one, kinds, crowd=len(examined) > _CROWD) for one in examined]
+    tally = Counter(wheel.worst for wheel in examined)
+    rows = [_row(wheel, kinds, crowd=len(examined) > _CROWD) for wheel in examined]
     return (
         environment()
         .get_template("wheels.html.j2")
@@ -108,7 +110,7 @@ def render(examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> st
             order=LEVELS,
             levels=WORDS,
             tally=tally,
-            held=held_against(examined),
+            held=references_of(examined),
             listings=listings,
             tone=_TONES[min(tally, key=LEVELS.index)],
             against=list(dict.fromkeys(name for row in rows for name in row.torches)),
@@ -126,17 +128,17 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _kinds(examined: Sequence[Examined]) -> list[Card]:
-    """A card for each compute capability that there are cards of."""
-    found: dict[str, Card] = {}
-    for card in (card for one in examined for card in one.gpus.cards):
-        if card.capability not in found or len(card.names) > len(found[card.capability].names):
-            found[card.capability] = card
-    return sorted(found.values(), key=lambda card: -float(card.capability))
+def _kinds(examined: Sequence[WheelReport]) -> list[Card]:
+    """A card for each compute capability."""
+    cards: dict[str, Card] = {}
+    for card in (card for wheel in examined for card in wheel.gpus.cards):
+        if card.capability not in cards or len(card.names) > len(cards[card.capability].names):
+            cards[card.capability] = card
+    return sorted(cards.values(), key=lambda card: -float(card.capability))
 
 
-def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
-    cards = {card.capability: card for card in one.gpus.cards}
+def _row(wheel: WheelReport, kinds: Sequence[Card], *, crowd: bool) -> Row:
+    cards = {card.capability: card for card in wheel.gpus.cards}
     fates: dict[str, str] = {}
     for kind in kinds:
         card = cards.get(kind.capability)
@@ -145,54 +147,56 @@ def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
     for card in cards.values():
         if card.driver:
             drivers.setdefault(card.driver, []).append(card.capability)
-    shown = tuple(each for each in one.findings if not crowd or each.level != "ok")
-    said = " ".join(f"{each.label} {each.text}" for each in one.findings if each.level != "ok")
+    shown = tuple(each for each in wheel.findings if not crowd or each.level != "ok")
+    problems = " ".join(
+        f"{each.label} {each.text}" for each in wheel.findings if each.level != "ok"
+    )
     return Row(
-        wheel=one,
-        title=f"{one.name} {one.version}" if one.name else one.file,
-        pythons=_pythons(one.tags),
-        cuda=_span(one.gpus.cuda),
+        wheel=wheel,
+        title=f"{wheel.name} {wheel.version}" if wheel.name else wheel.file,
+        pythons=_pythons(wheel.tags),
+        cuda=_span(wheel.gpus.cuda),
         fates=fates,
         ranks={name: [*RUNS, "none"].index(fate) for name, fate in fates.items()},
-        torches=_torches(one),
+        torches=_torches(wheel),
         drivers=tuple((driver, tuple(names)) for driver, names in sorted(drivers.items())),
         findings=tuple(sorted(shown, key=lambda each: LEVELS.index(each.level))),
-        fine=tuple(each.label for each in one.of("ok")) if crowd else (),
-        text=f"{one.file} {one.name} {said}"[:_SEARCHED].lower(),
+        fine=tuple(each.label for each in wheel.of("ok")) if crowd else (),
+        text=f"{wheel.file} {wheel.name} {problems}"[:_SEARCHED].lower(),
     )
 
 
 def _span(releases: Sequence[str]) -> str:
-    """Some releases of CUDA; of many from which to which."""
+    """CUDA versions; a range if there are many."""
     if len(releases) > _FEW:
         return f"{releases[0]}\u2013{releases[-1]}"
     return ", ".join(releases)
 
 
-def _torches(one: Examined) -> dict[str, Torch]:
-    """By release, whichever Python its wheel is for; a directory is a torch of its own."""
-    found: dict[str, Torch] = {}
-    for load in one.loads:
+def _torches(wheel: WheelReport) -> dict[str, Torch]:
+    """By torch version, for all Pythons; a directory counts as a torch of its own."""
+    torches: dict[str, Torch] = {}
+    for load in wheel.loads:
         if load.against.startswith("torch "):
             match = _TORCH.fullmatch(load.against)
             name = match[1] if match else load.against
-            old = found.get(name, Torch())
-            found[name] = Torch(
+            old = torches.get(name, Torch())
+            torches[name] = Torch(
                 old.checked + load.checked,
                 old.missing + len({(gone.library, gone.symbol) for gone in load.missing}),
                 old.unknown + len(load.unknown),
             )
-    return found
+    return torches
 
 
 def _pythons(tags: Sequence[str]) -> tuple[str, ...]:
-    """The releases that its tags are for."""
-    found: dict[str, None] = {}
+    """The Python versions that its tags are for."""
+    pythons: dict[str, None] = {}
     for tag in (tag for text in tags for tag in parse_tag(text)):
         match = _PYTHON.fullmatch(tag.interpreter)
         plus = "+" if match and (match[1] == "py" or tag.abi in ("abi3", "none")) else ""
-        found[f"3.{match[2]}{plus}" if match else "any"] = None
-    return tuple(sorted(found, key=_minor))
+        pythons[f"3.{match[2]}{plus}" if match else "any"] = None
+    return tuple(sorted(pythons, key=_minor))
 
 
 def _minor(text: str) -> int:

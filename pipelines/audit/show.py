@@ -1,4 +1,4 @@
-"""What was found in wheels, for people at a terminal, for programs and for CI."""
+"""Audit results for the terminal, as JSON and as JUnit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.audit.findings import SCHEMA, WORDS, Card, Examined, held_against
+from pipelines.audit.findings import SCHEMA, WORDS, Card, WheelReport, references_of
 from pipelines.audit.listing import Listing
 from pipelines.core import units
 from pipelines.core.console import console, say, units_progress
-from pipelines.core.finding import LEVELS, Finding, Level, failures
+from pipelines.core.finding import LEVELS, Finding, failures
 from pipelines.core.hosttext import safe
 from pipelines.reports import junit as xml
 from pipelines.reports.findings import MARKS, STYLES, cases, table
 from pipelines.reports.model import Suite
 from pipelines.wheels.fatbin import compact
 
-#: How ``--json`` calls levels, where it has another word.
-JSON: dict[Level, str] = {"error": "problem", "warning": "mind"}
-#: How a card's fate is shown.
+#: How a card's result is shown.
 RUNS = {
     "native": "runs",
     "jit": "by JIT",
@@ -37,71 +35,76 @@ _MANY = 3  # wheels from which a line each is shown
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[Examined], object]]:
-    """A bar for many wheels: call it with each that is done."""
+def progress(total: int) -> Iterator[Callable[[WheelReport], object]]:
+    """A progress bar for many wheels: call it with each finished report."""
     with units_progress() as bar:
-        task = bar.add_task("look into", total=total, left="", unit="", visible=total >= _MANY)
-        yield lambda one: bar.update(task, advance=1, unit=safe(one.file, 60))
+        task = bar.add_task("audit", total=total, left="", unit="", visible=total >= _MANY)
+        yield lambda wheel: bar.update(task, advance=1, unit=safe(wheel.file, 60))
 
 
 def listed(listing: Listing) -> None:
-    """What is taken of a page of an index and what is not, before it is fetched."""
-    size = f"; {units.size(listing.size)} to have" if listing.size else ""
-    say(f"{listing.said}{size}", style="dim" if listing.whole else "yellow")
+    """Show what is used of an index page and what is left out, before anything is fetched."""
+    size = f"; {units.size(listing.size)} to download" if listing.size else ""
+    say(f"{listing.summary}{size}", style="dim" if listing.complete else "yellow")
 
 
-def told(examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> dict[str, Any]:
+def payload(examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "schema": SCHEMA,
-        "listings": [one.model_dump(mode="json") | {"whole": one.whole} for one in listings],
+        "listings": [
+            listing.model_dump(mode="json") | {"whole": listing.complete} for listing in listings
+        ],
         "wheels": [
-            one.model_dump(mode="json")
-            | {"findings": [*map(_finding, one.findings)], "level": JSON.get(one.worst, one.worst)}
-            for one in examined
+            wheel.model_dump(mode="json")
+            | {
+                "findings": [*map(_finding, wheel.findings)],
+                "level": wheel.worst,
+            }
+            for wheel in examined
         ],
     }
 
 
-def _finding(one: Finding) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "check": one.label,
-        "level": JSON.get(one.level, one.level),
-        "found": one.text,
-        "asked": one.requested,
-        "detail": one.hint,
-        "values": one.values,
+        "id": finding.id,
+        "check": finding.label,
+        "level": finding.level,
+        "found": finding.text,
+        "asked": finding.requested,
+        "detail": finding.hint,
+        "values": finding.values,
     }
 
 
-def show(examined: Sequence[Examined]) -> None:
-    """Each of a few wheels in full, of many a line each and what is wrong."""
+def show(examined: Sequence[WheelReport]) -> None:
+    """Show a few wheels in full; many as a table with their problems."""
     if len(examined) >= _MANY:
         _overview(examined)
     else:
-        for one in examined:
-            _one(one)
-    for against, which in held_against(examined).items():
+        for wheel in examined:
+            _one(wheel)
+    for against, which in references_of(examined).items():
         if against.startswith("torch "):
             say(f"{safe(against, 160)}: {which}", style="dim")
     if len(examined) > 1:
         say(_tally(examined), style="bold")
 
 
-def _tally(examined: Sequence[Examined]) -> str:
-    counts = {level: sum(one.worst == level for one in examined) for level in LEVELS}
+def _tally(examined: Sequence[WheelReport]) -> str:
+    counts = {level: sum(wheel.worst == level for wheel in examined) for level in LEVELS}
     parts = [f"{WORDS[level]} {count}" for level, count in counts.items() if count]
     return f"{units.counted(len(examined), 'wheel')}: {', '.join(parts)}"
 
 
-def _one(one: Examined) -> None:
-    console.print(f"[bold]{escape(safe(one.file))}[/bold]")
-    if one.sha256:
-        say(f"{units.size(one.size)}, sha256 {one.sha256}", style="dim")
-    if one.gpus.binaries and not any(each.id == "gpu" for each in one.findings):
-        console.print(_cards(one.gpus.cards))
-    console.print(table(one.findings))
+def _one(wheel: WheelReport) -> None:
+    console.print(f"[bold]{escape(safe(wheel.file))}[/bold]")
+    if wheel.sha256:
+        say(f"{units.size(wheel.size)}, sha256 {wheel.sha256}", style="dim")
+    if wheel.gpus.binaries and not any(each.id == "gpu" for each in wheel.findings):
+        console.print(_cards(wheel.gpus.cards))
+    console.print(table(wheel.findings))
 
 
 def _cards(cards: Iterable[Card]) -> Table:
@@ -119,31 +122,33 @@ def _cards(cards: Iterable[Card]) -> Table:
     return rows
 
 
-def _overview(examined: Sequence[Examined]) -> None:
+def _overview(examined: Sequence[WheelReport]) -> None:
     rows = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "wheel", "CUDA", "SASS", "PTX"):
         rows.add_column(title, overflow="fold", min_width=_NAME if title == "wheel" else None)
-    for one in examined:
+    for wheel in examined:
         rows.add_row(
-            f"[{STYLES[one.worst]}]{MARKS[one.worst]}[/]",
-            escape(safe(one.file.removesuffix(".whl"), 90)),
-            ", ".join(one.gpus.cuda) or "-",
-            compact(one.gpus.sass) if one.gpus.sass else "-",
-            compact(one.gpus.ptx) if one.gpus.ptx else "-",
+            f"[{STYLES[wheel.worst]}]{MARKS[wheel.worst]}[/]",
+            escape(safe(wheel.file.removesuffix(".whl"), 90)),
+            ", ".join(wheel.gpus.cuda) or "-",
+            compact(wheel.gpus.sass) if wheel.gpus.sass else "-",
+            compact(wheel.gpus.ptx) if wheel.gpus.ptx else "-",
         )
     console.print(rows)
-    for one in examined:
-        for problem in failures(one.of("error")):
-            console.print(f"[bold red]no[/] {escape(safe(f'{one.file}: {problem}', 500))}")
+    for wheel in examined:
+        for problem in failures(wheel.of("error")):
+            console.print(f"[bold red]no[/] {escape(safe(f'{wheel.file}: {problem}', 500))}")
 
 
-def junit(path: Path, examined: Sequence[Examined]) -> None:
-    """The report for CI: a suite a wheel, a case a finding; ``StorageError`` for a full disk."""
-    xml.write(path, [_suite(one) for one in examined])
+def junit(path: Path, examined: Sequence[WheelReport]) -> None:
+    """The report for CI, a suite for each wheel and a case for each finding."""
+    xml.write(path, [_suite(wheel) for wheel in examined])
 
 
-def _suite(one: Examined) -> Suite:
-    found = tuple(cases(one.findings, f"audit.{one.name or one.file}"))
+def _suite(wheel: WheelReport) -> Suite:
+    results = tuple(cases(wheel.findings, f"audit.{wheel.name or wheel.file}"))
     return Suite(
-        name=one.file, cases=found, properties={"sha256": one.sha256, **held_against([one])}
+        name=wheel.file,
+        cases=results,
+        properties={"sha256": wheel.sha256, **references_of([wheel])},
     )

@@ -1,6 +1,6 @@
-"""Many pieces of work, each in a process that may die or hang without harm to the others.
+"""Runs tasks in processes that may die or hang without affecting the others.
 
-``concurrent.futures`` cannot end what runs, and one process that dies breaks its whole pool:
+``concurrent.futures`` cannot stop a running task, and one dead process breaks its whole pool:
 https://docs.python.org/3/library/concurrent.futures.html#concurrent.futures.process.BrokenProcessPool
 """
 
@@ -23,16 +23,16 @@ Result = TypeVar("Result")
 
 
 class DiedError(Exception):
-    """The process ended without an answer."""
+    """The process ended without a result."""
 
 
-class TookLongerError(Exception):
-    """It was ended, for it had taken as long as it may."""
+class TimedOutError(Exception):
+    """The process was killed after its time limit."""
 
 
 @dataclass
 class _Worker(Generic[Result]):
-    """A process that does one piece of work at a time."""
+    """A process that runs one task at a time."""
 
     process: multiprocessing.process.BaseProcess
     pipe: Connection[Any, Any]
@@ -41,31 +41,31 @@ class _Worker(Generic[Result]):
     ready: bool = False
 
     def answer(self) -> Result | Exception:
-        """What came of it; an exception where it came to nothing."""
+        """Its result, or the exception instead of one."""
         if not self.pipe.poll():
-            return TookLongerError()
+            return TimedOutError()
         try:
-            found: Result | Exception = self.pipe.recv()
+            result: Result | Exception = self.pipe.recv()
         except (EOFError, OSError):
             return DiedError()
-        except Exception as error:  # of an error that cannot be made again of what was sent
+        except Exception as error:  # an exception that cannot be unpickled
             return error
-        return found
+        return result
 
     def end(self) -> None:
-        """At once: there is nothing that it must put in order."""
+        """Kill it: it has nothing to clean up."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
-def each_apart(
+def run_isolated(
     work: Callable[[Item], Result], items: Sequence[Item], workers: int, seconds: float
 ) -> Generator[tuple[int, Result | Exception]]:
-    """The number of each item and what ``work`` makes of it, as they are done.
+    """The number of each item and the result of ``work(item)``, in the order of completion.
 
-    Instead of a result there is the exception that it raised, or one of the two above. ``work`` is
-    a function of a module. ``seconds`` hold for each item, from when its process has started.
+    An exception, raised by ``work`` or one of the two above, takes the place of a result. ``work``
+    is a module-level function. ``seconds`` is the limit for each item, process start excluded.
     """
     context = multiprocessing.get_context("spawn")  # the program has threads of its own
     waiting = deque(enumerate(items))
@@ -82,18 +82,20 @@ def each_apart(
             soonest = min(worker.until for worker in busy.values()) - time.monotonic()
             ready = {*wait([*busy], min(max(soonest, 0), _WAIT))}
             now = time.monotonic()
-            for pipe in [pipe for pipe, one in busy.items() if pipe in ready or one.until <= now]:
+            for pipe in [
+                pipe for pipe, worker in busy.items() if pipe in ready or worker.until <= now
+            ]:
                 worker = busy.pop(pipe)
-                found = worker.answer()
-                if not worker.ready and found is None:
+                result = worker.answer()
+                if not worker.ready and result is None:
                     worker.ready, worker.until = True, now + seconds
                     busy[pipe] = worker
                     continue
-                if isinstance(found, DiedError | TookLongerError):
+                if isinstance(result, DiedError | TimedOutError):
                     worker.end()
                 else:
                     idle.append(worker)
-                yield worker.number, found
+                yield worker.number, result
     finally:
         for worker in (*idle, *busy.values()):
             worker.end()
@@ -103,29 +105,29 @@ def _started(context: Any, work: Callable[[Any], Result]) -> _Worker[Result]:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, work), daemon=True)
     process.start()
-    theirs.close()  # or its end would not be seen
+    theirs.close()  # or the end of the process would go unnoticed
     return _Worker(process, ours)
 
 
 def _send(worker: _Worker[Any], item: object) -> None:
     try:
         worker.pipe.send(item)
-    except BrokenPipeError:  # it has died while it was idle: that is read where its answer would be
+    except BrokenPipeError:  # it died while idle; reading its result will show that
         return
 
 
 def _serve(pipe: Connection[Any, Any], work: Callable[[Any], Any]) -> None:
-    """In the process, until its end is taken away."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that started it ends it
-    os.dup2(2, 1)  # standard output is for what a program reads, and none of it is said here
-    pipe.send(None)  # all that the work needs has been imported
+    """Main loop of the process, until its pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
+    os.dup2(2, 1)  # standard output is reserved for --json
+    pipe.send(None)  # ready: everything is imported
     while True:
         try:
             item = pipe.recv()
         except EOFError:
             return
         try:
-            found = work(item)
+            result = work(item)
         except Exception as error:
-            found = error
-        pipe.send(found)
+            result = error
+        pipe.send(result)

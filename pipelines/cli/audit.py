@@ -51,10 +51,10 @@ def audit(
     """
     from pipelines.audit import show
     from pipelines.audit.cards import named
-    from pipelines.audit.examining import Asked, examine_all
+    from pipelines.audit.examination import AuditOptions, examine_all
+    from pipelines.audit.inputs import resolve_inputs
     from pipelines.audit.listing import Listing
-    from pipelines.audit.loading import beside
-    from pipelines.audit.taking import take
+    from pipelines.audit.load_checks import references_to
     from pipelines.config.model import load_config
     from pipelines.core.console import answer, say
     from pipelines.toolchain.lock import Cache, load_lock
@@ -69,7 +69,7 @@ def audit(
         raise ConfigError(f"--most {most}: nothing would be looked at", hint="Name 1.")
     listings: list[Listing] = []
 
-    def told(listing: Listing) -> None:
+    def report_listing(listing: Listing) -> None:
         """At once: what is fetched may be gigabytes."""
         listings.append(listing)
         if not json:
@@ -77,13 +77,13 @@ def audit(
 
     python = flags.get("python") or ""
     named_all = [wheel, *(also or ())]
-    taken = take(named_all, cache, python=python, most=count, told=told)
-    held = beside(torches, [one.file for one in taken], cache) if torches else None
-    asked = Asked(cards, held)
+    taken = resolve_inputs(named_all, cache, python=python, most=count, report=report_listing)
+    references = references_to(torches, [item.file for item in taken], cache) if torches else None
+    options = AuditOptions(cards, references)
     with show.progress(len(taken)) as step:
-        examined = examine_all(taken, asked, step, seconds=limit)
+        examined = examine_all(taken, options, step, seconds=limit)
     if json:
-        answer(show.told(examined, listings))
+        answer(show.payload(examined, listings))
     else:
         show.show(examined)
     if report:
@@ -92,4 +92,4 @@ def audit(
         from pipelines.audit.page import write
 
         say(f"{page}  {write(page, examined, listings):,} bytes", style="bold")
-    return AuditError.exit_code if any(one.failed for one in examined) else None
+    return AuditError.exit_code if any(wheel.failed for wheel in examined) else None

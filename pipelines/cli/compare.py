@@ -18,7 +18,7 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
     from pipelines.core.errors import ConfigError
     from pipelines.reports import terminal
     from pipelines.reports.compare import compare as compared
-    from pipelines.reports.compare import told
+    from pipelines.reports.compare import payload
     from pipelines.reports.load import load_view
 
     found = [find(name) for name in (before, after)]
@@ -31,7 +31,7 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
             )
     seen = compared(load_view(found[0][0]), load_view(found[1][0]))
     if as_json:
-        answer(told(seen))
+        answer(payload(seen))
     else:
         console.print(terminal.comparison(seen))
     return seen.exit_code

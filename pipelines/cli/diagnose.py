@@ -13,10 +13,10 @@ def diagnose(_: Flags, log: str, *, json: bool = False) -> None:
     """Say why a build failed, from its log: the first real cause, and how to fix it."""
     from pipelines.core.console import answer, console
     from pipelines.diagnosis import diagnose_file
-    from pipelines.diagnosis.report import render, told
+    from pipelines.diagnosis.report import payload, render
 
     diagnosis = diagnose_file(Path(log))
     if json:
-        answer(told(diagnosis, log))
+        answer(payload(diagnosis, log))
     else:
         console.print(render(diagnosis, log))

@@ -1,4 +1,4 @@
-"""``invoke init``: a repository's own files, made of what it shows and what its author answers."""
+"""``invoke init``: generates a repository's files from its contents and the author's answers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipelines.scaffold.choices import Choices, Question
-    from pipelines.scaffold.found import Project
-    from pipelines.scaffold.writing import Comparison
+    from pipelines.scaffold.project import Project
+    from pipelines.scaffold.writer import Comparison
 
 
 @command(
     help={
         "directory": "the repository (default: this directory)",
-        "yes": "ask nothing: take the defaults, and say which",
-        "force": "replace files that are there and differ",
+        "yes": "do not ask: use the defaults, and print them",
+        "force": "overwrite existing files that differ",
         "name": "name of the recipe",
-        "python": "Python to build for when none is named",
-        "cuda": "release of CUDA, such as 13.0",
-        "torch": "release of torch, for a package that is built with it",
+        "python": "default Python to build for",
+        "cuda": "CUDA version, such as 13.0",
+        "torch": "torch version, for a package that is built with it",
         "archs": "GPUs, such as '75;86;120+PTX' or 'RTX 40xx'",
-        "no_workflow": "no workflow for GitHub",
-        "tasks": "a tasks.py too, so that `invoke build` works here",
-        "exclude": "leave out what is called so, such as docs/*; may be repeated",
-        "without_submodules": "submodules that are not checked out are not needed: leave them out",
+        "no_workflow": "do not write a GitHub workflow",
+        "tasks": "also write a tasks.py, so that `invoke build` works here",
+        "exclude": "skip matching files, such as docs/*; may be repeated",
+        "without_submodules": "skip submodules that are not checked out",
     },
     many=("exclude",),
     alone=True,
@@ -52,16 +52,16 @@ def init(
     exclude: list[str] | None = None,
     without_submodules: bool = False,
 ) -> int:
-    """Make a repository buildable: find out how, ask little, write recipe, tests and workflow.
+    """Make a repository buildable: detect how, ask little, write recipe, tests and workflow.
 
-    Nothing of the repository is run. Leaves with 2 when files that are there would be replaced.
+    Nothing of the repository is run. Exits with status 2 if existing files would be replaced.
     """
     from pipelines.core.console import say
     from pipelines.core.hosttext import line
     from pipelines.scaffold.choices import decide, questions
     from pipelines.scaffold.detect import detect
     from pipelines.scaffold.files import made
-    from pipelines.scaffold.writing import compare, refuse_leftovers, write
+    from pipelines.scaffold.writer import compare, refuse_leftovers, write
     from pipelines.toolchain.lock import load_lock
 
     root = Path(directory).expanduser().absolute()
@@ -71,8 +71,8 @@ def init(
     _show(project)
     _refuse(project, without_submodules=without_submodules)
     lock = load_lock()
-    given = {"name": name, "python": python, "cuda": cuda, "torch": torch, "archs": archs}
-    answers, taken = _answered(questions(project, lock), given, yes=yes)
+    values = {"name": name, "python": python, "cuda": cuda, "torch": torch, "archs": archs}
+    answers, defaults = _answers(questions(project, lock), values, yes=yes)
     choices = decide(
         project,
         lock,
@@ -80,109 +80,110 @@ def init(
         workflow=not no_workflow,
         tasks=tasks,
         exclude=left_out,
-        taken=taken,
+        defaults=defaults,
     )
     for doubt in choices.doubts:
-        say(f"mind: {line(doubt, 600)}", style="yellow")
+        say(f"note: {line(doubt, 600)}", style="yellow")
     files = made(project, choices)
-    found = compare(root, files)
-    if found.other and not force:
-        _tell_others(found)
+    comparison = compare(root, files)
+    if comparison.other and not force:
+        _show_conflicts(comparison)
         raise ConfigError(
-            f"{len(found.other)} of {len(files)} files are there and say something else; nothing "
-            "was written",
-            hint="Keep them, or type it with --force to replace them.",
+            f"{len(comparison.other)} of {len(files)} files already exist with different content; "
+            "nothing was written",
+            hint="Use --force to overwrite them.",
         )
-    write(root, {name: files[name] for name in (*found.new, *found.other)})
-    _tell(found, choices)
+    write(root, {name: files[name] for name in (*comparison.new, *comparison.other)})
+    _show_result(comparison, choices)
     return 0
 
 
 def _refuse(project: Project, *, without_submodules: bool) -> None:
-    """What cannot become a CUDA wheel, or not yet."""
-    if not project.units and not project.told.cuda:
+    """Refuse a repository without CUDA, or with missing submodules."""
+    if not project.units and not project.facts.cuda:
         raise ConfigError(
-            f"{project.root} has no CUDA: no .cu file, no CUDAExtension, and no CUDA in CMake",
-            hint="A package without CUDA needs none of this: build it with cibuildwheel. "
-            "Nothing was written.",
+            f"{project.root} has no CUDA: no .cu file, no CUDAExtension, no CUDA in CMake",
+            hint="Build a package without CUDA with cibuildwheel. Nothing was written.",
         )
     if project.submodules and not without_submodules:
         raise ConfigError(
             f"submodules are not checked out: {', '.join(project.submodules[:10])}",
-            hint="Type: git submodule update --init --recursive. If the build does not need "
+            hint="Run: git submodule update --init --recursive. If the build does not need "
             "them: --without-submodules. Nothing was written.",
         )
 
 
 def _show(project: Project) -> None:
-    """What was found, a line a thing."""
+    """Show what was detected."""
     from pipelines.core import units
     from pipelines.core.console import console, say
     from pipelines.core.hosttext import line
     from pipelines.scaffold.pyproject import backend_of
 
-    told = project.told
+    facts = project.facts
     console.print("[bold]Found[/bold]")
-    with_torch = "with torch" if told.torch else "without torch"
-    bindings = ", ".join(sorted(told.bindings)) or "none that is known"
+    with_torch = "with torch" if facts.torch else "without torch"
+    bindings = ", ".join(sorted(facts.bindings)) or "none detected"
     rows = {
-        "package": f"{told.name or '(no name)'} {told.version or '(version made by the build)'}",
-        "licence": told.licence or "not said in a way that is read",
-        "Python": told.requires_python or "any",
-        "built by": f"{backend_of(told.backend)}, {project.build}, {with_torch}",
+        "package": f"{facts.name or '(no name)'} {facts.version or '(computed version)'}",
+        "license": facts.license or "not detected",
+        "Python": facts.requires_python or "any",
+        "built by": f"{backend_of(facts.backend)}, {project.build}, {with_torch}",
         "bindings": bindings,
-        "modules": ", ".join(told.extensions) or "not written out",
+        "modules": ", ".join(facts.extensions) or "not detected",
         "CUDA": f"{units.counted(len(project.units), 'unit')}: {', '.join(project.units[:4])}"
         + (" ..." if len(project.units) > 4 else ""),  # noqa: PLR2004 - a line
         "files": f"{len(project.files)} ({project.by})",
     }
     for name, text in rows.items():
         say(f"  {name:<9} {line(text, 300)}")
-    for fetched in told.fetches:
+    for fetched in facts.fetches:
         say(
-            f"mind: {line(fetched, 200)}: there is no network while it is built, so put what it "
-            "fetches into the source",
+            f"note: {line(fetched, 200)}: builds have no network, so add what it fetches to the "
+            "source",
             style="yellow",
         )
 
 
-def _answered(
-    questions: list[Question], given: Mapping[str, str | None], *, yes: bool
+def _answers(
+    questions: list[Question], flags: Mapping[str, str | None], *, yes: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Key -> value of each question; and of those that nobody answered."""
+    """Key -> answer to each question, and those that are defaults."""
     from pipelines.core.console import console, say
 
-    asks = not yes and sys.stdin.isatty() and console.is_terminal
+    interactive = not yes and sys.stdin.isatty() and console.is_terminal
     keys = {question.key for question in questions}
-    if given["torch"] is not None and "torch" not in keys:
+    if flags["torch"] is not None and "torch" not in keys:
         raise ConfigError(
-            f"--torch {given['torch']}: this package is built without torch", hint="Leave it out."
+            f"--torch {flags['torch']}: this package is built without torch", hint="Omit it."
         )
     answers: dict[str, str] = {}
-    taken: dict[str, str] = {}
-    for one in questions:
-        answer = given[one.key]
-        if answer is None and asks:
-            answer = _asked(one)
+    defaults: dict[str, str] = {}
+    for question in questions:
+        answer = flags[question.key]
+        if answer is None and interactive:
+            answer = _ask(question)
         elif answer is None:
-            answer = taken[one.key] = one.default
+            answer = defaults[question.key] = question.default
             if not answer:
-                raise ConfigError(f"--{one.key}: {one.asks} is not known", hint="Give the flag.")
-        answers[one.key] = one.check(answer.strip())
-    if taken:
-        said = ", ".join(f"--{key} '{value}'" for key, value in taken.items())
-        why = "--yes" if yes else "no terminal to ask at"
-        say(f"taken without asking ({why}): {said}")
-    return answers, taken
+                raise ConfigError(
+                    f"--{question.key}: {question.prompt} is not known", hint="Set it."
+                )
+        answers[question.key] = question.check(answer.strip())
+    if defaults:
+        values = ", ".join(f"--{key} '{value}'" for key, value in defaults.items())
+        why = "--yes" if yes else "no terminal"
+        say(f"defaults used ({why}): {values}")
+    return answers, defaults
 
 
-def _asked(question: Question) -> str:
-    """What somebody types; asked again while it cannot be."""
+def _ask(question: Question) -> str:
+    """The user's answer; asks again until it is valid."""
     from pipelines.core.console import print_error
 
     while True:
         try:
-            typed = input(f"{question.asks} [{question.default}]: ").strip() or question.default
+            typed = input(f"{question.prompt} [{question.default}]: ").strip() or question.default
         except EOFError:
             return question.default
         try:
@@ -191,35 +192,35 @@ def _asked(question: Question) -> str:
             print_error(error)
 
 
-def _tell_others(found: Comparison) -> None:
+def _show_conflicts(comparison: Comparison) -> None:
     from pipelines.core.console import say
     from pipelines.core.hosttext import line
 
-    for name in found.same:
-        say(f"  as it is    {name}")
-    for name in found.new:
-        say(f"  not there   {name}")
-    for name, how in found.other.items():
+    for name in comparison.same:
+        say(f"  unchanged   {name}")
+    for name in comparison.new:
+        say(f"  new         {name}")
+    for name, how in comparison.other.items():
         say(f"  differs     {name}: {line(how, 250)}", style="yellow")
 
 
-def _tell(found: Comparison, choices: Choices) -> None:
+def _show_result(comparison: Comparison, choices: Choices) -> None:
     from pipelines.core.console import say
 
     rows: Mapping[str, tuple[str, ...]] = {
-        "wrote": found.new,
-        "replaced": tuple(found.other),
-        "as it was": found.same,
+        "wrote": comparison.new,
+        "replaced": tuple(comparison.other),
+        "unchanged": comparison.same,
     }
     for word, names in rows.items():
         for name in names:
             say(f"  {word:<10} {name}")
-    if not found.new and not found.other:
-        say("nothing to do: every file is there as init would write it", style="green")
+    if not comparison.new and not comparison.other:
+        say("nothing to do: all files are up to date", style="green")
         return
     say(
-        f"Next: read .wcw/recipes/{choices.name}.yaml, and write a test of your numbers into "
-        ".wcw/smoke. Then type\n"
+        f"Next: read .wcw/recipes/{choices.name}.yaml, and add a numerical test to "
+        ".wcw/smoke. Then run\n"
         "invoke plan\ninvoke provision build test",
         style="green",
     )

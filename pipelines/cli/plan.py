@@ -10,7 +10,7 @@ from pipelines.cli.command import command
 from pipelines.cli.lines import aside, request_of, settings_of
 from pipelines.cli.options import ALL, Flags
 from pipelines.core.errors import ConfigError
-from pipelines.record.divided import shards_of
+from pipelines.record.shards import shards_of
 
 if TYPE_CHECKING:
     from pipelines.config.model import Config

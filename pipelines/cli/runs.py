@@ -57,10 +57,10 @@ def runs(
 def _show(runs: Sequence[PastRun], *, json: bool, what: str = "", freed: str = "") -> None:
     from pipelines.core import units
     from pipelines.core.console import answer, say
-    from pipelines.reports.runs import show, told
+    from pipelines.reports.runs import payload, show
 
     if json:
-        answer(told(runs))
+        answer(payload(runs))
         return
     without = show(runs) if runs else []
     if without:

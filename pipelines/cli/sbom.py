@@ -13,7 +13,7 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
 
     Leaves with 9 for a wheel without one, or with one that is not valid.
     """
-    from pipelines.audit.taking import take
+    from pipelines.audit.inputs import resolve_inputs
     from pipelines.config.model import load_config
     from pipelines.core.console import answer
     from pipelines.publish.provenance import show
@@ -22,7 +22,7 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     from pipelines.wheels.sboms import all_of
 
     offline = bool(flags.get("offline")) or load_config().offline
-    taken = take([wheel], Cache(load_lock(), offline=offline))
+    taken = resolve_inputs([wheel], Cache(load_lock(), offline=offline))
     if len(taken) != 1:
         raise ConfigError(f"{wheel}: that names {len(taken)} wheels", hint="Name one of them.")
     (one,) = taken

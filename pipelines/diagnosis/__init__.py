@@ -1,4 +1,4 @@
-"""Why a build failed, how to fix it, and what the pipeline changes itself before it goes on."""
+"""Why a build failed, how to fix it, and what is changed automatically before a retry."""
 
 from pipelines.diagnosis.heal import LIMIT, Change, Settings, first_error, heal
 from pipelines.diagnosis.matcher import Diagnosis, Finding, diagnose, diagnose_file

@@ -1,8 +1,7 @@
-"""Which change to a build's settings follows from a diagnosis: pure, and never a loop.
+"""Chooses a change to a build's settings for a diagnosis; pure, and never an endless loop.
 
-A build is healed at most :data:`LIMIT` times. No change is made twice and no settings are tried
-again, so that whatever the logs say, it ends. What is changed never makes another wheel than was
-asked for: no architecture is left out, no release is swapped.
+A build is retried at most :data:`LIMIT` times. No change is made twice and no settings are tried
+again. Changes never alter what was requested: no architecture is dropped, no version replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pipelines.diagnosis.model import (
     ShorterRoot,
 )
 
-#: Times that a build goes on by itself after a failure.
+#: Most automatic retries of a build.
 LIMIT = 2
 
 
@@ -33,10 +32,10 @@ def _none() -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What of a build may be changed by itself."""
+    """The settings of a build that may be changed automatically."""
 
     jobs: int
-    """Compile units at a time."""
+    """Parallel compile jobs."""
     build_root: str
     """Windows path; the job's directory is below it."""
     nvcc_threads: int = 1
@@ -46,17 +45,17 @@ class Settings:
     toolset: str | None = None
     """Version of MSVC for vcvarsall.bat -vcvars_ver, or the one in use; ``None``: the newest."""
     toolsets: tuple[str, ...] = ()
-    """Those that the host has, as 14.44.35207; empty where it does not say."""
+    """Versions on the host, such as 14.44.35207; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One step of healing: what was changed, because of what, and what the build had and gets."""
+    """One change: the diagnosis, and the settings before and after."""
 
     what: str
-    """In words, for the log and the report."""
+    """Description for the log and the report."""
     diagnosis: Diagnosis
-    """What it answers: of the first change, the first error."""
+    """The diagnosis that it responds to; for the first change, the first error."""
     before: Settings
     settings: Settings
 
@@ -67,7 +66,7 @@ class Change:
 
 
 def heal(diagnosis: Diagnosis, settings: Settings, tried: Sequence[Change] = ()) -> Change | None:
-    """The change to make before the build goes on, or ``None``: let it fail.
+    """The change to make before a retry, or ``None`` to let the build fail.
 
     ``settings`` are those of the build that has just failed, ``tried`` the changes made so far,
     in order. Wrappers and warnings heal nothing: the catalogue is refused if they would.
@@ -75,21 +74,21 @@ def heal(diagnosis: Diagnosis, settings: Settings, tried: Sequence[Change] = ())
     if len(tried) >= LIMIT:
         return None
     known = [settings, *(s for change in tried for s in (change.before, change.settings))]
-    told = {change.what for change in tried}
+    changes = {change.what for change in tried}
     for remedy in diagnosis.signature.heals:
         for what, made in _ways(remedy, settings):
-            if what not in told and made not in known:
+            if what not in changes and made not in known:
                 return Change(what, diagnosis, settings, made)
     return None
 
 
 def first_error(tried: Sequence[Change], last: Diagnosis | None) -> Diagnosis | None:
-    """What a failure is reported as: the first error, whatever came of the changes after it."""
+    """The error to report: the first one, whatever the retries led to."""
     return tried[0].diagnosis if tried else last
 
 
 def _ways(remedy: Heal, now: Settings) -> Iterator[tuple[str, Settings]]:
-    """What may be changed, in words, and the settings with it."""
+    """Possible changes: description and new settings."""
     if isinstance(remedy, FewerJobs):
         yield from _fewer(now)
     elif isinstance(remedy, SetVariable):
@@ -104,7 +103,7 @@ def _ways(remedy: Heal, now: Settings) -> Iterator[tuple[str, Settings]]:
         yield from _dropped(remedy, now)
     elif isinstance(remedy, OtherToolset):
         for version in remedy.versions:
-            there = any(f"{one}.".startswith(f"{version}.") for one in now.toolsets)
+            there = any(f"{toolset}.".startswith(f"{version}.") for toolset in now.toolsets)
             if _differs(version, now.toolset, older=remedy.older) and (there or not now.toolsets):
                 yield f"toolset {version}", replace(now, toolset=version)
     elif isinstance(remedy, ShorterRoot):
@@ -137,20 +136,20 @@ def _dropped(remedy: DropFlag, now: Settings) -> Iterator[tuple[str, Settings]]:
 
 
 def _shorter(remedy: ShorterRoot, now: Settings) -> Iterator[tuple[str, Settings]]:
-    environment, said = now.environment, []
+    environment, changes = now.environment, []
     root = min(now.build_root, remedy.root, key=len)
     if root != now.build_root:
-        said.append(f"build root {root}")
+        changes.append(f"build root {root}")
     for variable in ("TEMP", "TMP"):
         if len(_value(environment, variable)) > len(remedy.temp):
             environment = _with(environment, variable, remedy.temp)
-            said.append(f"{variable} {remedy.temp}")
-    if said:
-        yield ", ".join(said), replace(now, build_root=root, environment=environment)
+            changes.append(f"{variable} {remedy.temp}")
+    if changes:
+        yield ", ".join(changes), replace(now, build_root=root, environment=environment)
 
 
 def _differs(version: str, now: str | None, *, older: bool) -> bool:
-    """Whether ``version`` (14.38) is another toolset than ``now`` (14.44.35207)."""
+    """Whether ``version`` (14.38) differs from ``now`` (14.44.35207)."""
     if now is None:
         return True
     mine, other = (
@@ -173,6 +172,6 @@ def _with(environment: Mapping[str, str], variable: str, value: str) -> Mapping[
 
 
 def _following(environment: Mapping[str, str], variable: str, value: int) -> Mapping[str, str]:
-    """A variable that repeats a setting: changed if it is there, never added."""
+    """Update a variable that mirrors a setting, if present."""
     present = _name(environment, variable) in environment
     return _with(environment, variable, str(value)) if present else environment

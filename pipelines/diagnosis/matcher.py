@@ -1,6 +1,6 @@
-"""One pass over a log: where which signature stands, and what is the first real cause.
+"""Finds all signatures in a log in one pass, and the first real cause.
 
-A log comes from a host and is hostile: whatever it holds, time is linear and memory is bounded.
+A log comes from a host and is untrusted: time is linear and memory bounded for any contents.
 Blocks are searched for the literals (needles) of all signatures; only around a hit is a line cut
 out, decoded and matched. Seventy searches for a literal are some four times faster than one
 regex with all of them, and sixteen times faster than the regexes of all signatures.
@@ -22,9 +22,9 @@ from pipelines.core.hosttext import safe
 from pipelines.diagnosis.model import Catalogue, Signature, load_catalogue
 
 _BLOCK = 1 << 18
-#: Bytes before a hit that are kept: of its line, and to find the unit that it belongs to.
+#: Bytes kept before a hit: of its line, and to find its compile unit.
 _LINE_BEFORE, _BEFORE = 1 << 10, 1 << 16
-#: Bytes after a hit that are at hand: the rest of its line, and lines below it.
+#: Bytes kept after a hit: the rest of its line, and lines below it.
 _LINE_AFTER, _AFTER = 1 << 11, 1 << 13
 _KEPT = 5  # findings of one signature; the first ones count
 _SHOWN = 400  # characters of a line in a finding
@@ -36,7 +36,7 @@ _NEXT_UNIT = re.compile(rb"^\s{0,16}(?:FAILED: |\[\d{1,6}/\d{1,6}\] )")
 
 @dataclass(frozen=True)
 class Finding:
-    """A signature at one line of a log; all text is harmless to print."""
+    """A signature at one line of a log; all text is safe to print."""
 
     signature: Signature
     line: int
@@ -46,12 +46,12 @@ class Finding:
     below: tuple[str, ...] = ()
     """Lines that follow, down to the next compile unit."""
     unit: str = ""
-    """The compile unit whose block it stands in, if ninja named one."""
+    """Its compile unit, if ninja named one."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a log shows: the first real cause, then everything else that was found."""
+    """The diagnosis of a log: the first real cause, and all other findings."""
 
     cause: Finding
     others: tuple[Finding, ...]
@@ -61,7 +61,7 @@ class Diagnosis:
 
     @property
     def signature(self) -> Signature:
-        """What the cause is an instance of."""
+        """The signature of the cause."""
         return self.cause.signature
 
     @property
@@ -83,40 +83,40 @@ class _Pass:
         """Search for what begins in ``data[start:stop]``; beyond ``stop`` is context."""
         hits: dict[tuple[int, str], tuple[int, Signature]] = {}
         for needle, signatures in self.catalogue.by_needle.items():
-            wanted = [s for s in signatures if len(self.found.get(s.id, ())) < _KEPT]
-            for begin, at, signature in _hits(data, (start, stop), needle, wanted):
+            open_signatures = [s for s in signatures if len(self.found.get(s.id, ())) < _KEPT]
+            for begin, at, signature in _hits(data, (start, stop), needle, open_signatures):
                 hits.setdefault((begin, signature.id), (at, signature))
         for (begin, name), (at, signature) in sorted(hits.items(), key=lambda hit: hit[1][0]):
-            kept = self.found.setdefault(name, [])
+            findings = self.found.setdefault(name, [])
             number = self.newlines + data.count(b"\n", start, at) + 1
-            if len(kept) < _KEPT and number not in (finding.line for finding in kept):
-                kept.append(_finding(data, begin, at, number, signature))
+            if len(findings) < _KEPT and number not in (finding.line for finding in findings):
+                findings.append(_finding(data, begin, at, number, signature))
         self.newlines += data.count(b"\n", start, stop)
 
 
 def _hits(
-    data: bytes, span: tuple[int, int], needle: bytes, wanted: Sequence[Signature]
+    data: bytes, span: tuple[int, int], needle: bytes, signatures: Sequence[Signature]
 ) -> Iterator[tuple[int, int, Signature]]:
-    """The first lines around ``needle`` that match: where they begin, where it is, and whose."""
-    left = {signature.id: _KEPT for signature in wanted}
+    """The first matching lines around ``needle``: start of line, offset, signature."""
+    left = {signature.id: _KEPT for signature in signatures}
     last = span[1] + len(needle) - 1
-    at = data.find(needle, span[0], last) if wanted else -1
-    while at >= 0 and wanted:
+    at = data.find(needle, span[0], last) if signatures else -1
+    while at >= 0 and signatures:
         begin, end = _line(data, at)
         text = _text(data[begin:end])
-        matched = [signature for signature in wanted if signature.pattern.search(text)]
+        matched = [signature for signature in signatures if signature.pattern.search(text)]
         for signature in matched:
             left[signature.id] -= 1
             yield begin, at, signature
         if matched:
-            wanted = [signature for signature in wanted if left[signature.id]]
-        # What begins near the cut of a long line gets a look of its own.
-        whole = end - at < _LINE_AFTER
-        at = data.find(needle, max(at + 1, end if whole else end - _LINE_BEFORE), last)
+            signatures = [signature for signature in signatures if left[signature.id]]
+        # A match near the cut of a long line is searched separately.
+        complete = end - at < _LINE_AFTER
+        at = data.find(needle, max(at + 1, end if complete else end - _LINE_BEFORE), last)
 
 
 def _line(data: bytes, at: int) -> tuple[int, int]:
-    """Where the line around ``at`` begins and ends; lines of progress bars end with a return."""
+    """Start and end of the line around ``at``; carriage returns also end a line."""
     low, high = max(0, at - _LINE_BEFORE), min(len(data), at + _LINE_AFTER)
     begin = max(data.rfind(b"\n", low, at), data.rfind(b"\r", low, at)) + 1 or low
     ends = [e for e in (data.find(b"\n", at, high), data.find(b"\r", at, high)) if e >= 0]
@@ -132,7 +132,7 @@ def _text(line: bytes) -> str:
 
 
 def _finding(data: bytes, begin: int, at: int, number: int, signature: Signature) -> Finding:
-    """The finding with what stands around it."""
+    """The finding with its context."""
     end = _line(data, at)[1]
     text = _text(data[begin:end])
     match = signature.pattern.search(text)
@@ -173,8 +173,8 @@ def _plain(stream: IO[bytes]) -> Iterator[bytes]:
     for block in itertools.chain([first], iter(lambda: stream.read(_BLOCK), b"")):
         if decoder is not None:
             block = decoder.decode(block).encode("utf-8", "replace")  # noqa: PLW2901
-        whole, rest = _without_marks(rest + block)
-        yield whole
+        complete, rest = _without_marks(rest + block)
+        yield complete
     yield _COLOURS.sub(b"", rest)
 
 

@@ -1,4 +1,4 @@
-"""``catalogue.yaml`` as frozen models: what a log may show, why, how to fix it, what heals it."""
+"""Models of ``catalogue.yaml``: signatures in logs, their causes, hints and automatic fixes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REPEAT = re.compile(r"([*+])|\{(\d*)(,?)(\d*)\}")
 
 
 def _bounded(text: str) -> str:
-    """Refuse what takes more than linear time: the text it is matched against is hostile."""
+    """Refuse a regex that takes more than linear time, as it is matched against untrusted text."""
     try:
         re.compile(text, re.ASCII)
     except (re.error, OverflowError) as error:
@@ -40,11 +40,11 @@ def _bounded(text: str) -> str:
     # Every escape and every class is one character to what follows it.
     plain = _ESCAPES_AND_CLASSES.sub("x", text)
     ways = 1
-    for found in _REPEAT.finditer(plain):
-        sign, low, comma, high = found.groups()
+    for match in _REPEAT.finditer(plain):
+        sign, low, comma, high = match.groups()
         if sign or (comma and not high):
-            raise ValueError(f"unbounded repeat '{found[0]}'; write {{0,200}}")
-        if plain[found.start() - 1] == ")":
+            raise ValueError(f"unbounded repeat '{match[0]}'; write {{0,200}}")
+        if plain[match.start() - 1] == ")":
             raise ValueError("repeats a group; repeat single characters only")
         ways *= int(high) - int(low or 0) + 1 if comma else 1
     if ways > _WAYS:
@@ -66,13 +66,13 @@ WindowsPath = Annotated[str, StringConstraints(pattern=r"^[A-Z]:\\[^/]*$")]
 
 
 class FewerJobs(Model):
-    """Half the compile units at a time; at one unit, half the threads of nvcc."""
+    """Half the parallel compile jobs; with one job, half the threads of nvcc."""
 
     kind: Literal["fewer-jobs"]
 
 
 class SetVariable(Model):
-    """A variable of the build's environment."""
+    """Set a variable of the build's environment."""
 
     kind: Literal["set"]
     variable: Variable
@@ -80,7 +80,7 @@ class SetVariable(Model):
 
 
 class AppendFlag(Model):
-    """A flag more in a variable that the compiler reads."""
+    """Add a flag to a variable that the compiler reads."""
 
     kind: Literal["append-flag"]
     variable: Variable
@@ -88,7 +88,7 @@ class AppendFlag(Model):
 
 
 class DropFlag(Model):
-    """Flags (patterns with ``*``) less in variables that the compiler reads."""
+    """Remove flags (patterns with ``*``) from variables that the compiler reads."""
 
     kind: Literal["drop-flag"]
     variables: Annotated[tuple[Variable, ...], Field(min_length=1)]
@@ -96,7 +96,7 @@ class DropFlag(Model):
 
 
 class OtherToolset(Model):
-    """The first of these toolsets that the host has and the build did not."""
+    """Use the first of these toolsets that the host has and the build did not use."""
 
     kind: Literal["other-toolset"]
     versions: Annotated[tuple[Toolset, ...], Field(min_length=1)]
@@ -105,7 +105,7 @@ class OtherToolset(Model):
 
 
 class ShorterRoot(Model):
-    """Shorter directories for the build and for temporary files."""
+    """Use shorter directories for the build and for temporary files."""
 
     kind: Literal["shorter-root"]
     root: WindowsPath
@@ -119,7 +119,7 @@ Heal = Annotated[
 
 
 class Signature(Model):
-    """One way to fail: how a log shows it, why it happens, what to do."""
+    """A kind of failure: how a log shows it, why it happens, what to do."""
 
     id: Id
     kind: Kind = "cause"
@@ -131,7 +131,7 @@ class Signature(Model):
     """Lines of other shells, compilers or releases that mean the same."""
     cause: Text
     hint: Text
-    """What to type, or to set and where."""
+    """What to run, or to set and where."""
     evidence: tuple[Link, ...] = ()
     evidence_note: Text | None = None
     """What is known without a link."""
@@ -153,9 +153,9 @@ class Signature(Model):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if not self.evidence and not self.evidence_note:
-            raise ValueError("neither evidence nor evidence_note: where was it seen?")
+            raise ValueError("expected evidence or evidence_note")
         if self.heals and self.kind != "cause":
-            raise ValueError(f"a {self.kind} heals nothing; leave heals out")
+            raise ValueError(f"a {self.kind} cannot have heals")
         for sample in (self.sample, *self.also):
             which = "the sample" if sample == self.sample else f"'{sample[:60]}'"
             if not self.pattern.search(sample):
@@ -178,11 +178,11 @@ class Catalogue(Model):
     @cached_property
     def by_needle(self) -> dict[bytes, tuple[Signature, ...]]:
         """Every needle with the signatures that it may announce."""
-        found: dict[bytes, list[Signature]] = {}
+        by_needle: dict[bytes, list[Signature]] = {}
         for signature in self.signatures:
             for needle in signature.needles:
-                found.setdefault(needle.encode(), []).append(signature)
-        return {needle: tuple(signatures) for needle, signatures in found.items()}
+                by_needle.setdefault(needle.encode(), []).append(signature)
+        return {needle: tuple(signatures) for needle, signatures in by_needle.items()}
 
     @model_validator(mode="after")
     def _one_signature_an_id(self) -> Self:
@@ -193,13 +193,13 @@ class Catalogue(Model):
 
 
 def _named(problems: str, text: Any) -> str:
-    """The problems with the ids of the signatures in place of their numbers."""
+    """Replace the numbers of signatures in messages by their ids."""
 
-    def name(found: re.Match[str]) -> str:
+    def name(match: re.Match[str]) -> str:
         try:
-            return f" signatures.{text['signatures'][int(found[1])]['id']}"
+            return f" signatures.{text['signatures'][int(match[1])]['id']}"
         except (KeyError, TypeError):
-            return found[0]
+            return match[0]
 
     return re.sub(r" signatures\.(\d{1,6})\b", name, problems)
 
@@ -214,11 +214,11 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
     if path is not None:
         return _read(path, _stamp(path))
     brought = plugins.each(plugins.SIGNATURES)
-    return _joined(brought, tuple(_stamp(found.path) for found in brought))
+    return _joined(brought, tuple(_stamp(entry.path) for entry in brought))
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """By which a file that was read already is known again; empty where there is none."""
+    """Identifies a version of a file for the cache; empty if it does not exist."""
     try:
         stat = path.stat()
     except OSError:
@@ -229,16 +229,16 @@ def _stamp(path: Path) -> tuple[int, ...]:
 @cache
 def _joined(brought: tuple[plugins.Found, ...], stamps: tuple[tuple[int, ...], ...]) -> Catalogue:
     pairs = zip(brought, stamps, strict=True)
-    rows = [(one, _read(one.path, stamp).signatures) for one, stamp in pairs]
-    plugins.refuse_doubles(((one, [s.id for s in each]) for one, each in rows), "signature")
-    found: dict[str, Signature] = {}
+    rows = [(entry, _read(entry.path, stamp).signatures) for entry, stamp in pairs]
+    plugins.refuse_doubles(((entry, [s.id for s in each]) for entry, each in rows), "signature")
+    signatures_by_id: dict[str, Signature] = {}
     for signatures in (
         *(each for _, each in rows),
         _read(CATALOGUE_FILE, _stamp(CATALOGUE_FILE)).signatures,
     ):
         for signature in signatures:
-            found.setdefault(signature.id, signature)
-    return Catalogue(signatures=tuple(found.values()))
+            signatures_by_id.setdefault(signature.id, signature)
+    return Catalogue(signatures=tuple(signatures_by_id.values()))
 
 
 @cache

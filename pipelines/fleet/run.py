@@ -30,9 +30,9 @@ from pipelines.fleet.workers import HostWorker, HostWorkers
 from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
-from pipelines.record.divided import shards_of
 from pipelines.record.results import AuditResult, CollectResult, SkipResult
 from pipelines.record.run import Run
+from pipelines.record.shards import shards_of
 from pipelines.remote.locks import claim
 from pipelines.stages.line import require_audited
 

@@ -15,7 +15,7 @@ from pipelines.core.evidence import Bridge, Evidence, Origin
 from pipelines.core.model import Model
 from pipelines.core.versions import minor, python_order
 from pipelines.hosts.bounds import Bounds
-from pipelines.record.toolsets import MSVC, STAND_IN, Api, ToolSet
+from pipelines.record.toolsets import MSVC, STUB, Api, Toolset
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
@@ -122,7 +122,7 @@ class Supply:
     """Python versions, such as 3.11."""
     torch: tuple[str, ...] | None = None
     """torch versions, such as 2.10."""
-    toolset: ToolSet = MSVC
+    toolset: Toolset = MSVC
     """The compilers available to a build."""
     slot: str = ""
     """How to get other compilers on this host; empty if it cannot have any."""
@@ -167,7 +167,7 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
         cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
         python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
         torch=_releases(minor(t.version) for t in tools if t.name == IN_SANDBOX["torch"]),
-        toolset=STAND_IN,
+        toolset=STUB,
         programs=False,
         replacements=IN_SANDBOX,
         origin="toolchain.lock.yaml",

@@ -34,16 +34,16 @@ from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.tested import cells_of_tests
-from pipelines.record.divided import Share, shards_of, share_of
 from pipelines.record.results import RunFacts
+from pipelines.record.shards import Share, shards_of, share_of
 from pipelines.record.target import AXES, Target
-from pipelines.record.toolsets import Api, ToolSet
+from pipelines.record.toolsets import Api, Toolset
 from pipelines.toolchain.compilecache.settings import CompileCache
 from pipelines.toolchain.lock import Cache, load_lock
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
-    from pipelines.prebuilt.given import Given
+    from pipelines.prebuilt.external import ExternalWheel
 
 _MOST_JOBS = 512  # as config.Defaults
 
@@ -95,7 +95,7 @@ class BuildPlan:
     """What the host gives."""
     others: Callable[[], Mapping[str, Supply]]
     """What the others of ``pipeline.yaml`` give, by name."""
-    given: Given | None = None
+    given: ExternalWheel | None = None
     """A wheel that is tested as others have built it; ``recipe`` only stands for it."""
     share: Share | None = None
     """Compile that share of the wheel's units, and no more."""
@@ -128,7 +128,7 @@ class BuildPlan:
         return cells_of_tests(self.recipe, self.target, lock, instead, existing=existing)
 
     @cached_property
-    def toolset(self) -> ToolSet:
+    def toolset(self) -> Toolset:
         """What compiles there, with the stamp that its wheels get there."""
         tools = self.supply().toolset
         return replace(tools, stamp="") if self.host.capabilities.publishable else tools
@@ -172,11 +172,11 @@ class BuildPlan:
         return naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
 
 
-def resolve_given(request: Request) -> Given | None:
+def resolve_given(request: Request) -> ExternalWheel | None:
     """The wheel that is given, if one is; :class:`ConfigError` for a flag that is a recipe's."""
     if request.wheel is None:
         return None
-    from pipelines.prebuilt.given import read_given
+    from pipelines.prebuilt.external import read_external
 
     for axis in ("recipe", "version", "torch", "cuda", "archs"):
         if said := request.axes.get(axis):
@@ -186,7 +186,7 @@ def resolve_given(request: Request) -> Given | None:
                 "been built",
                 hint="Leave one of them out: what is inside of a wheel, its audit says.",
             )
-    return read_given(request.wheel)
+    return read_external(request.wheel)
 
 
 def resolve_recipe(settings: Config, request: Request) -> Recipe:
@@ -250,7 +250,7 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
 
 def _resolve_cell(
     settings: Config, request: Request, native: tuple[str, ...] | None
-) -> tuple[Given | None, Recipe, Target, Translated]:
+) -> tuple[ExternalWheel | None, Recipe, Target, Translated]:
     """The wheel that is given, if one is; what is built or tested, where, for which GPUs."""
     given = resolve_given(request)
     if given is None:
@@ -258,7 +258,7 @@ def _resolve_cell(
         target = resolve_target(settings, request, recipe, native)
         archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
         return None, recipe, target, archs
-    from pipelines.prebuilt.given import recipe_of
+    from pipelines.prebuilt.external import recipe_of
 
     recipe = recipe_of(given)
     target = _target_of(settings, request, recipe)

@@ -12,7 +12,7 @@ from pipelines.core.architectures.archs import ArchList
 from pipelines.matrix.budget import plan_budget, weight
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost, Recipe
-from pipelines.record.divided import MOST
+from pipelines.record.shards import MOST
 from pipelines.remote.shards import balance
 
 #: Seconds that a share should take at least: its host must be made ready, its source unpacked,

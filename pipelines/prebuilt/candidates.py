@@ -1,4 +1,4 @@
-"""Wheels that are to be had: listed from a directory or a simple index, fetched and verified."""
+"""Lists available wheels in a directory or simple index, and fetches and verifies them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Offer:
-    """A wheel that is to be had: its file name, where it is, its sha256 where that is stated."""
+    """An available wheel: its file name, location, and sha256 if stated."""
 
     file: str
     place: str
@@ -32,15 +32,15 @@ class Offer:
 
     @property
     def path(self) -> Path | None:
-        """The file, if it is one here."""
+        """The file, if it is local."""
         return None if "://" in self.place else Path(self.place)
 
 
 def offers_of(place: str, project: str, *, offline: bool = False) -> list[Offer]:
     """The wheels at ``place``: a directory (with SHA256SUMS, if it has one) or a simple index.
 
-    ``offline``: an index is not asked, and has none. Raises :class:`ConfigError` when it is neither
-    or cannot be read.
+    With ``offline`` an index counts as empty. Raises :class:`ConfigError` if it is neither or
+    cannot be read.
     """
     if re.match(r"https?://", place):
         return [] if offline else _index(place, project)
@@ -54,8 +54,8 @@ def offers_of(place: str, project: str, *, offline: bool = False) -> list[Offer]
         ]
     except OSError as error:
         raise ConfigError(
-            f"no wheels can be read in {place}: {error.strerror}",
-            hint="Mend 'prebuilt' in the recipe: a directory, or the URL of a simple index.",
+            f"cannot list wheels in {place}: {error.strerror}",
+            hint="Fix 'prebuilt' in the recipe: a directory, or the URL of a simple index.",
         ) from None
 
 
@@ -74,7 +74,7 @@ def _index(url: str, project: str) -> list[Offer]:
     from requests import RequestException
 
     if not url.startswith("https://"):
-        raise ConfigError(f"{url} is not https", hint="Only indexes behind TLS are asked.")
+        raise ConfigError(f"{url} is not https", hint="Only indexes with TLS are supported.")
     try:
         with PyPISimple(url, session=sources.session()) as client:
             page = client.get_project_page(project, timeout=(15, 60))
@@ -82,34 +82,34 @@ def _index(url: str, project: str) -> list[Offer]:
         return []
     except (RequestException, UnsupportedContentTypeError, ValueError) as error:
         raise ConfigError(
-            f"{url} cannot be read as a simple index: {error}", hint="Mend 'prebuilt'."
+            f"{url} cannot be read as a simple index: {error}", hint="Fix 'prebuilt' in the recipe."
         ) from None
-    found = []
+    offers = []
     for package in page.packages:
         if package.filename.endswith(".whl") and not package.is_yanked:
             digest = stated_sha256(package.filename, (package.digests or {}).get("sha256"))
-            found.append(Offer(package.filename, package.url, digest, package.size))
-    return found
+            offers.append(Offer(package.filename, package.url, digest, package.size))
+    return offers
 
 
 def stated_sha256(file: str, digest: str | None) -> str | None:
-    """What an index states of a file, if it does; it names a directory of the cache.
+    """The sha256 that an index states for a file, if any; it names a directory of the cache.
 
-    Raises :class:`ConfigError` for what is none: what was to be compared is not left out.
+    Raises :class:`ConfigError` if it is invalid: it is never silently ignored.
     """
     if digest is None or _DIGEST.fullmatch(small := digest.lower()):
         return digest and small
     raise ConfigError(
         f"{line(file, 200)}: its index states the sha256 '{line(digest, 80)}'",
-        hint="64 hexadecimal digits are expected: tell the one who keeps the index.",
+        hint="Expected 64 hexadecimal digits: report it to the index's maintainer.",
     )
 
 
 def obtain_offer(offer: Offer, cache: Cache) -> Path:
-    """The wheel on this machine, fetched into the verified cache when it is remote.
+    """The local wheel file, fetched into the verified cache if it is remote.
 
-    Raises :class:`AuditError` when its index states no sha256: there is nothing to verify it by;
-    :class:`LockError` when it cannot be had or has another one.
+    Raises :class:`AuditError` if its index states no sha256 to verify it by, :class:`LockError` if
+    it is unavailable or has another sha256.
     """
     if offer.path is not None:
         return offer.path
@@ -117,25 +117,25 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
     if not digest:
         raise AuditError(
             f"{offer.file}: its index states no sha256",
-            hint="Download it yourself, put it into a directory, and name that directory.",
+            hint="Download it into a directory, and name that directory.",
         )
     path = cache.place(offer.file, digest)
 
     def keep(part: Path, source: sources.Source) -> None:
-        if (found := sha256_of(part)) != digest:
-            raise LockError(f"{source.file} has sha256 {found}, stated is {digest}")
+        if (actual := sha256_of(part)) != digest:
+            raise LockError(f"{source.file} has sha256 {actual}, expected {digest}")
         replace(part, path)
 
     if not cache.has(path, digest):
         if cache.offline:
             raise LockError(
-                f"{offer.file} is not here, and nothing is fetched",
-                hint="Leave --offline out, or name a directory that has it under 'prebuilt'.",
+                f"{offer.file} is not cached, and --offline forbids fetching it",
+                hint="Omit --offline, or add a directory that has it under 'prebuilt'.",
             )
         if not offer.place.startswith("https://"):
             raise AuditError(
-                f"{offer.file}: its index points to {offer.place[:200]}, which is not https",
-                hint="Download it yourself, put it into a directory, and name that directory.",
+                f"{offer.file}: its index links to {offer.place[:200]}, which is not https",
+                hint="Download it into a directory, and name that directory.",
             )
         source = sources.Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
         part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")

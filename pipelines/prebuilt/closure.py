@@ -1,8 +1,8 @@
-"""A wheel with all that it requires on another platform: resolved by uv, fetched, verified.
+"""Resolves a wheel and its dependencies for another platform, with uv.
 
-uv evaluates the markers of METADATA for the platform that is asked for; pip, told ``--platform``,
-evaluates them for the machine that it runs on: https://github.com/pypa/pip/issues/11664. Which
-indexes are asked is the user's configuration of uv, or ``PIP_INDEX_URL``.
+uv evaluates markers for the requested platform; pip with ``--platform`` evaluates them for the
+machine that it runs on: https://github.com/pypa/pip/issues/11664. Indexes are those of the user's
+uv configuration, or ``PIP_INDEX_URL``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from pipelines.core.versions import python_release
 from pipelines.prebuilt.candidates import Offer
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 
-_REFUSALS = Path(__file__).with_name("refusals.yaml")
+_PATTERNS = Path(__file__).with_name("error_patterns.yaml")
 _SECONDS = 600
 _YANKED = re.compile(r"^warning: (.* is yanked.*)$", re.MULTILINE)
 _MOST = 500  # packages
-#: The user's variables for uv that reach it: where indexes are, and how they are reached. Others
-#: choose other wheels (UV_OVERRIDE, UV_EXCLUDE_NEWER ...), and no report would tell of it.
+#: The user's variables that are passed to uv: indexes and how to reach them. Others would change
+#: the choice of wheels (UV_OVERRIDE, UV_EXCLUDE_NEWER ...) without a trace in reports.
 _REACHES = re.compile(
     r"UV_(?:(?:DEFAULT_|EXTRA_)?INDEX(?:_URL|_STRATEGY|_\w+_USERNAME|_\w+_PASSWORD)?|HTTP_\w+"
     r"|KEYRING_PROVIDER|INSECURE_HOST|SYSTEM_CERTS|NATIVE_TLS|REQUEST_TIMEOUT|OFFLINE"
@@ -54,27 +54,27 @@ _REACHES = re.compile(
 
 @dataclass(frozen=True)
 class Closure:
-    """Every wheel of it, and what uv warns of."""
+    """The resolved wheels, and uv's warnings."""
 
     offers: tuple[Offer, ...]
     warnings: tuple[str, ...] = ()
 
 
-class Refusal(Model):
-    """What uv says when it finds nothing, and what is said of it here."""
+class ErrorPattern(Model):
+    """A pattern in uv's errors, and our message and hint for it."""
 
     pattern: str
-    says: str
-    """May use the pattern's groups: {0}."""
+    message: str
+    """May contain the pattern's groups: {0}."""
     hint: str
     kind: Literal["ConfigError", "LockError"] = "ConfigError"
-    """Of :mod:`pipelines.core.errors`."""
+    """A class of :mod:`pipelines.core.errors`."""
 
 
-class Refusals(Model):
-    """``refusals.yaml``: the first whose pattern is found counts."""
+class ErrorPatterns(Model):
+    """``error_patterns.yaml``; the first matching pattern is used."""
 
-    refusals: tuple[Refusal, ...]
+    patterns: tuple[ErrorPattern, ...]
 
 
 class _Hashes(BaseModel):
@@ -88,11 +88,11 @@ class _Wheel(BaseModel):
     hashes: _Hashes = _Hashes()
 
     def offer(self) -> Offer:
-        """As others of this room have it."""
+        """As an :class:`Offer`."""
         try:
             parts = urlsplit(self.url)
         except ValueError:
-            raise LockError("uv names what is no address of a wheel") from None
+            raise LockError("uv returned an invalid wheel address") from None
         path = self.path or (unquote(parts.path) if parts.scheme == "file" else "")
         file = (path or unquote(parts.path)).rpartition("/")[2]
         return Offer(file, path or self.url, self.hashes.sha256, self.size)
@@ -106,7 +106,7 @@ class _Package(BaseModel):
 
 
 class _Lock(BaseModel):
-    """PEP 751, as far as it is relied on."""
+    """A lock file of PEP 751, as far as it is used."""
 
     packages: Annotated[tuple[_Package, ...], Field(max_length=_MOST)] = ()
 
@@ -120,19 +120,19 @@ def find_uv() -> str:
     try:
         from uv import find_uv_bin
 
-        found: str | None = find_uv_bin()
+        path: str | None = find_uv_bin()
     except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if not found:
+        path = shutil.which("uv")
+    if not path:
         raise SetupError(
             "uv is not installed here, which resolves what a wheel requires on another platform",
             hint=f"Type: {shlex.join([sys.executable, '-m', 'pip', 'install', 'uv'])}",
         )
-    return found
+    return path
 
 
 def resolve_closure(
-    wanted: Sequence[str],
+    requirements: Sequence[str],
     *,
     python: str,
     platforms: Sequence[str],
@@ -141,12 +141,12 @@ def resolve_closure(
     folders: Iterable[Path] = (),
     offline: bool = False,
 ) -> Closure:
-    """The wheels of ``wanted``, requirements, and of all that they require.
+    """The wheels of ``requirements`` and of all dependencies.
 
-    ``executable`` is the Python of a host that is this machine; else it is Windows. ``limits`` are
-    uv's constraints; ``folders`` hold wheels as well; ``offline``: nothing else does. Raises
-    :class:`ConfigError` where there is no solution, :class:`LockError` for an index that does not
-    answer.
+    ``executable`` is the Python of a host that is this machine; otherwise the host is Windows.
+    ``limits`` are uv constraints; ``folders`` are additional sources of wheels, the only ones
+    with ``offline``. Raises :class:`ConfigError` if there is no solution, :class:`LockError` if an
+    index is unreachable.
     """
     windows = [*platforms] == [*WINDOWS]
     command = [find_uv(), "pip", "compile", "--only-binary", ":all:", "--format", "pylock.toml"]
@@ -156,12 +156,12 @@ def resolve_closure(
     command += [word for folder in folders for word in ("--find-links", str(folder))]
     command += ["--offline", "--no-index"] if offline else []
     with TemporaryDirectory(prefix="wcw-uv-") as scratch:
-        asked, bounds = Path(scratch, "asked.in"), Path(scratch, "bounds.in")
-        asked.write_text("".join(f"{text}\n" for text in wanted), "utf-8")
+        requested, bounds = Path(scratch, "asked.in"), Path(scratch, "bounds.in")
+        requested.write_text("".join(f"{text}\n" for text in requirements), "utf-8")
         bounds.write_text("".join(f"{text}\n" for text in limits), "utf-8")
         try:
             done = subprocess.run(
-                [*command, *(["--constraint", str(bounds)] if limits else []), str(asked)],
+                [*command, *(["--constraint", str(bounds)] if limits else []), str(requested)],
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -171,15 +171,15 @@ def resolve_closure(
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise LockError(f"uv could not resolve {wanted[0]}: {error}") from None
+            raise LockError(f"uv could not resolve {requirements[0]}: {error}") from None
     if done.returncode:
-        raise _refusal(wanted[0], done.stderr, offline=offline)
+        raise _error(requirements[0], done.stderr, offline=offline)
     offers = _offers(done.stdout, python, platforms)
     return Closure(offers, tuple(line(text, 300) for text in _YANKED.findall(done.stderr)))
 
 
 def _environment() -> Mapping[str, str]:
-    """The user's own; pip's index where uv is told of none, and this machine's certificates."""
+    """The user's environment, with pip's index if uv has none, and the system's certificates."""
     own = {
         name: value
         for name, value in os.environ.items()
@@ -191,29 +191,29 @@ def _environment() -> Mapping[str, str]:
     return {"UV_SYSTEM_CERTS": "true", **own}
 
 
-def _refusal(first: str, said: str, *, offline: bool) -> PipelineError:
-    text = block(said, 1500)
-    flat = " ".join(said.split())
-    where = " (--offline: only the wheelhouse was looked into)" if offline else ""
-    for known in read_data(_REFUSALS, Refusals).refusals:
-        if found := re.search(known.pattern, flat):
-            says = known.says.format(*(line(part, 200) for part in found.groups()))
-            message = f"{line(first, 200)}: {says}{where}\n{text}"
+def _error(first: str, stderr: str, *, offline: bool) -> PipelineError:
+    text = block(stderr, 1500)
+    flat = " ".join(stderr.split())
+    where = " (--offline: only the wheelhouse was searched)" if offline else ""
+    for known in read_data(_PATTERNS, ErrorPatterns).patterns:
+        if match := re.search(known.pattern, flat):
+            reason = known.message.format(*(line(part, 200) for part in match.groups()))
+            message = f"{line(first, 200)}: {reason}{where}\n{text}"
             return named(known.kind)(message, hint=known.hint)
     return ConfigError(
         f"{line(first, 200)} cannot be resolved{where}\n{text}",
-        hint="What it requires does not go together: name other versions with --with.",
+        hint="Its requirements conflict: choose other versions with --with.",
     )
 
 
 def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ...]:
-    """What uv chose, a wheel for each package: the one whose tags this Python likes best."""
+    """Uv's choice: for each package the wheel with the best tags for this Python."""
     try:
         lock = _Lock.model_validate(tomllib.loads(text))
     except ValidationError as error:
-        raise LockError(f"uv says what is no lock: {first_problem(error)}") from None
+        raise LockError(f"uv returned an invalid lock: {first_problem(error)}") from None
     except tomllib.TOMLDecodeError as error:
-        raise LockError(f"uv says what is no lock: {line(error, 200)}") from None
+        raise LockError(f"uv returned an invalid lock: {line(error, 200)}") from None
     tags = wheel_tags(python, platforms)
     made = []
     for package in lock.packages:
@@ -227,27 +227,27 @@ def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ..
         ranked = sorted((min(fit, default=len(tags)), file) for file, fit in fits.items())
         if not ranked or ranked[0][0] == len(tags):
             raise ConfigError(
-                f"{line(package.name, 80)}: uv offers no wheel of it for Python {python} there",
-                hint="Name another version of it with --with.",
+                f"{line(package.name, 80)}: uv found no wheel for Python {python} there",
+                hint="Choose another version with --with.",
             )
         made.append(next(o for each in every if (o := each.offer()).file == ranked[0][1]))
     return tuple(made)
 
 
 def _tags_of(file: str, project: str) -> Iterable[Tag]:
-    """The tags of a wheel's name, which becomes a file of ours: it must be a plain one.
+    """The tags of a wheel's file name, which must be plain as it becomes a local file name.
 
-    None of a wheel of another project than it is said to be of.
+    Empty for a wheel of another project.
     """
     try:
         name, _, _, tags = parse_wheel_filename(_File(name=file).name)
         return tags if name == canonicalize_name(project) else ()
-    except ValueError:  # both of pydantic and of packaging
+    except ValueError:  # from pydantic or packaging
         return ()
 
 
 def _applies(marker: str) -> bool:
-    """Whether a marker holds for CPython; what else it asks, uv has decided for the platform."""
+    """Whether a marker holds for CPython; uv has evaluated everything else."""
     if "implementation" not in marker:
         return True
     own = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}

@@ -1,9 +1,8 @@
-"""Wheels that others have built: found by what their names say, believed after a look inside.
+"""Chooses prebuilt wheels by their names and checks their contents.
 
-What :mod:`.candidates` lists is looked at here. One fits when its tags, version, torch
-and CUDA are those of the target; it is used only after its sha256, its RECORD and the device code
-inside it have been checked, for a wheel for the wrong torch or GPU imports well enough to be
-believed.
+A wheel from :mod:`.candidates` fits if its tags, version, torch and CUDA are those of the target.
+It is used only after its sha256, RECORD and device code have been checked: a wheel for the wrong
+torch or GPU imports without an error.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _SMALL = 1 << 20
 
 @dataclass(frozen=True)
 class Match:
-    """The offers that fit, the best first, and why the others do not: file name -> reason."""
+    """The matching offers, the best first, and why others were refused: file name -> reason."""
 
     offers: tuple[Offer, ...]
     refused: dict[str, str]
@@ -54,27 +53,27 @@ class Match:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done for a cell: build it, take ``offer``, skip it, or nothing, for there is none."""
+    """What to do for a cell: build it, use ``offer``, skip it, or nothing is available."""
 
     action: Literal["build", "prebuilt", "skip", "none"]
     why: str
     """For people."""
     offer: Offer | None = None
     others: tuple[Offer, ...] = ()
-    """Those that are looked into when ``offer`` turns out to be another than it says."""
+    """Alternatives if ``offer`` fails its checks."""
     missed: bool = False
-    """Whether wheels were looked for, and none fits."""
+    """Whether prebuilt wheels were searched and none fits."""
 
 
 def platforms_of(*, windows: bool) -> tuple[str, ...]:
-    """Platform tags of a host; one that is no Windows is this machine, and takes what it takes."""
+    """Platform tags of a host: Windows, or this machine."""
     return WINDOWS if windows else tuple(platform_tags())
 
 
 def match(
     recipe: Recipe, target: Target, offers: Iterable[Offer], platforms: Sequence[str] = WINDOWS
 ) -> Match:
-    """Those of ``offers`` that fit ``target``, by tag, then by what states torch and CUDA."""
+    """The ``offers`` that fit ``target``, sorted by tag, then by how much their names state."""
     tags = wheel_tags(target.python, platforms)
     refused: dict[str, str] = {}
     fitting: list[tuple[tuple[int, int], Offer]] = []
@@ -91,61 +90,60 @@ def match(
 def _fits(
     recipe: Recipe, target: Target, offer: Offer, tags: dict[Tag, int]
 ) -> tuple[str, tuple[int, int]]:
-    """Why not (empty if it fits), and the rank of a tag and of how much the name says."""
+    """Why it does not fit (empty if it does), and its rank."""
     nothing = (0, 0)
-    if not _PLAIN.fullmatch(offer.file):  # it becomes a file of ours
-        return "its name has characters that no wheel's has", nothing
+    if not _PLAIN.fullmatch(offer.file):  # it becomes a file name here
+        return "its name has invalid characters", nothing
     try:
-        name, version, _, found = parse_wheel_filename(offer.file)
+        name, version, _, own_tags = parse_wheel_filename(offer.file)
     except InvalidWheelFilename:
-        return "its name is not a wheel's", nothing
+        return "not the name of a wheel", nothing
     if name != canonicalize_name(recipe.distribution):
-        return f"it is {name}", nothing
+        return f"another project, {name}", nothing
     try:
-        wanted = Version(recipe.version)
+        expected = Version(recipe.version)
     except InvalidVersion:
-        wanted = None
-    if wanted is not None and version.public != wanted.public:
-        return f"version {version.public}, {wanted.public} is wanted", nothing
-    rank = min((tags[tag] for tag in found if tag in tags), default=None)
+        expected = None
+    if expected is not None and version.public != expected.public:
+        return f"version {version.public}, expected {expected.public}", nothing
+    rank = min((tags[tag] for tag in own_tags if tag in tags), default=None)
     if rank is None:
-        return f"tags {', '.join(sorted(map(str, found)))}", nothing
+        return f"tags {', '.join(sorted(map(str, own_tags)))}", nothing
     wrong, vague = _states(version.local or "", target)
     return wrong, (rank, vague)
 
 
 def _states(local: str, target: Target) -> tuple[str, int]:
-    """What a local version says against ``target``, and how much it leaves open."""
+    """How a local version contradicts ``target``, and how much it leaves unstated."""
     cuda, torch = cuda_in(local), _TORCH.search(local)
     if stamped(local):
-        return "it was built in a sandbox, and is not for publishing", 0
+        return "built in a sandbox, for tests only", 0
     if cuda and not may_be(cuda, target.cuda):
-        return f"CUDA {cuda}, {target.cuda} is wanted", 0
+        return f"CUDA {cuda}, expected {target.cuda}", 0
     if torch and target.torch and minor(torch[1]) != minor(target.torch):
-        return f"torch {torch[1]}, {target.torch} is wanted", 0
+        return f"torch {torch[1]}, expected {target.torch}", 0
     return "", (not torch) + (not cuda)
 
 
 def _release(facts: WheelFacts, target: Target) -> str:
-    """The release that must have made it: the target's, or its major version alone.
+    """The CUDA version that must have made it: the target's, or only its major version.
 
-    The latter where the wheel's name says no more: programs of one major version run with each
-    other.
+    The latter if the wheel's name states no more: CUDA minor versions are compatible.
     """
     major = target.cuda.partition(".")[0]
     return target.cuda if len(cuda_in(facts.version)) > len(major) else major
 
 
 def unstated(offer: Offer, target: Target) -> list[str]:
-    """Of torch and CUDA, what the wheel's name leaves open and nothing else has shown."""
+    """Which of torch and CUDA the wheel's name does not state."""
     local = parse_wheel_filename(offer.file)[1].local or ""
     return [
         name
-        for name, said, asked in (
+        for name, stated, requested in (
             ("torch", _TORCH.search(local), target.torch),
             ("CUDA", cuda_in(local), target.cuda),
         )
-        if asked and not said
+        if requested and not stated
     ]
 
 
@@ -157,9 +155,9 @@ def decide(
     platforms: Sequence[str] = WINDOWS,
     look: Callable[[str, str], list[Offer]] = offers_of,
 ) -> Decision:
-    """What the recipe's strategy means for ``target``, which messages call ``name`` or by its id.
+    """Apply the recipe's strategy to ``target``, called ``name`` or by its id in messages.
 
-    Raises :class:`ConfigError` with ``prebuilt`` when nothing fits, naming what was refused.
+    With ``prebuilt``, raises :class:`ConfigError` if nothing fits, with the reasons.
     """
     chosen = recipe.strategy
     if chosen == "skip":
@@ -168,39 +166,39 @@ def decide(
         return Decision("build", "strategy: build")
     if not recipe.is_wheel:
         raise ConfigError(
-            f"{recipe.name}: strategy: {chosen}: only wheels are to be had prebuilt",
-            hint="strategy: build; its kernels are kept and restored in seconds.",
+            f"{recipe.name}: strategy: {chosen}: only wheels can be prebuilt",
+            hint="Use strategy: build; its kernels are cached and restored in seconds.",
         )
     refused: dict[str, str] = {}
     fitting: list[tuple[str, Offer]] = []
     for place in recipe.prebuilt:
-        found = match(recipe, target, look(place, recipe.distribution), platforms)
-        fitting += [(place, offer) for offer in found.offers]
-        refused |= found.refused
+        matched = match(recipe, target, look(place, recipe.distribution), platforms)
+        fitting += [(place, offer) for offer in matched.offers]
+        refused |= matched.refused
     if fitting:
         (place, offer), *others = fitting
         rest = tuple(other for _, other in others)
         return Decision("prebuilt", f"{offer.file} from {place}", offer, rest)
     reasons = "; ".join(f"{file}: {why}" for file, why in list(refused.items())[:5]) or "no wheels"
-    why = f"nothing prebuilt fits {name or target.id}: {reasons}"
+    why = f"no prebuilt wheel fits {name or target.id}: {reasons}"
     if chosen == "prebuilt-then-build":
         return Decision("build", why, missed=True)
     raise ConfigError(
-        why, hint="Build it (strategy: build), or name another place under 'prebuilt'."
+        why, hint="Build it (strategy: build), or add another source under 'prebuilt'."
     )
 
 
 def examine(
     path: Path, offer: Offer, target: Target, platforms: Sequence[str] = WINDOWS
 ) -> AuditedFile:
-    """Every check on a wheel that is to be used instead of a build.
+    """Run all checks on a wheel that is to be used instead of a build.
 
-    Architectures beyond those that were asked for are welcome, and PTX does for a GPU. Raises
-    :class:`AuditError` for a file that is no wheel, or another one, or wrong.
+    Extra architectures are fine, and PTX suffices for a GPU. Raises :class:`AuditError` if the file
+    is not a wheel, has another sha256, or fails a check.
     """
-    found = sha256_of(path)
-    if offer.sha256 and found != offer.sha256:  # nothing in it is worth a look
-        raise _no(offer, f"its sha256 is {found}, {offer.sha256} is stated")
+    sha256 = sha256_of(path)
+    if offer.sha256 and sha256 != offer.sha256:  # its contents do not matter then
+        raise _refused(offer, f"its sha256 is {sha256}, expected {offer.sha256}")
     facts = inspect(path)
     own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
     checks = check_wheel(
@@ -214,21 +212,21 @@ def examine(
         stated=offer.sha256 or "",
     )
     if wrong := failures(checks):
-        raise _no(offer, "; ".join(wrong))
+        raise _refused(offer, "; ".join(wrong))
     return AuditedFile(file=path.name, sha256=facts.sha256, version=facts.version, checks=checks)
 
 
 def examine_external(path: Path, sha256: str, installation: Installation) -> AuditedFile:
-    """Every check on a wheel of which nobody said what it should have.
+    """Run all checks on an external wheel.
 
-    ``sha256`` is that of the file which was taken. Raises :class:`AuditError` for a file that is no
-    wheel, or another one.
+    ``sha256`` is that of the downloaded file. Raises :class:`AuditError` if the file is not a wheel
+    or has changed.
     """
     facts = inspect(path)
     if facts.sha256 != sha256:
         raise AuditError(
-            f"{path.name} has sha256 {facts.sha256}, what was taken had {sha256}",
-            hint="Something changed it on this machine: type the same again.",
+            f"{path.name} has sha256 {facts.sha256}, expected {sha256}",
+            hint="It was changed on this machine: run the command again.",
         )
     return AuditedFile(
         file=path.name,
@@ -239,8 +237,8 @@ def examine_external(path: Path, sha256: str, installation: Installation) -> Aud
     )
 
 
-def _no(offer: Offer, why: str) -> AuditError:
+def _refused(offer: Offer, why: str) -> AuditError:
     return AuditError(
         f"{offer.file} is not used: {why}",
-        hint="Take another wheel, or build it: strategy: prebuilt-then-build.",
+        hint="Use another wheel, or build it (strategy: prebuilt-then-build).",
     )

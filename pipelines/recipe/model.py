@@ -107,7 +107,7 @@ class Vendored(Model):
     """What its authors call it."""
     directory: Inside
     """Where it is, below the top of the source tree."""
-    licence: Text
+    license: Text
     """Its own, as SPDX writes it."""
     purl: (
         Annotated[
@@ -159,7 +159,7 @@ class Patch(Model):
     """Of the file."""
     source: Link
     """Where it is from, or where what it mends is told."""
-    licence: Text
+    license: Text
     """Of its lines, as SPDX writes it."""
     why: Text
     """What does not work without it, one sentence."""
@@ -190,7 +190,7 @@ class Recipe(Model):
     kind: Literal["wheel", "pure", "cargo"]
     """What comes of it: a wheel, a wheel without compiled code, or a Rust crate that cargo
     builds."""
-    licence: Text
+    license: Text
     """The package's own, as SPDX writes it."""
     version: AxisText = ""
     """As ``versions`` calls it; empty when the source tree says it."""

@@ -41,7 +41,7 @@ class Profile(Model):
     cuda: dict[str, Told]
     """By the releases of CUDA, such as ``>=12.9``."""
     tool_sets: dict[str, OfToolSet]
-    """By :attr:`pipelines.record.toolsets.ToolSet.name`."""
+    """By :attr:`pipelines.record.toolsets.Toolset.name`."""
 
 
 @cache

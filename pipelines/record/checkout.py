@@ -1,4 +1,4 @@
-"""What git says of a directory that was built."""
+"""The git state of a directory that was built."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pipelines.core.model import Model
 
 
 class Checkout(Model):
-    """The git checkout that a directory here was packed from."""
+    """The git checkout that a source was packed from."""
 
     commit: str
-    """Empty: it has none yet."""
+    """Empty if there is none yet."""
     changed: tuple[str, ...] = ()
-    """Files that were packed and differ from it, or are not in it; at most 200."""
+    """Packed files that differ from it or are untracked; at most 200."""
     count: int = 0
     """How many there are."""
 
     @property
-    def told(self) -> str:
-        """In words."""
+    def summary(self) -> str:
+        """For messages."""
         commit = f"commit {self.commit[:12]}" if self.commit else "no commit yet"
-        return f"{commit}, {self.count} files not as committed" if self.count else commit
+        return f"{commit}, {self.count} uncommitted files" if self.count else commit

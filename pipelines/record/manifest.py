@@ -1,4 +1,4 @@
-"""What ``manifest.json`` of a run says, as far as it is read again."""
+"""The parts of a run's ``manifest.json`` that are read again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from pipelines.core.evidence import Evidence
 from pipelines.record.materials import Materials
-from pipelines.record.taken import Sha256
+from pipelines.record.prebuilt import Sha256
 
-#: Of the format; a manifest with another number is not read.
+#: Version of the format; others are refused.
 SCHEMA = 2
 Schema = Annotated[Literal[2], Field(alias="schema")]
 
@@ -24,14 +24,14 @@ class _File(BaseModel):
 
 
 class Tool(BaseModel):
-    """An entry of the lock, and the hash of what the run took for it, if it took one."""
+    """An entry of the lock, and the hash of the file that the run used, if any."""
 
     version: Short
     sha256: Sha256 | None
 
 
 class _Inputs(BaseModel):
-    """What was asked for, and what it was made of."""
+    """What was requested, and its materials."""
 
     recipe: Short | None = None
     version: Short | None = None
@@ -47,7 +47,7 @@ class _Inputs(BaseModel):
 
 
 class Manifest(BaseModel):
-    """Its other keys are somebody else's to read."""
+    """Other keys are ignored."""
 
     schema_: Schema
     made_by: Short
@@ -61,10 +61,10 @@ class Manifest(BaseModel):
     toolset: dict[Short, Any]
     host: dict[Short, Any]
     divided: Annotated[dict[Short, Any], Field(max_length=50)] = {}
-    """Which host compiled how many of its units, where more than one did."""
+    """Which host compiled how many units, if there were several."""
     tools: Annotated[dict[Short, Tool], Field(max_length=1000)]
     files: Annotated[tuple[_File, ...], Field(max_length=1000)]
 
     def sha256(self, wheel: str) -> list[str]:
-        """Of each row of a wheel of that name: one, unless it is of another run."""
-        return [one.sha256 for one in self.files if one.path == f"wheels/{wheel}"]
+        """The sha256 of each wheel of that name: one, unless it is from another run."""
+        return [file.sha256 for file in self.files if file.path == f"wheels/{wheel}"]

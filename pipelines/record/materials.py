@@ -1,4 +1,4 @@
-"""What decides a wheel: its source, tools, variables and places, each a material with its kind."""
+"""The materials that determine a wheel: source, tools, variables and paths."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pydantic import ConfigDict, Field, RootModel, StringConstraints
 from pipelines.core.hosttext import line, safe
 
 Kind = Literal[
-    "compiler",  # of a divided build: a program of the host, or a variable that it reads
-    "fixed place",  # of a reproducible build: where the source is while it is compiled
-    "found",  # on the host, and pinned by nothing
+    "compiler",  # of a sharded build: a program of the host, or a variable that it reads
+    "fixed place",  # of a reproducible build: the path of the source during compilation
+    "found",  # on the host and not pinned
     "host",
     "patch",
-    "place",  # a directory of the host, which differs between hosts of one tool chain
+    "place",  # a directory of the host, which differs between hosts with one toolchain
     "python",
     "recipe",
     "source",
     "tool",  # an entry of the lock
     "toolset",
-    "user variable",  # of a host that is used as it is
+    "user variable",  # of a host that is not provisioned
     "variable",
     "wheel",
 ]
-#: The hash of what the wheel says of its other materials: it differs where any of them does.
+#: The hash of the SBOM, which differs if any other material does.
 SBOM: tuple[Kind, str] = ("wheel", "sbom")
 
 _Name = Annotated[str, StringConstraints(max_length=500)]
@@ -34,7 +34,7 @@ _SHOWN = 8  # lines of differences
 
 
 class Material(NamedTuple):
-    """One of them."""
+    """A material."""
 
     kind: Kind
     name: str
@@ -47,7 +47,7 @@ class Material(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A material that is not the same there and here."""
+    """A material that differs."""
 
     kind: Kind
     label: str
@@ -59,7 +59,7 @@ class Difference(NamedTuple):
 
 
 class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_length=5000)]]]):
-    """All of a wheel's; as JSON an object for each kind."""
+    """All materials of a wheel; as JSON an object for each kind."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -67,7 +67,7 @@ class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_le
 
     @classmethod
     def of(cls, rows: Iterable[Material]) -> Self:
-        """Of these, of which a later one replaces an earlier one of its kind and name."""
+        """From rows; a later one replaces an earlier one of its kind and name."""
         made: dict[Kind, dict[str, str]] = {}
         for kind, name, value in sorted({row[:2]: row for row in rows}.values()):
             made.setdefault(kind, {})[name] = value
@@ -77,14 +77,16 @@ class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_le
         return any(self.root.values())
 
     def rows(self, *kinds: Kind) -> Iterator[Material]:
-        """Those of these kinds; of none: all."""
+        """The materials of these kinds, or all."""
         for kind in kinds or tuple(self.root):
             for name, value in self.root.get(kind, {}).items():
                 yield Material(kind, name, value)
 
     def differences(self, here: Materials) -> list[Difference]:
-        """What is not the same here; the SBOM only where nothing else explains it."""
-        there, mine = ({row[:2]: row.value for row in one.rows()} for one in (self, here))
+        """What differs here; the SBOM only if nothing else explains it."""
+        there, mine = (
+            {row[:2]: row.value for row in materials.rows()} for materials in (self, here)
+        )
         unlike = [key for key in {**there, **mine} if there.get(key) != mine.get(key)]
         if any(key != SBOM and key[0] != "place" for key in unlike):
             unlike = [key for key in unlike if key != SBOM]
@@ -99,13 +101,15 @@ class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_le
 
 
 def named(differences: list[Difference]) -> str:
-    """The first ones, in a line."""
-    return ", ".join(one.label for one in differences[:3]) + ", ..." * bool(differences[3:])
+    """The first ones, in one line."""
+    return ", ".join(difference.label for difference in differences[:3]) + ", ..." * bool(
+        differences[3:]
+    )
 
 
 def listed(differences: list[Difference]) -> str:
-    """A line each, of the first ones."""
-    rows = [f"  {one}" for one in differences[:_SHOWN]]
+    """The first ones, one in each line."""
+    rows = [f"  {difference}" for difference in differences[:_SHOWN]]
     more = len(differences) - len(rows)
     return "\n".join(rows + [f"  and {more} more"] * bool(more))
 

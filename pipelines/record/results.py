@@ -1,4 +1,4 @@
-"""What the stages leave: frozen, typed, versioned.
+"""Results of the stages: frozen, typed, versioned.
 
 Stages return these, the record keeps them, reports and job ids read them. Bytes and seconds.
 Text of a host is as it said it, but bounded and redacted: :mod:`pipelines.core.hosttext` shows it.
@@ -16,25 +16,25 @@ from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
 from pipelines.record.checkout import Checkout
-from pipelines.record.compared import Comparison
-from pipelines.record.diagnosed import DiagnosisResult, HealedResult
-from pipelines.record.divided import Divided
+from pipelines.record.comparison import Comparison
+from pipelines.record.diagnosis import DiagnosisResult, HealedResult
 from pipelines.record.materials import Materials
-from pipelines.record.taken import Company, PrebuiltFile, Sha256
+from pipelines.record.prebuilt import Dependencies, PrebuiltFile, Sha256
+from pipelines.record.shards import ShardsResult
 from pipelines.record.target import Archs, Target
 
-#: Of the record; one with another number is not read.
+#: Version of the record; others are refused.
 SCHEMA = 3
 
 Size = Annotated[int, Field(ge=0, le=1 << 50)]
-#: A path or name of a host's; none of Windows' is longer.
+#: A path or name of a host; Windows has no longer ones.
 HostPath = Annotated[str, StringConstraints(max_length=32_767)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 State = Literal["running", "passed", "failed", "interrupted"]
 
 
 class StageResult(Model):
-    """What a stage found out; one that fails leaves as much of it as there was."""
+    """The result of a stage; partial if the stage failed."""
 
     stage: ClassVar[str]
     """The stage's name."""
@@ -43,7 +43,7 @@ class StageResult(Model):
 
 
 class ResourceResult(Model):
-    """A resource of the host: what is wanted, what was found, what was done."""
+    """A resource of the host: expected state, actual state, and changes."""
 
     id: str
     kind: str
@@ -52,16 +52,16 @@ class ResourceResult(Model):
     found: str
     plan: str = ""
     uploads: tuple[str, ...] | None = None
-    """Of its tools those that must be brought for it; ``None``: all of them."""
+    """Which of its tools must be uploaded; ``None``: all of them."""
     sha256: dict[str, Sha256] = Field(default={})
-    """Of its tools, what was computed: when it was sent, unpacked or looked at."""
+    """Computed hashes of its tools."""
     values: dict[str, str] = Field(default={})
-    """What was found, for programs: versions, numbers, paths."""
+    """The actual state as data: versions, numbers, paths."""
     ok: bool
     changed: bool = False
     seconds: Seconds = 0.0
     reboot: str = ""
-    """Why Windows must start anew, if it must."""
+    """Why Windows must be restarted, if it must."""
 
 
 class ProvisionResult(StageResult):
@@ -72,15 +72,15 @@ class ProvisionResult(StageResult):
 
 
 class PrebuiltResult(StageResult):
-    """Whether somebody else's wheel was taken, and why not."""
+    """Which prebuilt wheel is used, or why none is."""
 
     stage = "prebuilt"
     origin: str = ""
     taken: PrebuiltFile | None = None
     refused: dict[str, str] = Field(default={})
     """File -> why it is not used."""
-    company: Company | None = None
-    """What came with a wheel that was given: it was neither built nor looked for here."""
+    company: Dependencies | None = None
+    """The dependencies of an external wheel."""
 
 
 class SkipResult(StageResult):
@@ -91,7 +91,7 @@ class SkipResult(StageResult):
 
 
 class HostFile(Model):
-    """A file that a build left on the host, which may say more of it."""
+    """A file that a build left on the host and that may explain more."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -101,27 +101,27 @@ class HostFile(Model):
 
 
 class Units(Model):
-    """Compile units, as the build's own log counts them."""
+    """Compile units, as counted by the build's log."""
 
     done: int = 0
     total: int = 0
 
 
 class Timeline(Model):
-    """What the host did while it compiled; times since the build's start."""
+    """Host metrics during compilation; times since the build's start."""
 
     model_config = ConfigDict(extra="ignore")
 
     units: Annotated[tuple[tuple[HostPath, float, float], ...], Field(max_length=20_000)] = ()
     """Name, start, end."""
     samples: Annotated[tuple[tuple[float, float, float], ...], Field(max_length=50_000)] = ()
-    """Time, share of the cores that was busy, bytes of memory used."""
+    """Time, share of busy cores, bytes of memory used."""
     cpus: int = 0
     memory: float = 0.0
 
 
 class BuildResult(StageResult):
-    """A build on the host, on its way or at its end."""
+    """A build on the host, running or finished."""
 
     stage = "build"
     job: str
@@ -131,50 +131,50 @@ class BuildResult(StageResult):
     environment: dict[str, str] = Field(default={})
     source_sha256: str = ""
     checkout: Checkout | None = None
-    """Of a source that is a directory here, and in git."""
+    """For a source that is a local git checkout."""
     toolset: str = ""
-    """What compiled it, as the plan has it: name, and version where that is known."""
+    """The planned toolset: name, and version if known."""
     materials: Materials = Materials()
-    """Everything that decides the wheel, by which the job is named."""
+    """Everything that determines the wheel and the job's id."""
     bill: str = ""
-    """Its wheel's bill of materials, but for what the wheel is called."""
+    """Its wheel's SBOM, except the wheel's name."""
     leftovers: tuple[str, ...] = ()
-    """Of a reproducible build: what was taken out of the wheel, and what could not be."""
+    """For a reproducible build: what was removed from the wheel, and what could not be."""
     units: Units = Units()
     attempt: int = 0
     lost: tuple[str, ...] = ()
     """Why attempts ended without a result."""
     kept: bool = False
-    """Whether it is an earlier command's result, taken as it is."""
+    """Whether it is an earlier command's result."""
     exit: int | None = None
     timed_out: bool = False
     wheels: tuple[HostFile, ...] = ()
     library: HostFile | None = None
-    """Of a crate's kernels."""
+    """For a crate's kernels."""
     programs: tuple[HostFile, ...] = ()
     timeline: Timeline | None = None
     cache: dict[str, str | int | float | bool | None] = Field(default={})
-    """Figures of the compile cache."""
-    divided: Divided | None = None
-    """Of a share of its compile units, or of a wheel that shares were linked to."""
+    """Statistics of the compile cache."""
+    divided: ShardsResult | None = None
+    """For a share of its compile units, or a wheel linked from shares."""
     process_seconds: Seconds = 0.0
-    """Of the build's own process, without anything of ours."""
+    """Time of the build process itself."""
     healed: tuple[HealedResult, ...] = ()
     diagnosis: DiagnosisResult | None = None
 
     @property
     def story(self) -> tuple[str, ...]:
-        """What was healed, a line a change: for the log, JUnit and reports."""
+        """The changes before retries, one in each line: for the log, JUnit and reports."""
         return tuple(
-            f"healed {n} of {len(self.healed)}: {one.what} - because of line {one.line}, {one.why}"
-            for n, one in enumerate(self.healed, 1)
+            f"retry {n} of {len(self.healed)} with {healed.what} (line {healed.line}, {healed.why})"
+            for n, healed in enumerate(self.healed, 1)
         )
 
     @property
     def made_up(self) -> str:
-        """What the build was told that is not so; empty: nothing."""
+        """What was simulated for the build; empty: nothing."""
         cuda = self.environment.get("WCW_CPU_TORCH")
-        return f"a CPU build of torch was taken for one with CUDA {cuda}" if cuda else ""
+        return f"a CPU build of torch was presented as one with CUDA {cuda}" if cuda else ""
 
 
 class FileResult(Model):
@@ -186,96 +186,96 @@ class FileResult(Model):
 
 
 class CollectResult(StageResult):
-    """What came home, with the sha256 that the builder stated and the arrival has."""
+    """The downloaded files, with the sha256 that both ends computed."""
 
     stage = "collect"
     files: tuple[FileResult, ...] = ()
 
 
 class AuditedFile(Model):
-    """A file that was looked into."""
+    """An audited file."""
 
     file: str
     sha256: Sha256
     version: str = ""
     cuda: str = ""
-    """The release that its device code tells, where nobody asked for one."""
+    """The CUDA version of its device code, if none was requested."""
     archs: Archs | None = None
-    """Those that it was judged by; ``None``: nobody said which it should have."""
+    """The requested architectures; ``None``: none were."""
     checks: tuple[Finding, ...] = ()
 
 
 class AuditResult(StageResult):
-    """What is inside of what came home."""
+    """The audit of the downloaded files."""
 
     stage = "audit"
     files: tuple[AuditedFile, ...] = ()
 
 
 class RebuildResult(StageResult):
-    """Whether a published wheel, built again, is the same bytes."""
+    """Whether a rebuilt wheel is identical to the published one."""
 
     stage = "rebuild"
     compared: Comparison | None = None
 
 
 class TorchSuite(Model):
-    """The smoke suite with one of several releases of torch."""
+    """The smoke suite with one of several torch versions."""
 
     asked: str
     """Such as 2.15."""
     loaded: str
-    """What the suite imported, such as 2.15.0+cpu."""
+    """The imported version, such as 2.15.0+cpu."""
     report: str
     """The file in the run's directory."""
     outcomes: dict[str, int]
 
 
 class SmokeResult(StageResult):
-    """What the smoke suite said."""
+    """The result of the smoke suite."""
 
     stage = "test"
     wheel: str = ""
     sha256: str = ""
-    """Of the wheel as it reached the host."""
+    """Of the wheel on the host."""
     exit: int | None = None
     step: str = ""
-    """The step that ended it: venv, install or pytest."""
+    """The last step: venv, install or pytest."""
     outcomes: dict[str, int] = Field(default={})
-    """How many cases ended how; their report is ``smoke.xml``."""
+    """Number of cases by outcome; their report is ``smoke.xml``."""
     report: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
     """The sha256 of ``smoke.xml``."""
     torches: tuple[TorchSuite, ...] = ()
-    """Where it ran with several releases of torch: each of which there is a report."""
+    """If it ran with several torch versions: each with a report."""
     untested: tuple[str, ...] = ()
-    """Releases of torch that it should have run with and did not: the environment has another."""
+    """Torch versions it should have run with and did not, as the environment has another."""
     gpus: tuple[GpuResult, ...] = ()
-    """Those that the suite saw."""
+    """GPUs that the suite saw."""
     gpu_way: str = ""
-    """How they came in; ``none`` where it saw none, empty where it did not say."""
+    """How they are attached; ``none`` if it saw none, empty if unknown."""
     gpu_asked: str = ""
-    """What was asked for, such as ``gpu: true``; empty: for none."""
+    """What was requested, such as ``gpu: true``; empty: none."""
     bridge: Bridge | None = None
-    """What stood in for Windows' driver, where the suite was told that something does."""
+    """The bridge that replaced Windows' driver, if any."""
     system: str = ""
-    """That it ran on, as it says: Windows 10.0.26100, or Wine 10.0."""
+    """The operating system it ran on: Windows 10.0.26100, or Wine 10.0."""
     instead: Literal["", "verify", "import", "given", "skipped"] = ""
-    """What stood in for a suite, where the recipe names none; or every test of it was skipped."""
+    """What replaced a missing suite, or that all its tests were skipped."""
     script: str = ""
-    """The user's own file or directory that was run with a wheel that was given."""
+    """The user's test that was run with an external wheel."""
 
     @property
     def driver_models(self) -> str:
-        """Each that there is, once."""
-        return ", ".join(dict.fromkeys(filter(None, (one.driver_model for one in self.gpus))))
+        """Each driver model once."""
+        return ", ".join(dict.fromkeys(filter(None, (gpu.driver_model for gpu in self.gpus))))
 
     @property
     def limits(self) -> str:
-        """What a reader must know where no test of the package ran; else empty."""
+        """A note if no test of the package ran; else empty."""
         if self.instead == "skipped":
-            return "none of your own tests ran: every one was skipped"
+            return "all of your own tests were skipped"
         if self.instead == "given":
-            return "only the import of its packages was tested: no --script was given"
+            return "only the import of its packages was tested, as there was no --script"
         tested = "the recipe's verify" if self.instead == "verify" else "the import of its modules"
         return f"only {tested} was tested: the recipe names no smoke suite" if self.instead else ""
 
@@ -305,7 +305,7 @@ class ErrorResult(Model):
     """Why a stage ended."""
 
     kind: str
-    """The class of the error, such as ``BuildError``; ``Interrupted``, or one that nobody meant."""
+    """The class of the error, such as ``BuildError``, ``Interrupted`` or an internal one."""
     title: str
     message: str
     hint: str = ""
@@ -319,15 +319,15 @@ class StageRecord(Model):
     started: float
     """Since the epoch."""
     seconds: Seconds | None = None
-    """Longer than nothing only once it has ended."""
+    """0 until it has ended."""
     error: ErrorResult | None = None
     result: StageResult | None = None
     unread: str = ""
-    """Why there is no result though the record has one."""
+    """Why the recorded result cannot be read."""
 
 
 class HostFacts(Origin):
-    """The host as the build found it."""
+    """The host at the time of the build."""
 
     platform: str = ""
     machine: str = ""
@@ -337,25 +337,27 @@ class HostFacts(Origin):
     """Its version; empty elsewhere."""
 
     @classmethod
-    def of(cls, told: Mapping[str, object], origin: Origin) -> HostFacts:
-        """From ``remote.facts`` and ``Host.origin``; what is not known, or no sense, is empty."""
-        windows = told.get("windows")
+    def of(cls, values: Mapping[str, object], origin: Origin) -> HostFacts:
+        """From ``remote.facts`` and ``Host.origin``; unknown or invalid values are empty."""
+        windows = values.get("windows")
         version = windows.get("version") if isinstance(windows, Mapping) else ""
-        cpus = told.get("cpus")
-        texts = dict(origin) | {k: line(told.get(k), 80) for k in ("platform", "machine", "python")}
+        cpus = values.get("cpus")
+        texts = dict(origin) | {
+            k: line(values.get(k), 80) for k in ("platform", "machine", "python")
+        }
         return cls(**texts, cpus=cpus if isinstance(cpus, int) else 0, windows=line(version, 80))
 
 
 class UsedTool(Model):
-    """A tool of the lock as a run has used it, whatever the lock of a later command has."""
+    """A tool of the lock as the run used it."""
 
     version: str
     sha256: Sha256 | None
-    """As it was computed; ``None`` where nothing was: it was installed on the host before."""
+    """The computed hash; ``None`` if it was already installed on the host."""
 
 
 class RunFacts(Model):
-    """What is known of a run besides its stages."""
+    """Facts of a run besides its stages."""
 
     schema_version: int = SCHEMA
     run: str = ""
@@ -364,20 +366,20 @@ class RunFacts(Model):
     """ISO 8601."""
     target: Target = Target()
     jobs: int | None = None
-    """As asked for; ``None``: the host's cores."""
+    """As requested; ``None``: the host's cores."""
     evidence: Evidence | None = None
     publishable: bool | None = None
     origin: str = ""
-    """Of a wheel that was not built."""
+    """Where a wheel that was not built comes from."""
     taken_from: dict[str, str] = Field(default={})
     """Recipe, smoke suite, resources, signatures -> where each was found: built in, in the user's
     repository, or in which package; see :mod:`pipelines.core.plugins`."""
     given: bool = False
-    """Whether it is somebody else's, which is only tested."""
+    """Whether it is an external wheel, which is only tested."""
     rebuilds: str = ""
-    """The sha256 of a published wheel that is built again."""
+    """The sha256 of the published wheel that is rebuilt."""
     share: str = ""
-    """Such as 3/20, of a run that compiles no more than that of its wheel."""
+    """Such as 3/20, for a run that compiles one share of its wheel."""
     linked: tuple[str, ...] = ()
     """The runs whose objects are linked."""
     job: str = ""
@@ -388,4 +390,4 @@ class RunFacts(Model):
     tools: dict[str, UsedTool] = Field(default={})
     """By their names in the lock."""
     remade: tuple[str, ...] = ()
-    """Why the host was made anew under the run, each time: of the one before nothing is left."""
+    """Why the host was recreated during the run, each time."""

@@ -34,7 +34,7 @@ from pipelines.core.errors import (
 from pipelines.core.files import disk_errors, new_directory
 from pipelines.core.hosttext import line, redact, redact_all
 from pipelines.core.model import first_problem
-from pipelines.record.followed import JobRecord
+from pipelines.record.job import JobRecord
 from pipelines.record.results import (
     RESULTS,
     SCHEMA,
@@ -66,27 +66,27 @@ _DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
 #: What is sealed: the first column of each names a row.
 _TABLES = ("facts", "jobs", "stages")
 _LOOK_BACK = 50  # runs
-#: In a run's directory: locked by the process that works at it.
+#: In a run's directory: locked by the process that uses it.
 HELD = ".held"
-_MESSAGE = 20_000  # characters of an error that are kept: it may quote what a host has said
-_DATED = "[0-9]" * 8 + "-" + "[0-9]" * 6  # a copy under another name is not the latest
+_MESSAGE = 20_000  # characters of a recorded error, which may quote a host
+_DATED = "[0-9]" * 8 + "-" + "[0-9]" * 6  # copies with other names are ignored
 _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
-#: Errors after which a build has no outcome: it goes on, or can.
+#: Errors after which a build has no outcome: it continues, or can.
 _OPEN_ENDED = frozenset(kind.__name__ for kind in (HostError, AuthError, TimeUpError))
-#: What decides whether a run is of the same order as another.
+#: Facts by which runs of the same order are recognised.
 _SAME = ("target", "jobs", "evidence", "publishable", "rebuilds", "share", "linked")
 
 Result = TypeVar("Result", bound=StageResult)
 
 
 class StageNotes:
-    """What is known of a stage while it goes on, kept whatever becomes of it."""
+    """Records partial results of a running stage, which are kept even if it fails."""
 
     def __init__(self) -> None:
         self.result: StageResult | None = None
 
     def keep(self, result: Result) -> Result:
-        """Remember ``result``, in place of what was known before; returns it."""
+        """Store ``result``, replacing the previous one, and return it."""
         self.result = result
         return result
 
@@ -100,7 +100,7 @@ class StageLog(StageNotes):
 
 
 class Run:
-    """A run's directory and record; a context manager is not needed, every write is whole."""
+    """A run's directory and record; every write is atomic, so it need not be closed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -113,7 +113,7 @@ class Run:
 
     @classmethod
     def create(cls, out: Path, facts: RunFacts) -> Self:
-        """Make ``out/<time>-<target>`` and let ``out/latest`` point to it."""
+        """Create ``out/<time>-<target>`` and link ``out/latest`` to it."""
         label = facts.target.id or "run"
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         path = new_directory(out, f"{stamp}-{label}", "runs")
@@ -129,7 +129,7 @@ class Run:
 
     @classmethod
     def take_up(cls, out: Path, facts: RunFacts, among: Sequence[Self] = ()) -> Self | None:
-        """The run of :meth:`cut_off_of`, now the latest and ours, unless somebody is at it."""
+        """The run of :meth:`cut_off_of`, locked and now the latest, unless it is in use."""
         run = cls.cut_off_of(out, facts, among)
         if run is None:
             return None
@@ -149,7 +149,7 @@ class Run:
             try:
                 known, stage = run.facts(), run.stages().get("build")
             except (StorageError, ConfigError):
-                continue  # of another version, or damaged: not ours to judge here
+                continue  # of another version, or damaged
             if any(getattr(known, key) != getattr(facts, key) for key in _SAME):
                 continue
             return run if stage is not None and cut_off(stage) else None
@@ -158,14 +158,14 @@ class Run:
     @classmethod
     def past(cls, out: Path) -> list[Self]:
         """The runs that began in ``out``, the latest first."""
-        found = sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)
-        return [cls(path.parent) for path in found if not path.parent.is_symlink()]
+        records = sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)
+        return [cls(path.parent) for path in records if not path.parent.is_symlink()]
 
     @classmethod
     def latest_of(cls, out: Path, target: Target) -> Self | None:
-        """The latest run of ``target``'s cell, on whatever host, if there is one.
+        """The latest run of ``target``'s cell on any host, if there is one.
 
-        Raises :class:`ConfigError` when there is no run at all.
+        Raises :class:`ConfigError` if there is no run at all.
         """
         latest = cls.open(out)
         cell = target.model_copy(update={"host": ""})
@@ -173,15 +173,15 @@ class Run:
             try:
                 known = run.facts().target
             except (StorageError, ConfigError):
-                continue  # of another version, or damaged: whoever is given it says so
+                continue  # of another version, or damaged
             if known.model_copy(update={"host": ""}) == cell:
                 return run
         return None
 
     def hold(self) -> bool:
-        """Take the run for this process; whether nobody had it, this process included.
+        """Lock the run for this process; whether it was unlocked.
 
-        It is let go of by :meth:`close`, or when the process dies.
+        It is released by :meth:`close`, or when the process dies.
         """
         with disk_errors(self.path):
             return self._held.enter_context(claim(self.path / HELD))
@@ -194,17 +194,19 @@ class Run:
             try:
                 link.symlink_to(self.path.name)
             except OSError as error:
-                if getattr(error, "winerror", None) == _NO_PRIVILEGE:  # few accounts of Windows may
+                if (
+                    getattr(error, "winerror", None) == _NO_PRIVILEGE
+                ):  # few Windows accounts may create links
                     return
                 raise
             try:
                 link.replace(out / "latest")
-            except PermissionError:  # Windows puts no link to a directory in another one's place
+            except PermissionError:  # Windows cannot replace a link to a directory
                 (out / "latest").unlink(missing_ok=True)
                 link.replace(out / "latest")
 
     def close(self) -> None:
-        """Let go of the run: another process may take it up."""
+        """Release the run for other processes."""
         self._held.close()
 
     @classmethod
@@ -214,15 +216,15 @@ class Run:
         if re.fullmatch(r"[\w.-]+", name) and (path / "record.sqlite").is_file():
             return cls(path.resolve())
         runs = sorted(p.name for p in out.glob("*/record.sqlite") for p in [p.parent])
-        if name == "latest" and (past := cls.past(out)):  # where no link could be made
+        if name == "latest" and (past := cls.past(out)):  # if no link could be created
             return past[0]
         last = ", ".join(r for r in runs[-5:] if r != "latest")
-        hint = f"There are: {last}" if last else "There is none yet. Type: invoke build"
+        hint = f"There are: {last}" if last else "There are none yet. Run: invoke build"
         raise ConfigError(f"no run '{name}' in {out}", hint=hint)
 
     @classmethod
     def find(cls, out: Path, name: str) -> Self:
-        """As :meth:`open`; ``name`` may be the path of a run's directory, wherever it is."""
+        """Like :meth:`open`; ``name`` may also be the path of a run's directory."""
         path = Path(name)
         if (path / "record.sqlite").is_file():
             return cls(path.resolve())
@@ -242,7 +244,7 @@ class Run:
                 ) from error
 
     def note(self, **changes: Any) -> None:
-        """Remember facts of the run: fields of :class:`RunFacts`."""
+        """Store facts of the run: fields of :class:`RunFacts`."""
         known = self.facts()
         self._write_facts(RunFacts.model_validate(known.model_dump() | changes))
 
@@ -304,18 +306,18 @@ class Run:
                 )
 
     def facts(self) -> RunFacts:
-        """Everything noted; :class:`ConfigError` for a record that this version cannot read."""
+        """All stored facts; :class:`ConfigError` if this version cannot read the record."""
         rows = self._rows("SELECT key, value FROM facts")
         try:
-            told = {key: json.loads(value) for key, value in rows}
-            if told.get("schema_version") != SCHEMA:
-                raise ValueError(f"it is of version {told.get('schema_version')}, not {SCHEMA}")  # noqa: TRY301
-            return RunFacts.model_validate(told)
+            notes = {key: json.loads(value) for key, value in rows}
+            if notes.get("schema_version") != SCHEMA:
+                raise ValueError(f"it is of version {notes.get('schema_version')}, not {SCHEMA}")  # noqa: TRY301
+            return RunFacts.model_validate(notes)
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise self._unreadable(error) from error
 
     def put_job(self, name: str, job: JobRecord) -> None:
-        """Remember a job on a host: where it is, which attempt is followed, from where on."""
+        """Store a job on a host: its directory, attempt and log offset."""
         self._write("jobs", [(name, _stored(job.model_dump(mode="json")))])
 
     def job(self, name: str) -> JobRecord | None:
@@ -335,7 +337,7 @@ class Run:
         self._write("stages", [row])
 
     def stages(self) -> dict[str, StageRecord]:
-        """The stages so far, in the order in which they began.
+        """The stages so far, in order of their start.
 
         A result that cannot be read is missing, and ``unread`` says why; :class:`ConfigError` for
         a stage of which nothing can be read.
@@ -343,7 +345,7 @@ class Run:
         return {stage.name: stage for stage in self._stages("ORDER BY started")}
 
     def result(self, kind: type[Result]) -> Result | None:
-        """What the stage of that result left, if it did; :class:`ConfigError` if it is damaged."""
+        """The stored result of that kind, if any; :class:`ConfigError` if it is damaged."""
         for stage in self._stages("WHERE name = ?", kind.stage):
             if stage.unread:
                 raise self._unreadable(ValueError(stage.unread))
@@ -375,31 +377,31 @@ class Run:
 
     def _unreadable(self, error: Exception) -> ConfigError:
         there = (self.path / "record.sqlite").is_file()
-        said = first_problem(error) if isinstance(error, ValidationError) else str(error)
+        message = first_problem(error) if isinstance(error, ValidationError) else str(error)
         return ConfigError(
-            f"{self.path} holds no record that can be read: {line(said)}",
+            f"{self.path} has no readable record: {line(message)}",
             hint="Its record.sqlite is damaged or of another version: report.html and junit.xml "
-            "there, if any, are as they were made. Copy the run anew, or build again."
+            "there are unaffected. Copy the run again, or build again."
             if there
             else "Name the directory of a run: it holds record.sqlite.",
         )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[StageLog]:
-        """Record a stage around its work: what it keeps, and the error that passes on."""
+        """Record a stage: its results, and any error, which is re-raised."""
         log, started, began = StageLog(self), time.time(), time.monotonic()
         self.put_stage(StageRecord(name=name, state="running", started=started))
         state: State = "failed"
-        found: ErrorResult | None = None
+        recorded: ErrorResult | None = None
         try:
             yield log
             state = "passed"
         except KeyboardInterrupt:
             state = "interrupted"
-            found = ErrorResult(kind="Interrupted", title="interrupted", message="interrupted")
+            recorded = ErrorResult(kind="Interrupted", title="interrupted", message="interrupted")
             raise
         except BaseException as error:
-            found = error_of(error)
+            recorded = error_of(error)
             raise
         finally:
             self.put_stage(
@@ -408,17 +410,17 @@ class Run:
                     state=state,
                     started=started,
                     seconds=time.monotonic() - began,
-                    error=found,
+                    error=recorded,
                     result=log.result,
                 )
             )
 
 
 def error_of(error: BaseException) -> ErrorResult:
-    """An error as the record keeps it."""
+    """An error as recorded."""
     if isinstance(error, PipelineError):
-        # Some have subclasses where they are raised: what is recorded are those of errors.py.
-        known = next(one for one in type(error).__mro__ if one.__module__ == errors.__name__)
+        # Record the class in errors.py rather than a local subclass.
+        known = next(base for base in type(error).__mro__ if base.__module__ == errors.__name__)
         return ErrorResult(
             kind=known.__name__,
             title=error.title,
@@ -430,7 +432,7 @@ def error_of(error: BaseException) -> ErrorResult:
 
 
 def cut_off(stage: StageRecord) -> bool:
-    """Whether the stage has no outcome: its controller was killed or left, or lost the host."""
+    """Whether the stage has no outcome: it was killed or interrupted, or lost the host."""
     lost = stage.error is not None and stage.error.kind in _OPEN_ENDED
     return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
 
@@ -460,18 +462,18 @@ def _require_sealed(database: sqlite3.Connection, entries: Sequence[Entry]) -> S
 
 def _stage(row: Any) -> StageRecord:
     name, state, started, seconds, error, result = row
-    told = {"name": name, "state": state, "started": started, "seconds": seconds}
+    values = {"name": name, "state": state, "started": started, "seconds": seconds}
     if error is not None:
-        told["error"] = ErrorResult.model_validate(json.loads(error))
+        values["error"] = ErrorResult.model_validate(json.loads(error))
     kind = RESULTS.get(name)
     if result is not None and kind is not None:
         try:
-            told["result"] = kind.model_validate(json.loads(result))
+            values["result"] = kind.model_validate(json.loads(result))
         except ValidationError as problem:
-            told["unread"] = f"what {name} left cannot be read: {first_problem(problem)}"
+            values["unread"] = f"the result of {name} cannot be read: {first_problem(problem)}"
         except (ValueError, RecursionError) as problem:
-            told["unread"] = f"what {name} left cannot be read: {problem}"
-    return StageRecord.model_validate(told)
+            values["unread"] = f"the result of {name} cannot be read: {problem}"
+    return StageRecord.model_validate(values)
 
 
 def _stored(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What is built where: one type from the flag on the command line to the report's grid.
+"""What is built where: one type, from the command-line flag to the report's grid.
 
 An axis is a field of :class:`Target` with its :class:`Axis`: flags, help, names of runs, labels,
 comparisons and provenance all follow from these fields, in their order.
@@ -27,17 +27,17 @@ class Axis:
 
     help: str
     flag: str = ""
-    """The flag, where it is not called as the field."""
+    """The flag, if it differs from the field's name."""
     tag: str = ""
     """In the name of a cell: ``cp312``."""
     words: str = ""
     """In a label: ``CUDA 12.8``."""
     several: str = ""
-    """The help of a command to which several values may be given."""
+    """The help for commands that accept several values."""
 
 
 def _read_archs(value: object) -> object:
-    """A list as it is written; an empty one is none."""
+    """Parse a list; an empty text is an empty list."""
     if not isinstance(value, str):
         return value
     try:
@@ -51,7 +51,7 @@ Archs = Annotated[ArchList, BeforeValidator(_read_archs), PlainSerializer(str)]
 
 
 class Target(Model):
-    """A cell of a package's matrix on a host; an axis that is not there, or not known, is empty."""
+    """A cell of a package's matrix on a host; a missing or unknown axis is empty."""
 
     host: Annotated[Text, Axis("where to build: a name from pipeline.yaml (default: sandbox)")] = ""
     recipe: Annotated[
@@ -61,35 +61,35 @@ class Target(Model):
     version: Annotated[
         Text,
         Axis(
-            "release of the package, as the recipe lists them (default: its first)",
+            "version of the package, as listed by the recipe (default: its first)",
             flag="recipe_version",
         ),
     ] = ""
     python: Annotated[
         Text,
         Axis(
-            "Python to build for, such as 3.11; 3.14t is the one without the global lock",
+            "Python to build for, such as 3.11; 3.14t is free-threaded",
             tag="cp{plain}",
             words="cp{plain}",
-            several="Pythons, separated by commas",
+            several="Python versions, separated by commas",
         ),
     ] = ""
     torch: Annotated[
         Text,
         Axis(
-            "release of torch to build against, such as 2.8 (default: the recipe's)",
+            "torch version to build against, such as 2.8 (default: the recipe's)",
             tag="torch{minor}",
             words="torch {}",
-            several="releases of torch, separated by commas",
+            several="torch versions, separated by commas",
         ),
     ] = ""
     cuda: Annotated[
         Text,
         Axis(
-            "release of CUDA, such as 12.8 (default: the recipe's)",
+            "CUDA version, such as 12.8 (default: the recipe's)",
             tag="cu{plain}",
             words="CUDA {}",
-            several="releases of CUDA, separated by commas",
+            several="CUDA versions, separated by commas",
         ),
     ] = ""
     archs: Annotated[
@@ -97,7 +97,7 @@ class Target(Model):
         Axis(
             "GPU architectures, such as '75;86;90+PTX'",
             words="{}",
-            several="GPU architectures; several lists stand between |",
+            several="GPU architectures; several lists separated by |",
         ),
     ] = ArchList(())
 
@@ -114,7 +114,7 @@ class Target(Model):
     @property
     def label(self) -> str:
         """For people: ``cp312, torch 2.8, CUDA 12.8, 80;90``."""
-        return ", ".join(self._written("words")) or "a cell that was not recorded"
+        return ", ".join(self._written("words")) or "an unrecorded cell"
 
     @property
     def package(self) -> str:
@@ -122,16 +122,16 @@ class Target(Model):
         return " ".join(filter(None, (self.recipe, self.version))) or "unknown package"
 
     def values(self) -> dict[str, str]:
-        """Every axis with its value as it is written; those without one are empty."""
+        """Every axis with its value as text; empty if it has none."""
         return {name: str(getattr(self, name)) for name in AXES}
 
     @property
     def session(self) -> dict[str, str]:
-        """What one session serves: all axes but the architectures."""
+        """What one session is for: all axes except architectures."""
         return {name: value for name, value in self.values().items() if name != "archs"}
 
     def fields(self) -> dict[str, str]:
-        """What strings of data files may hold in braces: {python}, {torch}, {cuda}."""
+        """Placeholders in data files: {python}, {torch}, {cuda}."""
         return {name: str(getattr(self, name)) for name, axis in AXES.items() if axis.tag}
 
     def _written(self, how: str) -> list[str]:
@@ -146,10 +146,10 @@ class Target(Model):
 
 
 def _axes() -> Mapping[str, Axis]:
-    found = {}
+    axes = {}
     for name, field in Target.model_fields.items():
-        (found[name],) = (one for one in field.metadata if isinstance(one, Axis))
-    return found
+        (axes[name],) = (item for item in field.metadata if isinstance(item, Axis))
+    return axes
 
 
 #: Every axis, in order.

@@ -1,4 +1,4 @@
-"""Which compilers a host has for C++, and what of C++ a package needs of them."""
+"""The C++ toolsets of hosts, and the C++ API that packages need."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-#: What of C++ a package needs; each includes those before it.
+#: The C++ API that a package needs; each includes those before it.
 Api = Literal["plain", "cxx", "stable", "torch"]
 
-#: Those for which the stand-in takes libc++.
+#: APIs for which the stub toolchain uses libc++.
 WITH_LIBRARY: frozenset[Api] = frozenset({"cxx", "stable"})
 
 #: The same in words: "flash-attn needs ...".
@@ -22,23 +22,23 @@ NEEDED: dict[Api, str] = {
 
 
 @dataclass(frozen=True)
-class ToolSet:
-    """A compiler with its linker, headers and libraries, and what can be built with them."""
+class Toolset:
+    """A compiler with its linker, headers and libraries, and what it can build."""
 
     name: str
     version: str = ""
-    """Such as 14.44; empty where it is not known before the host is reached."""
+    """Such as 14.44; empty if unknown until the host is reached."""
     apis: tuple[Api, ...] = ("plain", "cxx", "stable", "torch")
-    lacks: str = ""
-    """Why there is nothing else it can build; empty where it can build everything."""
+    limitation: str = ""
+    """Why it cannot build everything; empty if it can."""
     stamp: str = ""
-    """What a wheel's local version says of it, from hosts whose wheels are not for publishing."""
+    """Local version of its wheels, if these cannot be published."""
     takes_fixes: bool = False
-    """Whether what recipes have below ``fixes`` is for it."""
+    """Whether ``fixes`` of recipes apply to it."""
     with_cxx: tuple[tuple[str, str], ...] = ()
-    """Variables that a package of :data:`WITH_LIBRARY` needs with it."""
+    """Variables for packages of :data:`WITH_LIBRARY`."""
     files: str = ""
-    """Which files it is made of, where others of the same version may take their place."""
+    """Identifies its files, if a version can have different ones."""
 
     @property
     def label(self) -> str:
@@ -46,25 +46,25 @@ class ToolSet:
         return f"{self.name} {self.version}".strip()
 
 
-STAND_IN = ToolSet(
+STUB = Toolset(
     "stand-in",
     apis=("plain", "cxx", "stable"),
-    lacks="clang stands in for MSVC there, with libc++ for MSVC's STL",
+    limitation="it uses clang instead of MSVC, with libc++ instead of MSVC's STL",
     stamp=".sandbox",
     with_cxx=(("WCW_LIBCXX", "1"),),  # sdk/launcher.c: .cu files get libc++ too
 )
-MSVC = ToolSet("MSVC", stamp=".sandbox.msvc", takes_fixes=True)
+MSVC = Toolset("MSVC", stamp=".sandbox.msvc", takes_fixes=True)
 _STAMP = re.compile(r"\.sandbox(\.msvc)?")
-#: Of another system than Windows.
-NATIVE = ToolSet("the host's own compiler")
+#: For systems other than Windows.
+NATIVE = Toolset("the host's own compiler")
 
 
-def able(api: Api) -> tuple[ToolSet, ...]:
-    """Those for Windows that can build what needs ``api``."""
-    return tuple(one for one in (STAND_IN, MSVC) if api in one.apis)
+def able(api: Api) -> tuple[Toolset, ...]:
+    """Windows toolsets that provide ``api``."""
+    return tuple(toolset for toolset in (STUB, MSVC) if api in toolset.apis)
 
 
-def stamped(local: str) -> ToolSet | None:
-    """The one of which a local version says that it built the wheel in a sandbox, if it does."""
-    found = _STAMP.search(f".{local}")
-    return None if found is None else MSVC if found[1] else STAND_IN
+def stamped(local: str) -> Toolset | None:
+    """The sandbox toolset that a local version states, if any."""
+    match = _STAMP.search(f".{local}")
+    return None if match is None else MSVC if match[1] else STUB

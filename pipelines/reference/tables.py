@@ -192,7 +192,7 @@ def packages() -> str:
 def _facts(one: Recipe, versions: Iterable[str]) -> Iterator[tuple[str, str]]:
     releases = [version for version in versions if version]
     yield "releases", ", ".join(map(code, releases)) or "as it lies there"
-    yield "licence", cell(one.licence)
+    yield "license", cell(one.license)
     if one.pythons:
         yield "Python", ", ".join(one.pythons)
     if one.wheel_tag:

@@ -1,4 +1,4 @@
-"""A run in a line: what a list of many tells, without looking into its files."""
+"""A one-line summary of a run, from its record only."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from pipelines.reports.views import Verdict, worded
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What became of a run."""
+    """The outcome of a run."""
 
     id: str
     facts: RunFacts
     verdict: Verdict
     headline: str
     seconds: float
-    """Of all stages together."""
+    """Total of all stages."""
     tested: str = ""
-    """``import only`` or the like, where no test of the package ran."""
+    """``import only`` or the like, if no test of the package ran."""
     recorded_by: str = ""
     """That another controller did, with its key; empty: this one."""
 
     @property
     def word(self) -> str:
-        """The verdict in words; that it passed without a suite is a part of it."""
+        """The verdict in words, including that no suite ran."""
         return worded(self.verdict, self.tested)
 
     def __str__(self) -> str:
-        """``not tested, 1 min 12 s``; why, where it did not go well."""
-        said = f"{self.word}, {units.seconds(self.seconds)}"
-        said += f", {self.recorded_by}" if self.recorded_by else ""
+        """``not tested, 1 min 12 s``, and the reason if it did not pass."""
+        text = f"{self.word}, {units.seconds(self.seconds)}"
+        text += f", {self.recorded_by}" if self.recorded_by else ""
         well = self.verdict in ("passed", "untested")
-        return said if well else f"{said}: {self.headline}"
+        return text if well else f"{text}: {self.headline}"
 
 
 def brief_of(run: Run) -> Brief:
-    """What its record says; one that cannot be read is an unfinished run that says so."""
+    """Summarise its record; an unreadable one counts as an unfinished run."""
     try:
         facts, stages = run.facts(), list(run.stages().values())
     except ConfigError as error:

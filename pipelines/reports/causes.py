@@ -1,4 +1,4 @@
-"""What many runs failed of: by cause, wherever it struck, never by the stage alone.
+"""Groups the failures of many runs by cause, not just by stage.
 
 A cause that the catalogue knows is known by its rule. Any other is the class of the error with its
 words, without what only tells one cell from another: its axes, directories, hashes, times.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pipelines.record.target import Target
 from pipelines.reports.views import Failure, RunView
 
-_MOST = 40  # causes that are told
-_FAILURES = 200  # of a run, that are looked at
+_MOST = 40  # causes shown
+_FAILURES = 200  # failures considered for each run
 _LONG = 2000  # characters
 _WHEEL = re.compile(r"\b([\w.]{1,80})-[\w.+!-]{0,200}\.whl\b")
 _FOLDER = re.compile(r"(?:\b[A-Za-z]:[\\/]|\\\\|(?<![\w.:/])/)[^\s\"'<>|:]*[\\/]")
@@ -30,43 +30,43 @@ _VALUE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Something that runs failed of."""
+    """A common cause of failures."""
 
     title: str
     hint: str
     first: Failure
-    """Of the first run that it struck."""
+    """The failure in the first affected run."""
     where: tuple[str, ...]
-    """The stages in which it showed itself."""
+    """The affected stages."""
     runs: tuple[int, ...]
-    """The places of the runs among those that were asked about."""
+    """Indexes of the affected runs."""
 
 
 def words(text: str, target: Target) -> str:
-    """``text`` without what is of the cell, the host or the moment alone; exit codes stay."""
-    kept = _FOLDER.sub("", text[:_LONG])
-    kept = _WHEEL.sub(r"\1.whl", kept)
+    """``text`` without details of the cell, host or time; exit codes are kept."""
+    masked = _FOLDER.sub("", text[:_LONG])
+    masked = _WHEEL.sub(r"\1.whl", masked)
     own = [*target.values().items(), ("cell", target.cell), ("id", target.id)]
     for name, value in sorted(own, key=lambda pair: -len(pair[1])):
         if value:
-            kept = re.sub(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", f"<{name}>", kept)
-    return " ".join(_VALUE.sub("#", _TAG.sub(r"\1#", kept)).split())
+            masked = re.sub(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", f"<{name}>", masked)
+    return " ".join(_VALUE.sub("#", _TAG.sub(r"\1#", masked)).split())
 
 
 def ends(message: str) -> str:
-    """The first and the last line: what a log's end says at length stands between them."""
+    """The first and the last line, without the log in between."""
     lines = [line for line in message.splitlines() if line.strip()]
     return "\n".join(dict.fromkeys([*lines[:1], *lines[-1:]]))
 
 
 def causes(views: Sequence[RunView]) -> tuple[Cause, ...]:
-    """What ``views`` failed of, the most common first; at most some forty."""
-    found: dict[str, list[tuple[int, Failure]]] = {}
+    """The causes of failures in ``views``, the most common first; at most some forty."""
+    groups: dict[str, list[tuple[int, Failure]]] = {}
     for number, view in enumerate(views):
         for failure in view.failures[:_FAILURES]:
-            found.setdefault(failure.cause or failure.title, []).append((number, failure))
+            groups.setdefault(failure.cause or failure.title, []).append((number, failure))
     made = []
-    for rows in found.values():
+    for rows in groups.values():
         first = rows[0][1]
         made.append(
             Cause(
@@ -81,7 +81,7 @@ def causes(views: Sequence[RunView]) -> tuple[Cause, ...]:
 
 
 def _title(failure: Failure) -> str:
-    """That a stage failed is no cause: its error says more."""
+    """A title for a cause: the error rather than the failed stage."""
     if failure.kind != "stage" or failure.signature:
         return failure.title
     return failure.message.partition("\n")[0].strip().rstrip(":") or failure.title

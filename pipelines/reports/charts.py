@@ -24,7 +24,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 
 @dataclass(frozen=True)
 class Scale:
-    """How a chart's time is laid out: pixels, and seconds from tick to tick."""
+    """The time axis of a chart: pixels, and seconds between ticks."""
 
     left: float
     width: float
@@ -32,14 +32,14 @@ class Scale:
     ticks: int
     """At most."""
     label: Callable[[float, float], str] = lambda tick, _: units.seconds(tick)
-    """Of a tick, and how far the next one is."""
+    """Seconds between ticks."""
 
 
 _SCALE = Scale(_LEFT, _WIDTH, _STEPS, _TICKS)
 
 
 def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240) -> Markup:
-    """A lane for each job with its units, then the share of busy cores and the memory over time.
+    """A lane of units for each job, then busy cores and memory over time.
 
     The slowest units carry their rank; of more than ``most`` units the longest are drawn, of
     more than ``points`` samples the means of as many spans.
@@ -54,7 +54,7 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
     if view.samples:
         parts += [
             _panel(_thinned([(s[0], s[1]) for s in view.samples], points), span, 1.0, top, "cpu"),
-            _caption(top - 5, f"cores of the host busy{f', of {view.cpus}' * bool(view.cpus)}"),
+            _caption(top - 5, f"busy cores of the host{f', of {view.cpus}' * bool(view.cpus)}"),
             _scale(top, "100 %"),
         ]
         top += _PANEL + _SPACE
@@ -81,14 +81,14 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
 
 
 def _description(view: Timeline, span: float) -> str:
-    said = [f"{units.counted(len(view.units), 'unit')} in {units.counted(view.lanes, 'lane')}"]
-    said.append(f"over {units.seconds(span)}")
+    parts = [f"{units.counted(len(view.units), 'unit')} in {units.counted(view.lanes, 'lane')}"]
+    parts.append(f"over {units.seconds(span)}")
     if view.busy is not None:
-        said.append(f"cores of the host busy {units.percent(view.busy)} on average")
+        parts.append(f"cores of the host {units.percent(view.busy)} busy on average")
     if view.slowest:
         worst = view.slowest[0]
-        said.append(f"slowest unit {worst.name}, {units.seconds(worst.seconds)}")
-    return ", ".join(said) + ". The table below has the slowest units."
+        parts.append(f"slowest unit {worst.name}, {units.seconds(worst.seconds)}")
+    return ", ".join(parts) + ". The table below has the slowest units."
 
 
 def _lanes(view: Timeline, span: float, top: float, most: int) -> Markup:
@@ -133,7 +133,7 @@ def _rank(rank: int, x: float, y: float, width: float) -> Markup:
 
 
 def _box(unit: Unit, span: float, top: float) -> tuple[float, float, float]:
-    """Left, top and width of a unit; a hairline stays between neighbours."""
+    """Left, top and width of a unit, with a gap between neighbours."""
     x = _LEFT + unit.start / span * _WIDTH
     width = max(unit.seconds / span * _WIDTH - 0.6, 0.6)
     return x, top + unit.lane * (_LANE + _GAP), width
@@ -150,7 +150,7 @@ def _thinned(
 def _panel(
     parts: Sequence[Sequence[tuple[float, float]]], span: float, most: float, top: float, name: str
 ) -> Markup:
-    """An area over time; a group of samples is drawn as its mean."""
+    """An area chart over time of the mean of each group of samples."""
     xy = [
         (
             _LEFT + min(sum(p[0] for p in part) / len(part) / span, 1.0) * _WIDTH,
@@ -173,8 +173,8 @@ def _panel(
     )
 
 
-def _caption(y: float, said: str) -> Markup:
-    return Markup('<text class="caption" x="{}" y="{}">{}</text>').format(px(_LEFT), px(y), said)
+def _caption(y: float, text: str) -> Markup:
+    return Markup('<text class="caption" x="{}" y="{}">{}</text>').format(px(_LEFT), px(y), text)
 
 
 def _scale(top: float, most: str) -> Markup:
@@ -202,7 +202,7 @@ def axis(span: float, y: float, scale: Scale) -> Markup:
 
 
 def bar(share: float, kind: str = "plain", mark: float | None = None) -> Markup:
-    """A bar for a cell of a table, which has the number: ``share`` and ``mark`` are 0 to 1."""
+    """A bar for a table cell; ``share`` and ``mark`` are 0 to 1."""
     tick = Markup("")
     if mark is not None and 0 <= mark <= 1:
         tick = Markup('<path class="mark" d="M{x} 0V10"/>').format(x=px(mark * 100))
@@ -213,7 +213,7 @@ def bar(share: float, kind: str = "plain", mark: float | None = None) -> Markup:
 
 
 def stages(rows: Sequence[StageView]) -> Markup:
-    """The stages one after another, each as wide as it took; the table beside it has the times."""
+    """The stages side by side, as wide as the time they took."""
     total = sum(row.seconds or 0.0 for row in rows)
     if not total:
         return Markup("")
@@ -233,7 +233,7 @@ def stages(rows: Sequence[StageView]) -> Markup:
 
 
 def legend(rows: Sequence[StageView]) -> list[tuple[str, Markup, float]]:
-    """Of the stages that took time: what is said of them, the colour in the bar, the share."""
+    """Label, colour and share of each stage that took time."""
     total = sum(row.seconds or 0.0 for row in rows)
     return [
         (f"{row.name} {row.state}" if row.state != "passed" else row.name, swatch(kind), took)
@@ -247,10 +247,10 @@ def _stage(number: int, row: StageView) -> str:
 
 
 def swatch(kind: str) -> Markup:
-    """A square in the colour of a bar, for legends; the word beside it says what it is."""
+    """A coloured square for a legend."""
     return Markup('<span class="swatch {}"></span>').format(kind)
 
 
 def px(value: float) -> str:
-    """A coordinate with one decimal, as short as it gets."""
+    """A coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs, and what is missing or fails that did not before.
+"""Compares two runs: what differs, and what is newly missing or failing.
 
 Measured values are shown as they are. How much slower is too slow depends on the machine and on who
 asks: a limit here would be wrong for most.
@@ -32,7 +32,7 @@ _SCRIPT_CASE = "test_script"  # of pipelines/smoke/script
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it was."""
+    """One difference."""
 
     kind: str
     subject: str
@@ -41,12 +41,12 @@ class Difference:
     judgement: Judgement = "changed"
     """Measured values are only ``changed``."""
     ratio: float | None = None
-    """After by before, where both are numbers."""
+    """After divided by before, if both are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that differs; what was compared with what stands in ``notes``."""
+    """All differences; ``notes`` describe the runs."""
 
     before: RunView
     after: RunView
@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def worse(self) -> tuple[Difference, ...]:
-        """What is missing or fails, and did not before."""
+        """What is newly missing or failing."""
         return tuple(d for d in self.differences if d.judgement == "worse")
 
     @property
@@ -64,7 +64,7 @@ class Comparison:
         return WORSE if self.worse else 0
 
 
-def told(seen: Comparison) -> dict[str, Any]:
+def payload(seen: Comparison) -> dict[str, Any]:
     """For programs: ``schema`` 1, the runs' names, notes, and the fields of each difference."""
     return {
         "schema": 1,
@@ -77,16 +77,16 @@ def told(seen: Comparison) -> dict[str, Any]:
 
 
 def compare(before: RunView, after: RunView) -> Comparison:
-    """What differs between two runs, what got worse first."""
+    """Compare two runs; what got worse comes first."""
     rules = (_verdict, _capabilities, _archs, _cases, _numbers, _measured)
-    found = [difference for rule in rules for difference in rule(before, after)]
+    differences = [difference for rule in rules for difference in rule(before, after)]
     order: tuple[Judgement, ...] = ("worse", "changed", "better")
-    found.sort(key=lambda difference: order.index(difference.judgement))
-    return Comparison(before, after, _notes(before, after), tuple(found))
+    differences.sort(key=lambda difference: order.index(difference.judgement))
+    return Comparison(before, after, _notes(before, after), tuple(differences))
 
 
 def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
-    """What was not the same to begin with: every axis, the host last, jobs, GPU, units."""
+    """How the runs themselves differ: axes, host, jobs, GPU, units."""
     was, now = (view.target.values() for view in (before, after))
     names = [*(name for name in AXES if name != "host"), "host"]
     pairs: list[tuple[str, object, object]] = [(name, was[name], now[name]) for name in names]
@@ -95,14 +95,16 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
         pairs.append(("evidence", before.evidence, after.evidence))
     if before.gpu_way and after.gpu_way:  # only a run with a test on a GPU says
         pairs.append(("way of the GPU", before.gpu_way, after.gpu_way))
-    said = [f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
+    changes = [f"different {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
     if others := _units(before).keys() ^ _units(after).keys():
-        said.append(f"{units.counted(len(others), 'compile unit')} in only one of the two")
+        changes.append(f"{units.counted(len(others), 'compile unit')} in only one of the two")
     old, new = _printed(before), _printed(after)
     if old and new:
         same = sum(name in old and _is_same(old[name], value) for name, value in new.items())
-        said.append(f"{same} of {len(old.keys() | new.keys())} numbers of the script are the same")
-    return tuple(said)
+        changes.append(
+            f"{same} of {len(old.keys() | new.keys())} numbers of the script are the same"
+        )
+    return tuple(changes)
 
 
 def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
@@ -115,7 +117,7 @@ def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
 
 
 def _capabilities(before: RunView, after: RunView) -> Iterator[Difference]:
-    """Those of a run whose suite said none are not lost: it was not asked."""
+    """Capabilities; not lost if the suite of the later run stated none."""
     old, new = ({c.name: c for c in view.capabilities} for view in (before, after))
     for name in sorted(old.keys() | new.keys()) if old and new else ():
         had, has = (name in side and side[name].there for side in (old, new))
@@ -125,7 +127,7 @@ def _capabilities(before: RunView, after: RunView) -> Iterator[Difference]:
 
 
 def _archs(before: RunView, after: RunView) -> Iterator[Difference]:
-    """Device code that the audit found; it is lost only of a wheel for the same platform."""
+    """Device code found by the audit; it is lost only for the same platform."""
     is_same = _platform(before) == _platform(after)
     for kind in ("SASS", "PTX") if before.checks and after.checks else ():
         old, new = ({*values_of(view.checks, kind.lower())} for view in (before, after))
@@ -145,7 +147,7 @@ def _platform(view: RunView) -> set[str]:
 
 
 def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
-    """Smoke cases that say something else; a pass that became a skip shows nothing any more."""
+    """Smoke cases with another outcome; a pass that became a skip is worse."""
     if not before.cases or not after.cases:
         return
     old = {(c.suite, c.name): c.outcome for c in before.cases}
@@ -163,7 +165,7 @@ def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
 
 
 def _numbers(before: RunView, after: RunView) -> Iterator[Difference]:
-    """What scripts printed, in full; one that is not printed any more, or is none now, is lost."""
+    """Numbers printed by scripts; one that is missing or not a number now is worse."""
     old, new = _printed(before), _printed(after)
     ran = new or any(case.name == _SCRIPT_CASE for case in after.cases)
     for name in [*new, *(old.keys() - new.keys())] if old and ran else ():
@@ -176,18 +178,18 @@ def _numbers(before: RunView, after: RunView) -> Iterator[Difference]:
 
 
 def _printed(view: RunView) -> dict[str, str]:
-    """The numbers that a script printed, as it printed them: a float has not all of an integer."""
+    """Numbers as text, as a float cannot represent every integer."""
     texts = dict(view.provenance).get(NUMBERS, ())
     return {name: text for name, text in texts if _NUMBER.fullmatch(text)}
 
 
 def _is_same(was: str, now: str) -> bool:
-    """Whether two numbers are the same to the last digit; nan is nan."""
+    """Whether two numbers are exactly equal; nan equals nan."""
     return was.lower() == now.lower() or Decimal(was) == Decimal(now)
 
 
 def _measured(before: RunView, after: RunView) -> Iterator[Difference]:
-    """Times, sizes and the figures of the smoke suite, where they read differently."""
+    """Times, sizes and figures of the smoke suite that differ as displayed."""
     for stage in after.stages:
         was = before.stage(stage.name)
         if was is not None and (was.state, stage.state) == ("passed", "passed"):
@@ -220,7 +222,7 @@ def _pair(
     shown: Callable[[float], str],
     unit: str = "",
 ) -> Iterator[Difference]:
-    """The difference of what was measured in both runs."""
+    """The difference of a value measured in both runs."""
     before, after = pair
     if before is not None and after is not None and shown(before) != shown(after):
         was, now = (f"{shown(value)} {unit}".strip() for value in (before, after))

@@ -1,4 +1,4 @@
-"""What went wrong in a run, with the lines of the log that say so."""
+"""Collects the failures of a run, with the relevant lines of its logs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from pipelines.reports.causes import ends, words
 from pipelines.reports.model import Case
 from pipelines.reports.views import Excerpt, Failure
 
-_CASES = 50  # failing cases that are told one by one
+_CASES = 50  # failing cases shown individually
 _RESOURCES = 200
 _LINKS = 10
-_ABOVE, _BELOW = 6, 14  # lines of a log around the one that says it
+_ABOVE, _BELOW = 6, 14  # lines of context in a log
 _TAIL = 30
 _FAR = 20_000_000  # lines; a log is not read further
 _WIDE = 1 << 16  # bytes of a line
 _PLACE = re.compile(r"([\w-]{1,80}\.py):(\d{1,6})")
-# What a page makes a link of: nothing that a browser would run.
+# Links on pages: only https, nothing that a browser would run.
 _CLAIM = re.compile(r"assert\b|AssertionError|Failed")
 _LINK = re.compile(r"https://[^\s<>\"']{1,300}")
 _LOGS = {"build": "build.log", "test": "smoke.log"}
@@ -45,13 +45,13 @@ _OF_CASES = {
 
 
 def unfinished(stage: StageRecord) -> bool:
-    """Whether the stage has no verdict: it runs, was killed or left, or its time was up."""
+    """Whether the stage has no verdict: it is running, was killed, or timed out."""
     up = stage.error is not None and stage.error.kind == TimeUpError.__name__
     return up or stage.state in ("running", "interrupted")
 
 
 def told_by_cases(stage: StageRecord, cases: Sequence[Case]) -> bool:
-    """Whether a failed stage says only that some of ``cases``, its own, have failed."""
+    """Whether a failed stage only reports that some of its own ``cases`` failed."""
     kind = stage.error.kind if stage.error else ""
     judged = stage.state == "failed" and kind == _OF_CASES.get(stage.name)
     return judged and any(case.outcome in ("failed", "error") for case in cases)
@@ -80,7 +80,7 @@ def failures(
         elif stage.name != SmokeResult.stage or not told_by_cases(stage, cases):
             made.append(_stage(stage, target, path))
     for stage in stages:
-        # One that failed says itself which resource it was; those after it were not come to.
+        # The failed one names its resource; later ones were not reached.
         if isinstance(stage.result, ProvisionResult) and stage.state == "passed":
             rows = stage.result.resources[:_RESOURCES]
             made += [_resource(row, target) for row in rows if not row.ok]
@@ -92,23 +92,31 @@ def failures(
 
 
 def _stage(stage: StageRecord, target: Target, path: Path) -> Failure:
-    """A stage that did not pass: what the diagnosis of its log says, else the log's end."""
+    """The failure of a stage: the diagnosis of its log, or the log's end."""
     name, source = line(stage.name, 40), _LOGS.get(stage.name, "")
     error = stage.error or ErrorResult(kind="", title="", message="")
     goes_on = error.kind == TimeUpError.__name__
-    title = f"{name} goes on with the next command" if goes_on else f"{name} {stage.state}"
+    title = f"{name} will continue with the next command" if goes_on else f"{name} {stage.state}"
     hint, signature = error.hint, ""
     links: tuple[str, ...] = ()
-    said = (error.kind, ends(block(error.message, 3000)), block(hint, 1500))
-    cause = words("\n".join(said), target)
+    parts = (error.kind, ends(block(error.message, 3000)), block(hint, 1500))
+    cause = words("\n".join(parts), target)
     tail = texts(stage.result.tail, _TAIL) if stage.result else []
     shown = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
-    if isinstance(stage.result, BuildResult) and (found := stage.result.diagnosis):
-        title, hint, signature = line(found.title, 600), found.hint or hint, line(found.id, 60)
-        # A rule of no known cause fits many: then the line that it found tells them apart.
-        cause = signature if found.is_cause else words(f"{signature} {title} {found.text}", target)
-        links = tuple(link for link in found.links[:_LINKS] if _LINK.fullmatch(link))
-        shown = excerpt(path / source, found.line) or shown
+    if isinstance(stage.result, BuildResult) and (diagnosis := stage.result.diagnosis):
+        title, hint, signature = (
+            line(diagnosis.title, 600),
+            diagnosis.hint or hint,
+            line(diagnosis.id, 60),
+        )
+        # A rule without a known cause matches many failures; the matched line distinguishes them.
+        cause = (
+            signature
+            if diagnosis.is_cause
+            else words(f"{signature} {title} {diagnosis.text}", target)
+        )
+        links = tuple(link for link in diagnosis.links[:_LINKS] if _LINK.fullmatch(link))
+        shown = excerpt(path / source, diagnosis.line) or shown
     file = f"pipelines/recipes/{target.recipe}.yaml"
     return Failure(
         "stage",
@@ -125,7 +133,7 @@ def _stage(stage: StageRecord, target: Target, path: Path) -> Failure:
 
 
 def _in_repository(file: str) -> str:
-    """``file`` if this is a repository that has it, for annotations; else empty."""
+    """``file`` if this repository has it, for annotations; else empty."""
     return file if CHECKOUT is not None and (CHECKOUT / file).is_file() else ""
 
 
@@ -141,19 +149,19 @@ def excerpt(log: Path, number: int) -> Excerpt | None:
         for _ in range(first - 1):
             if not _next(stream.readline):
                 return None
-        kept = [
+        relevant = [
             data for _ in range(number + _BELOW - first + 1) if (data := _next(stream.readline))
         ]
-    if len(kept) <= number - first:
+    if len(relevant) <= number - first:
         return None
     shown = tuple(
-        safe(data.rstrip(b"\r\n").decode("utf-8", "replace")[:2000], 400) for data in kept
+        safe(data.rstrip(b"\r\n").decode("utf-8", "replace")[:2000], 400) for data in relevant
     )
     return Excerpt(log.name, first, shown, number)
 
 
 def _next(readline: Callable[[int], bytes]) -> bytes:
-    """The start of the next line; all of it is read, however long it is."""
+    """The start of the next line; the rest of it is skipped."""
     start = readline(_WIDE)
     piece = start
     while piece and not piece.endswith(b"\n"):
@@ -162,25 +170,25 @@ def _next(readline: Callable[[int], bytes]) -> bytes:
 
 
 def _resource(row: ResourceResult, target: Target) -> Failure:
-    said = f"found {line(row.found)}, wanted {line(row.wanted)}"
+    message = f"found {line(row.found)}, expected {line(row.wanted)}"
     return Failure(
         "resource",
         ProvisionResult.stage,
         line(row.id),
-        said,
-        cause=words(f"{line(row.id)} {said}", target),
+        message,
+        cause=words(f"{line(row.id)} {message}", target),
     )
 
 
 def _check(check: Finding, hint: str, target: Target) -> Failure:
-    said = f"found {check.text}"
+    message = f"found {check.text}"
     return Failure(
         "check",
         AuditResult.stage,
         f"{check.label} of the wheel",
-        "\n".join(filter(None, (said, check.hint))),
+        "\n".join(filter(None, (message, check.hint))),
         hint,
-        cause=words(f"{check.label} {said}", target),
+        cause=words(f"{check.label} {message}", target),
     )
 
 
@@ -192,16 +200,16 @@ def _case(case: Case, target: Target) -> Failure:
     known = re.fullmatch(r"[\w-]{1,80}", module)
     file = _in_repository(f"{folder}/{module}.py") if known else ""
     lines = [int(n) for name, n in _PLACE.findall(case.detail) if name == f"{module}.py"]
-    said = line(case.message, 1500) or f"{case.outcome}, and nothing more was said"
-    # What a test claims is its own; any other error is the same wherever it strikes.
-    of_test = _CLAIM.match(said) or not case.message
+    message = line(case.message, 1500) or f"{case.outcome}, without a message"
+    # An assertion belongs to its test; any other error may be common to several.
+    of_test = _CLAIM.match(message) or not case.message
     test = f"{module}.{line(case.name).partition('[')[0]} " if of_test else ""
     return Failure(
         "case",
         "smoke",
         line(case.name),
-        said,
-        cause=words(f"{test}{said}", target),
+        message,
+        cause=words(f"{test}{message}", target),
         excerpt=Excerpt("its traceback", 0, tuple(text[:400] for text in detail))
         if any(detail)
         else None,

@@ -1,4 +1,4 @@
-"""Figures and capabilities out of the properties of a smoke suite and its cases."""
+"""Extracts figures and capabilities from the properties of a smoke suite and its cases."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pipelines.reports.views import Better, Capability, Figure, Group
 
 FIGURES_FILE = Path(__file__).resolve().with_name("figures.yaml")
 _HAS, _INFO = "has.", "info."  # of our suites; of python -m xformers.info
-#: Of a case, what the property of a number begins with that a script printed.
+#: Prefix of a case's properties for numbers printed by a script.
 SCRIPT = "script."
 _MOST = 2000
 _VALUE = re.compile(r"\s{0,8}([-+]?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?)\s{0,8}\S{0,12}")
 _PARTS = 3
-#: A time of somebody else's, after the name that the package's own has in the same case.
+#: The time of another implementation in the same case: ``milliseconds_math``.
 _RIVAL = re.compile(r"(milliseconds|microseconds|ms|us)_(\w{1,60})")
 
 
 class Rule(Model):
-    """Properties whose name has ``pattern`` in it are figures of ``group``."""
+    """Properties whose names match ``pattern`` are figures of ``group``."""
 
     pattern: Annotated[str, Field(min_length=1)]
     group: Group
@@ -60,13 +60,15 @@ def _rule(name: str) -> Rule | None:
 
 
 def figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ...]:
-    """The figures among a suite's properties and its cases', each with a key of its own."""
+    """The figures in a suite's properties and its cases', with unique keys."""
     made: dict[str, Figure] = {}
     cases = list(cases)
-    told = [("", name, value) for name, value in suite.items()]
-    told += [(case.name, name, value) for case in cases for name, value in case.properties.items()]
+    properties = [("", name, value) for name, value in suite.items()]
+    properties += [
+        (case.name, name, value) for case in cases for name, value in case.properties.items()
+    ]
     shapes = {case.name: _shape(case) for case in cases}
-    for owner, name, text in told:
+    for owner, name, text in properties:
         value = _number(text)
         rule = _rule(line(name, 200)) if value is not None else None
         if rule is None or value is None:
@@ -82,7 +84,7 @@ def figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ..
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Of a case that times another implementation beside the package's own."""
+    """A case that times another implementation as well."""
 
     name: str
     rival: str
@@ -97,18 +99,18 @@ def _shape(case: Case) -> _Shape | None:
     ``shape``; else it is the case without the parameter that is the rival. One that had to measure
     something smaller than the others has a property ``batch``, and is a shape of its own.
     """
-    found = {m[2]: m[1] for name in case.properties if (m := _RIVAL.fullmatch(name))}
+    rivals = {m[2]: m[1] for name in case.properties if (m := _RIVAL.fullmatch(name))}
     own = {
         name: value
-        for name in found.values()
+        for name in rivals.values()
         if (value := _number(case.properties.get(name, ""))) is not None
     }
-    if len(found) != 1 or not own:
+    if len(rivals) != 1 or not own:
         return None
-    (rival,) = found
+    (rival,) = rivals
     base, bracket, parameters = case.name.partition("[")
-    kept = [one for one in parameters.rstrip("]").split("-") if one != rival]
-    shape = case.properties.get("shape") or base + (f"[{'-'.join(kept)}]" if bracket else "")
+    parts = [part for part in parameters.rstrip("]").split("-") if part != rival]
+    shape = case.properties.get("shape") or base + (f"[{'-'.join(parts)}]" if bracket else "")
     return _Shape(line(case.name if "batch" in case.properties else shape, 200), rival, own)
 
 
@@ -126,17 +128,25 @@ def _beside(figure: Figure, name: str, shape: _Shape) -> Figure:
 
 
 def capabilities(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Capability, ...]:
-    """What the ``has.*`` properties say, and the ``info.*`` ones that are (un)available."""
-    told = dict(suite)
+    """Capabilities from ``has.*`` properties and ``info.*`` ones that are (un)available."""
+    properties = dict(suite)
     for case in cases:
-        told |= {name: value for name, value in case.properties.items() if name.startswith(_HAS)}
-    kept = {name.removeprefix(_HAS): said for name, said in told.items() if name.startswith(_HAS)}
-    kept |= {
-        name.removeprefix(_INFO): said
-        for name, said in told.items()
-        if name.startswith(_INFO) and said in ("available", "unavailable")
+        properties |= {
+            name: value for name, value in case.properties.items() if name.startswith(_HAS)
+        }
+    features = {
+        name.removeprefix(_HAS): value
+        for name, value in properties.items()
+        if name.startswith(_HAS)
     }
-    return tuple(Capability(line(name, 100), line(kept[name], 60)) for name in sorted(kept))[:_MOST]
+    features |= {
+        name.removeprefix(_INFO): value
+        for name, value in properties.items()
+        if name.startswith(_INFO) and value in ("available", "unavailable")
+    }
+    return tuple(
+        Capability(line(name, 100), line(features[name], 60)) for name in sorted(features)
+    )[:_MOST]
 
 
 def _number(text: str) -> float | None:
@@ -148,7 +158,7 @@ def _number(text: str) -> float | None:
 
 
 def _figure(owner: str, name: str, value: float, rule: Rule, known: Mapping[str, Figure]) -> Figure:
-    """``speed.<subject>.<series>``; a name without dots is of its case."""
+    """``speed.<subject>.<series>``; a name without dots belongs to its case."""
     parts = name.split(".")
     if len(parts) >= _PARTS:
         subject, series = ".".join(parts[1:-1]), parts[-1]

@@ -14,16 +14,16 @@ from pipelines.record.manifest import Schema
 from pipelines.record.results import FileResult
 from pipelines.reports.views import FileView
 
-#: Made from the record, or the record itself: not told of in a report.
-NOT_TOLD = ("report.html", "summary.md", "manifest.json")
+#: Generated from the record, or the record itself: not listed in a report.
+UNLISTED = ("report.html", "summary.md", "manifest.json")
 _MOST = 500
-_LARGE = 16 << 20  # bytes from which the manifest's word is taken for a file that is as it was
+_LARGE = 16 << 20  # bytes from which the manifest's hash of an unchanged file is used
 _MANIFEST = 16 << 20  # bytes
 _LINK = 1000  # characters
 
 
 class _Manifest(BaseModel):
-    """Of ``manifest.json``, what is read again."""
+    """The relevant part of ``manifest.json``."""
 
     schema_: Schema
     written: AwareDatetime
@@ -31,7 +31,7 @@ class _Manifest(BaseModel):
 
 
 def files(path: Path) -> tuple[FileView, ...]:
-    """Every file of the run in ``path``; also what only ``manifest.json`` knows, as of CI.
+    """Every file of the run in ``path``, and those only in ``manifest.json``, as from CI.
 
     A large file that has the manifest's size and is not younger than it has the sha256 of the
     manifest; every other one is read.
@@ -41,40 +41,40 @@ def files(path: Path) -> tuple[FileView, ...]:
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path).as_posix()
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if hidden or name in NOT_TOLD or name.startswith("record.sqlite"):
+        if hidden or name in UNLISTED or name.startswith("record.sqlite"):
             continue
         if file.is_file() and not file.is_symlink():
             made.append(_file(file, name, known.pop(name, None), written))
             if len(made) == _MOST:
                 break
     made += [
-        FileView(line(name), row.size, row.sha256, "not here; as manifest.json says")
+        FileView(line(name), row.size, row.sha256, "not here; from manifest.json")
         for name, row in known.items()
-        if name not in NOT_TOLD
+        if name not in UNLISTED
     ]
     return tuple(sorted(made[:_MOST], key=lambda row: row.path))
 
 
-def _file(file: Path, name: str, told: FileResult | None, written: float) -> FileView:
+def _file(file: Path, name: str, recorded: FileResult | None, written: float) -> FileView:
     status, link = file.stat(), quote(os.fsencode(name))
     link = link if len(link) <= _LINK else ""
-    same = told is not None and told.size == status.st_size
-    if told is not None and same and status.st_size >= _LARGE and status.st_mtime <= written:
-        said = "as manifest.json says"
-        return FileView(line(name), status.st_size, told.sha256, said, link=link)
+    same = recorded is not None and recorded.size == status.st_size
+    if recorded is not None and same and status.st_size >= _LARGE and status.st_mtime <= written:
+        source = "from manifest.json"
+        return FileView(line(name), status.st_size, recorded.sha256, source, link=link)
     sha256 = sha256_of(file)
-    # Logs and reports are written again by a later stage, a wheel never is.
-    differs = told is not None and name.endswith(".whl") and told.sha256 != sha256
+    # Logs and reports are rewritten by later stages, wheels are not.
+    differs = recorded is not None and name.endswith(".whl") and recorded.sha256 != sha256
     note = "differs from manifest.json" if differs else ""
     return FileView(line(name), status.st_size, sha256, note, differs, link)
 
 
 def _manifest(path: Path) -> tuple[dict[str, FileResult], float]:
-    """Its rows by path and when it was written; nothing where it cannot be read."""
+    """Its rows by path and when it was written; empty if it cannot be read."""
     try:
         if path.is_symlink() or path.stat().st_size > _MANIFEST:
             return {}, 0.0
-        told = _Manifest.model_validate_json(path.read_bytes())
+        manifest = _Manifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return {}, 0.0
-    return {row.path: row for row in told.files}, told.written.timestamp()
+    return {row.path: row for row in manifest.files}, manifest.written.timestamp()

@@ -1,4 +1,4 @@
-"""Findings at a terminal and in JUnit, whoever made them."""
+"""Shows findings in a terminal and in JUnit."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ STYLES: dict[Level, str] = {
 }
 MARKS: dict[Level, str] = {
     "error": "no",
-    "warning": "mind",
+    "warning": "warn",
     "unknown": "--",
     "skipped": "--",
     "ok": "ok",
 }
 _OUTCOMES: dict[Level, Outcome] = {"error": "failed", "unknown": "skipped", "skipped": "skipped"}
-_SHORT = 180  # characters of a hint to what is no error
+_SHORT = 180  # characters of a hint, except for errors
 
 
 def table(findings: Iterable[Finding]) -> Table:
-    """A line each, and what to do."""
+    """A table with a row for each finding, and its hint."""
     rows = Table(box=None, pad_edge=False, show_header=False)
     rows.add_column(no_wrap=True)
     rows.add_column(no_wrap=True)
     rows.add_column(overflow="fold")
-    for one in findings:
-        hint = safe(one.hint, 4 * _SHORT if one.failed else _SHORT)
+    for finding in findings:
+        hint = safe(finding.hint, 4 * _SHORT if finding.failed else _SHORT)
         rows.add_row(
-            f"[{STYLES[one.level]}]{MARKS[one.level]}[/]",
-            escape(safe(one.label, 80)),
-            escape(safe(one.text, 200)) + (f"\n[dim]{escape(hint)}[/dim]" if hint else ""),
+            f"[{STYLES[finding.level]}]{MARKS[finding.level]}[/]",
+            escape(safe(finding.label, 80)),
+            escape(safe(finding.text, 200)) + (f"\n[dim]{escape(hint)}[/dim]" if hint else ""),
         )
     return rows
 
@@ -48,21 +48,21 @@ def table(findings: Iterable[Finding]) -> Table:
 def cases(
     findings: Iterable[Finding], classname: str, file: str = "", *, warning: Outcome = "passed"
 ) -> Iterator[Case]:
-    """A case each: what could not be looked at, or had nothing to be compared with, is skipped.
+    """A case for each finding; skipped if it was not checked or had no expectation.
 
     What a warning is depends on who asks; one that passes says so in its output. Names begin with
     ``file``, of a wheel with its project: the next release has the same cases.
     """
     outcomes = _OUTCOMES | {"warning": warning}
     name = file.partition("-")[0] if file.endswith(".whl") else file
-    for one in findings:
-        outcome = "failed" if one.failed else outcomes.get(one.level, "passed")
-        quiet = one.level == "ok" or (one.level == "warning" and warning == "passed")
+    for finding in findings:
+        outcome = "failed" if finding.failed else outcomes.get(finding.level, "passed")
+        quiet = finding.level == "ok" or (finding.level == "warning" and warning == "passed")
         yield Case(
-            name=f"{name}: {one.label}" if file else one.label,
+            name=f"{name}: {finding.label}" if file else finding.label,
             classname=classname,
             outcome=outcome,
-            message="" if quiet else one.text,
-            detail="" if quiet else one.hint,
-            stdout=": ".join(filter(None, (file, one.level, one.text, one.hint))),
+            message="" if quiet else finding.text,
+            detail="" if quiet else finding.hint,
+            stdout=": ".join(filter(None, (file, finding.level, finding.text, finding.hint))),
         )

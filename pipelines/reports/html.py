@@ -1,4 +1,4 @@
-"""One self-contained HTML page of one run or of many: no script, no network, nothing inline.
+"""A self-contained HTML page on one run or many: no script, no network, nothing inline.
 
 The page has one style sheet, which its own policy names by hash; a browser runs and loads nothing
 else, whatever a host managed to write into it.
@@ -48,20 +48,20 @@ _STATES = {
     "unfinished": ("…", "unfinished"),
     "skipped": ("○", "skipped"),
 }
-#: Axes of a cell besides the package; and how those are called that have another name.
+#: Axes of a cell besides the package, with their titles.
 _CELL = tuple(name for name in AXES if name not in ("host", "recipe", "version"))
 _TITLES = {
     "python": "Python",
     "cuda": "CUDA",
     "archs": "Architectures",
 }
-#: Bytes of a page of many runs, beyond which less is told of each.
+#: Bytes of a page on many runs, beyond which each gets fewer details.
 MOST = 1_980_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of one run a page holds: rows, points and characters."""
+    """Limits for each run on a page: rows, points and characters."""
 
     cases: int
     units: int
@@ -76,24 +76,24 @@ class Limits:
 
 
 ONE = Limits(500, 4000, 240, 10, 120, 80, 40, 3000, 200, 500)
-#: Of many runs: some 40, 20, 15 and 5 KB each.
+#: For many runs: some 40, 20, 15 and 5 KB each.
 MANY = (
     Limits(60, 1000, 120, 10, 40, 15, 20, 1500, 60, 40),
     Limits(0, 100, 30, 3, 3, 3, 8, 500, 12, 12),
     Limits(0, 60, 16, 0, 2, 2, 4, 300, 8, 6),
     Limits(0, 0, 1, 0, 0, 1, 2, 160, 0, 3),
 )
-_CROWD = 20  # runs from which the first of these is not tried
+_CROWD = 20  # runs from which the first of these is skipped
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Verdicts by what was asked for: a row is a package and every axis but Python."""
+    """A grid of verdicts: rows are packages with all axes except Python."""
 
     titles: tuple[str, ...]
     pythons: tuple[str, ...]
     rows: tuple[tuple[tuple[str, ...], tuple[tuple[int, ...], ...]], ...]
-    """What a row is, and for each Python the numbers of its runs."""
+    """The title of a row, and for each Python the numbers of its runs."""
 
     @property
     def caption(self) -> str:
@@ -103,7 +103,7 @@ class Grid:
 
 
 def render(views: Sequence[RunView], folder: Path | None = None) -> str:
-    """The page of ``views``, in their order; at least one. The same views give the same page.
+    """The page on ``views``, at least one, in their order. The same views give the same page.
 
     With ``folder``, where the page will lie, it has links to the runs' files that are there.
     """
@@ -142,7 +142,7 @@ def _page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
 
 
 def _ways(views: Sequence[RunView], folder: Path | None) -> dict[str, str]:
-    """From ``folder`` to each run's directory, as the beginning of a link.
+    """The path from ``folder`` to each run's directory, as a link prefix.
 
     There is none without a ``folder``, and none to another drive of Windows.
     """
@@ -157,7 +157,7 @@ def _ways(views: Sequence[RunView], folder: Path | None) -> dict[str, str]:
 
 
 def grid(views: Sequence[RunView]) -> Grid:
-    """Where in the matrix every run stands."""
+    """The position of every run in the matrix."""
     pythons = sorted({view.target.python for view in views}, key=_version)
     rows: dict[Target, dict[str, list[int]]] = {}
     for number, view in enumerate(views):
@@ -179,27 +179,27 @@ def grid(views: Sequence[RunView]) -> Grid:
 
 
 def _version(value: object) -> tuple[int, Version, str]:
-    """Versions in their order, then what is none, by its letters."""
+    """Versions in order, then other texts alphabetically."""
     try:
         return 0, Version(python_release(value) if isinstance(value, str) else ""), str(value)
     except InvalidVersion:
         return 1, Version("0"), str(value)
 
 
-def _numbered(found: Excerpt, most: int) -> list[tuple[str, str, bool]]:
-    """Number, text and mark of the lines of an excerpt; ``most`` of them, around the mark."""
-    lines = found.lines
-    at = max(0, found.mark - found.first) if found.mark else len(lines)
+def _numbered(excerpt: Excerpt, most: int) -> list[tuple[str, str, bool]]:
+    """Number, text and mark of at most ``most`` lines of an excerpt around the mark."""
+    lines = excerpt.lines
+    at = max(0, excerpt.mark - excerpt.first) if excerpt.mark else len(lines)
     begin = max(0, min(at - most // 3, len(lines) - most))
     return [
-        (str(number) if found.first else "", line, bool(found.mark) and number == found.mark)
-        for number, line in itertools.islice(enumerate(lines, found.first), begin, begin + most)
+        (str(number) if excerpt.first else "", line, bool(excerpt.mark) and number == excerpt.mark)
+        for number, line in itertools.islice(enumerate(lines, excerpt.first), begin, begin + most)
     ]
 
 
 @cache
 def environment() -> jinja2.Environment:
-    """Where pages are made: their templates, and the words and numbers that these know."""
+    """The Jinja environment with templates and filters."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -214,7 +214,7 @@ def environment() -> jinja2.Environment:
         "percent": units.percent,
         "when": when,
         "evidence": evidence_line,
-        "clock": lambda said: said.replace("T", " ").replace("+00:00", " UTC"),
+        "clock": lambda text: text.replace("T", " ").replace("+00:00", " UTC"),
     }
     made.globals |= {
         "charts": charts,

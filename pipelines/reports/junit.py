@@ -1,4 +1,4 @@
-"""JUnit XML, written for Jenkins, GitHub, GitLab and Azure, and pytest's read back.
+"""Writes JUnit XML for Jenkins, GitHub, GitLab and Azure, and reads pytest's.
 
 ``junit-xml`` makes the elements; three of its habits need a hand, so this module finishes the
 tree and writes it out itself (all shown in the tests):
@@ -42,7 +42,7 @@ _COUNTED = ("tests", "failures", "errors")
 
 
 def render(suites: Iterable[Suite]) -> str:
-    """The JUnit XML document of ``suites``: well-formed and valid whatever their texts hold.
+    """The JUnit XML document of ``suites``, valid whatever their texts contain.
 
     Known secrets are blanked in them.
     """
@@ -58,7 +58,7 @@ def render(suites: Iterable[Suite]) -> str:
 
 
 def write(path: Path, suites: Iterable[Suite]) -> None:
-    """Write the document so that ``path`` holds the old one or the whole new one, never a part.
+    """Write the document atomically.
 
     Raises ``StorageError`` when it cannot.
     """
@@ -81,10 +81,10 @@ def read_pytest(xml_bytes: bytes) -> Suite:
         start = clean_line(xml_bytes[:80].decode(errors="replace"))
         raise _unreadable(f"{error or type(error).__name__}; it begins {start!r}") from error
     if root.tag not in {"testsuites", "testsuite"}:
-        raise _unreadable(f"its root element is {clean_line(str(root.tag))}, not testsuites")
+        raise _unreadable(f"its root element is {clean_line(str(root.tag))}, expected testsuites")
     suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
     if not suites:
-        raise _unreadable("it holds no testsuite: pytest was stopped before it ran a test")
+        raise _unreadable("it has no testsuite: pytest was stopped before it ran a test")
     elements = [case for suite in suites for case in suite.iter("testcase")]
     if len(elements) > MAX_CASES:
         raise _unreadable(f"{len(elements)} test cases, more than {MAX_CASES}")
@@ -98,7 +98,7 @@ def read_pytest(xml_bytes: bytes) -> Suite:
 
 
 def _once(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Each case that failed once, with all that was said of it.
+    """Each failed case once, with all its messages.
 
     Where a case's process ends after the case was reported (it lost the GPU's context, say),
     pytest-xdist reports the same case again, as crashed.
@@ -112,9 +112,9 @@ def _once(cases: Iterable[Case]) -> tuple[Case, ...]:
         elif made[place].outcome not in ("failed", "error"):
             made[place] = case
         else:
-            told = (made[place].detail, case.message, case.detail)
-            said = "\n".join(dict.fromkeys(filter(None, told)))
-            made[place] = replace(made[place], detail=said)
+            parts = (made[place].detail, case.message, case.detail)
+            text = "\n".join(dict.fromkeys(filter(None, parts)))
+            made[place] = replace(made[place], detail=text)
     return tuple(made)
 
 
@@ -145,9 +145,9 @@ def _test_case(case: Case) -> junit_xml.TestCase:
     message = _line(case.message, MAX_MESSAGE)
     detail = clean(redact(case.detail))
     if case.outcome == "failed":
-        made.add_failure_info(message or "failed, and nothing more was said", detail)
+        made.add_failure_info(message or "failed without a message", detail)
     elif case.outcome == "error":
-        made.add_error_info(message or "broke, and nothing more was said", detail)
+        made.add_error_info(message or "error without a message", detail)
     elif case.outcome == "skipped":
         made.add_skipped_info(message or "skipped without a reason", detail)
     return made
@@ -166,12 +166,12 @@ def _line(text: str, limit: int = MAX_NAME) -> str:
 
 
 def _seconds(value: float) -> str:
-    """Three decimals, as the schema wants; nonsense of a host's clock becomes 0."""
+    """Three decimals, as the schema requires; invalid times become 0."""
     return f"{value if math.isfinite(value) and 0 < value < 1e9 else 0.0:.3f}"  # noqa: PLR2004
 
 
 def _case(element: ET.Element) -> Case:
-    outcome, told = _outcome(element)
+    outcome, text = _outcome(element)
     properties = _properties(element)
     stdout: list[str] = []
     for line in (element.findtext("system-out") or "").splitlines(keepends=True):
@@ -186,23 +186,23 @@ def _case(element: ET.Element) -> Case:
         classname=element.get("classname", ""),
         seconds=_number(element.get("time", "")),
         outcome=outcome,
-        message=clean_line(_said(told.get("message")), MAX_MESSAGE) if told is not None else "",
-        detail=clean(_said(told.text)) if told is not None else "",
+        message=clean_line(_said(text.get("message")), MAX_MESSAGE) if text is not None else "",
+        detail=clean(_said(text.text)) if text is not None else "",
         stdout=clean(_said("".join(stdout)) + (f"\n[stderr]\n{_said(errors)}" if errors else "")),
         properties=properties,
     )
 
 
 def _outcome(element: ET.Element) -> tuple[Outcome, ET.Element | None]:
-    """The worst thing said: pytest writes both for a test that fails and then breaks."""
+    """The worst outcome: pytest writes two for a test that fails and whose teardown fails."""
     outcomes: tuple[tuple[str, Outcome], ...] = (
         ("error", "error"),
         ("failure", "failed"),
         ("skipped", "skipped"),
     )
     for tag, outcome in outcomes:
-        if (told := element.find(tag)) is not None:
-            return outcome, told
+        if (child := element.find(tag)) is not None:
+            return outcome, child
     return "passed", None
 
 
@@ -228,6 +228,6 @@ def _number(text: str) -> float:
 
 def _unreadable(why: str) -> SmokeError:
     return SmokeError(
-        f"the host's test report is no JUnit XML: {why}",
-        hint="read the test log of this run: pytest may have crashed before it wrote the file",
+        f"the host's test report is not JUnit XML: {why}",
+        hint="Read the test log of this run: pytest may have crashed before it wrote the file.",
     )

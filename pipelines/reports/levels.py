@@ -1,4 +1,4 @@
-"""What a run has shown, which is not all that its host may show."""
+"""The evidence level that a run has reached, which may be lower than its host's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pipelines.record.results import RunFacts, SmokeResult
 
 
 def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
-    """The level of a run: that of its host, and with a GPU where the suite was told of a bridge.
+    """The level of a run: that of its host, with a GPU if a bridge was used.
 
     What a host may show is not what was shown: without a self-test and a case on the GPU there was
     no bridge, and nothing of a GPU where the suite saw none, or was the import alone.

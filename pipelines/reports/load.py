@@ -1,4 +1,4 @@
-"""From a run's record and files to the view that every report is made of: pure, total, bounded.
+"""Loads a run's record and files into the view that all reports use: pure, total, bounded.
 
 The record's models say what is in it, not how much: rows and lengths are cut here, and for
 failures, timeline and files where those are read.
@@ -54,9 +54,9 @@ _FILES, _CHECKS = 20, 100  # of an audit, of a file
 _CASES = 20_000
 _GPU = re.compile(r"gpu\d{0,3}_name")
 _WARNING = re.compile(r"(?:torch\d{1,3}\.\d{1,3}\.)?warning\d{1,3}")  # of one of several torches
-_VARIABLE = "PATH and os.add_dll_directory (of Linux LD_LIBRARY_PATH)"
-_UNPUBLISHED = "this host's wheels are not for publishing"
-_SEEN = 5  # seconds of a build that nobody misses
+_VARIABLE = "PATH and os.add_dll_directory (on Linux LD_LIBRARY_PATH)"
+_UNPUBLISHED = "wheels from this host cannot be published"
+_SEEN = 5  # a shorter unobserved part of a build is not mentioned
 
 Result = TypeVar("Result", bound=StageResult)
 
@@ -65,14 +65,14 @@ def load_view(run: Run) -> RunView:
     """The view of ``run``: the same record and files give the same view.
 
     Raises :class:`ConfigError` when there is no record that can be read. Whatever a record
-    lacks is empty in the view; a stage's result that cannot be read is one of its caveats.
+    is missing is empty in the view; an unreadable result of a stage becomes a caveat.
     """
     view = _view(run, run.facts(), list(run.stages().values())[:_STAGES])
     return replace(view, caveats=(*filter(None, [run.recorded_by]), *view.caveats))
 
 
 def load_any(run: Run) -> RunView:
-    """As :func:`load_view`; a record that cannot be read is an unfinished run that says so."""
+    """Like :func:`load_view`; an unreadable record becomes an unfinished run."""
     try:
         return load_view(run)
     except ConfigError as error:
@@ -81,25 +81,25 @@ def load_any(run: Run) -> RunView:
 
 @dataclass(frozen=True)
 class NotBegun:
-    """A cell of which no run began."""
+    """A cell without a run."""
 
     name: str
     target: Target
     why: str
     hint: str
     failed: bool
-    """Else it is to be tried again as it is."""
+    """Whether it failed; otherwise it can be retried unchanged."""
 
     @property
     def headline(self) -> str:
-        """That, in a line."""
-        return f"no run began: {line(self.why)}"
+        """The reason in one line."""
+        return f"no run started: {line(self.why)}"
 
 
 def view_without(cell: NotBegun) -> RunView:
-    """The view of a cell of which there is no run."""
+    """The view of a cell without a run."""
     stages, _, _ = outcome([])
-    said = Failure("stage", "before it began", cell.headline, block(cell.why, 2000), cell.hint)
+    failure = Failure("stage", "before the run", cell.headline, block(cell.why, 2000), cell.hint)
     return RunView(
         id=line(cell.name, 120),
         created="",
@@ -111,7 +111,7 @@ def view_without(cell: NotBegun) -> RunView:
         gpu="",
         stages=stages,
         timeline=None,
-        failures=(said,),
+        failures=(failure,),
         cases=(),
         skips=(),
         figures=(),
@@ -124,7 +124,7 @@ def view_without(cell: NotBegun) -> RunView:
 
 
 def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | None:
-    """The result of that kind, if a stage left it."""
+    """The result of that kind, if a stage has it."""
     return next((stage.result for stage in stages if isinstance(stage.result, kind)), None)
 
 
@@ -133,8 +133,8 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     test = result_of(stages, SmokeResult)
     facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
     warnings = test.bridge.warnings if test and test.bridge else ()
-    found, why = read_smoke(run.path, test)
-    suite = found or Suite("")
+    results, why = read_smoke(run.path, test)
+    suite = results or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
     shown, verdict, headline = outcome(stages, timeline.end if timeline else 0.0)
     reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
@@ -151,7 +151,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
             *_idle(test),
             *_untested(test),
-            *[f"GPU bridge: {said}" for said in texts(warnings, 10)],
+            *[f"GPU bridge: {warning}" for warning in texts(warnings, 10)],
         ),
         target=facts.target,
         evidence=facts.evidence,
@@ -184,16 +184,16 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
 
 
 def _idle(test: SmokeResult | None) -> Iterator[str]:
-    """That the GPU of a bridge was there for nothing: the level of evidence says so to few."""
+    """A note if the GPU of a bridge was not used."""
     if test is not None and test.bridge and test.bridge.told and not test.bridge.cases:
         why = "no case passed on it"
         if test.script:
-            why = f"{line(test.script, 80)} had no context on it at its end"
-        yield f"nothing is shown of the GPU, which was there: {why}"
+            why = f"{line(test.script, 80)} created no context on it"
+        yield f"not tested on the available GPU: {why}"
 
 
 def _untested(test: SmokeResult | None) -> Iterator[str]:
-    """Of which torch nothing is shown, though the wheel is for it."""
+    """Versions of torch that the wheel is for and was not tested with."""
     if test is not None and test.untested:
         yield f"not tested with torch {line(', '.join(test.untested), 100)}"
 
@@ -201,7 +201,7 @@ def _untested(test: SmokeResult | None) -> Iterator[str]:
 def outcome(
     stages: Sequence[StageRecord], compiled: float = 0.0
 ) -> tuple[tuple[StageView, ...], Verdict, str]:
-    """The stages as they are told of, the verdict, and why; a build took ``compiled`` or more."""
+    """The stages as shown, the verdict and headline; a build took at least ``compiled``."""
     shown, unread = _stages(stages, compiled), _unread(stages)
     verdict, headline = _verdict(shown)
     test = result_of(stages, SmokeResult)
@@ -209,23 +209,23 @@ def outcome(
         headline = f"{headline.partition(',')[0]} and audited; {test.limits}"
     if verdict == "unfinished" and (share := _share(stages)):
         verdict, headline = "untested", share
-    if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
+    if unread and verdict in ("passed", "untested"):  # the unreadable part may contradict that
         verdict, headline = "unfinished", unread[0]
     return shown, verdict, headline
 
 
 def _share(stages: Sequence[StageRecord]) -> str:
-    """What a share has come to, whose objects are here; empty for everything else."""
+    """The headline of a complete share; empty for other runs."""
     build = result_of(stages, BuildResult)
     home = any(stage.name == "collect" for stage in stages)
     if not build or not build.divided or build.divided.mode == "link" or not home:
         return ""
     well = all(stage.state == "passed" for stage in stages)
-    return f"{line(build.divided.told)}, to be linked: there is no wheel" if well else ""
+    return f"{line(build.divided.summary)}, not linked into a wheel yet" if well else ""
 
 
 def stand_in_of(test: SmokeResult | None) -> str:
-    """``import only``, ``verify only``, or ``own tests skipped``: no test of the package ran."""
+    """``import only``, ``verify only`` or ``own tests skipped`` if no test of the package ran."""
     if test is None or not test.instead:
         return ""
     words = {"skipped": "own tests skipped", "given": "import only"}
@@ -237,7 +237,7 @@ def _unread(stages: Sequence[StageRecord]) -> list[str]:
 
 
 def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, ...]:
-    """Those of the record in their order, then those that were not reached.
+    """The recorded stages in order, then those not reached.
 
     A build goes on without the command that began it: it took at least the ``compiled`` seconds
     of its timeline, though the record has those of the last command.
@@ -254,15 +254,15 @@ def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, 
         )
         for s in stages
     ]
-    told = {stage.name for stage in made}
-    found = result_of(stages, PrebuiltResult)
-    if found is not None and found.taken is not None and "build" not in told:
-        told |= {"build", "collect"}  # a wheel that was taken has neither
-    return (*made, *(StageView(name, "not reached") for name in ORDER if name not in told))
+    names = {stage.name for stage in made}
+    prebuilt = result_of(stages, PrebuiltResult)
+    if prebuilt is not None and prebuilt.taken is not None and "build" not in names:
+        names |= {"build", "collect"}  # a prebuilt wheel has neither
+    return (*made, *(StageView(name, "not reached") for name in ORDER if name not in names))
 
 
 def _said(stage: StageRecord) -> str:
-    """Why a stage ended, in a sentence: what the diagnosis says, else how its error begins.
+    """Why a stage ended: the diagnosis, or the first line of its error.
 
     What follows in an error is the end of the log: the failures tell it.
     """
@@ -277,34 +277,34 @@ def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
         return _halted(halted)
     done = {stage.name for stage in stages if stage.state == "passed"}
     if "skip" in done:
-        return "untested", "nothing was built: the recipe says to skip it"
-    # What was taken from others had no build; what only was looked for there had one after it.
+        return "untested", "not built: the recipe skips this cell"
+    # A prebuilt wheel has no build stage; after an unsuccessful search there is one.
     taken = "prebuilt" in done and not any(
         stage.name == "build" and stage.state != "not reached" for stage in stages
     )
-    how = "taken as others built it" if taken else "built"
+    how = "external or prebuilt" if taken else "built"
     if "rebuild" in done:
-        return "passed", "built again: byte for byte what was published"
+        return "passed", "rebuilt: byte for byte identical to the published wheel"
     if {"prebuilt" if taken else "build", "audit", "test"} <= done:
         return "passed", f"{how}, audited and smoke-tested"
     if {"prebuilt" if taken else "build", "audit"} <= done:
         return "untested", f"{how} and audited; the wheel was not smoke-tested"
     missing = next((name for name in ORDER if name not in done), "test")
-    return "unfinished", f"nothing is recorded of {missing}"
+    return "unfinished", f"no record of {missing}"
 
 
 def _halted(stage: StageView) -> tuple[Verdict, str]:
     if stage.state == "unfinished":
-        return "unfinished", f"{stage.name} goes on with the next command: {stage.error}"
+        return "unfinished", f"{stage.name} will continue with the next command: {stage.error}"
     if stage.state == "running":
-        return "unfinished", f"{stage.name} has no outcome: it is going on, or was killed"
+        return "unfinished", f"{stage.name} has no outcome: it is running or was killed"
     if stage.state == "interrupted":
         return "unfinished", f"{stage.name} was interrupted"
-    return "failed", f"{stage.name} {stage.state}: {stage.said or 'and nothing more was said'}"
+    return "failed", f"{stage.name} {stage.state}: {stage.message or 'without a message'}"
 
 
 def read_smoke(path: Path, test: SmokeResult | None) -> tuple[Suite | None, str]:
-    """The smoke suite of this run's ``test`` in its directory, and why it cannot be told.
+    """The smoke suite of this run's ``test``, or why it cannot be read.
 
     A report without a test that has read it is an earlier test's.
     """
@@ -312,7 +312,7 @@ def read_smoke(path: Path, test: SmokeResult | None) -> tuple[Suite | None, str]
     if test is None or not test.outcomes:
         return None, ""
     if not smoke.is_file() or smoke.is_symlink():
-        return None, "smoke.xml is not here: smoke cases and figures are not told"
+        return None, "smoke.xml is missing: no smoke cases or figures"
     data = smoke.read_bytes()
     if test.report and sha256(data).hexdigest() != test.report:
         return None, "smoke.xml was changed after the test: it is not the record's"
@@ -325,59 +325,61 @@ def read_smoke(path: Path, test: SmokeResult | None) -> tuple[Suite | None, str]
 def _gpu_way(test: SmokeResult | None) -> str:
     if test is None:
         return ""
-    asked = f"though {test.gpu_asked} was asked for" if test.gpu_asked and not test.gpus else ""
-    return line(", ".join(filter(None, (test.driver_models, test.gpu_way, asked))))
+    requested = (
+        f"although {test.gpu_asked} was requested" if test.gpu_asked and not test.gpus else ""
+    )
+    return line(", ".join(filter(None, (test.driver_models, test.gpu_way, requested))))
 
 
 def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list[str]:
-    """Says where a build's time is not that of the command which the record tells of."""
-    said = []
+    """Notes on a build time that differs from that of the recorded command."""
+    notes = []
     for stage, view in zip(stages, shown, strict=False):
         if stage.seconds is None or not view.seconds or view.seconds - stage.seconds <= _SEEN:
             continue
         took = units.seconds(view.seconds)
         if isinstance(stage.result, BuildResult) and stage.result.kept:
-            said.append(
-                f"nothing was built anew: the wheel is an earlier build's, which took {took}"
+            notes.append(
+                f"nothing was rebuilt: the wheel is from an earlier build, which took {took}"
             )
         else:
-            said.append(
-                f"the build went on without a command: it took {took}, and the last command saw "
+            notes.append(
+                f"the build continued in the background: it took {took}, and the last command saw "
                 f"{units.seconds(stage.seconds)} of it"
             )
-    return said
+    return notes
 
 
 def _caveats(
     facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
 ) -> list[str]:
-    said = [line(facts.origin, 600)] if facts.given else []
-    company = taken.company if taken is not None else None
-    if company is not None:
-        said += texts(company.notes, 10)
-        if company.libraries:
-            said.append(f"with help: {_VARIABLE} for {line(', '.join(company.libraries), 600)}")
+    notes = [line(facts.origin, 600)] if facts.given else []
+    dependencies = taken.company if taken is not None else None
+    if dependencies is not None:
+        notes += texts(dependencies.notes, 10)
+        if dependencies.libraries:
+            notes.append(f"with {_VARIABLE} set for {line(', '.join(dependencies.libraries), 600)}")
     if facts.remade:
         times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
         why = line(facts.remade[-1], 200)
-        said.append(f"the host was made anew {times} while this run went on: {why}")
+        notes.append(f"the host was recreated {times} during this run: {why}")
     skipped = [case for case in suite.cases if case.outcome == "skipped"]
     if skipped:
         reason = Counter(line(case.message, 200) for case in skipped).most_common(1)[0][0]
         why = f", most of them: {reason}" if reason else ""
-        said.append(f"{len(skipped)} of {len(suite.cases)} smoke cases were skipped{why}")
-    said += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
+        notes.append(f"{len(skipped)} of {len(suite.cases)} smoke cases were skipped{why}")
+    notes += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
     if facts.evidence is not None:
-        said.append(evidence_line(facts.evidence))
+        notes.append(evidence_line(facts.evidence))
         if facts.evidence.unshown:
-            said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
+            notes.append(f"not covered: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
-        said.append("not for publishing" if facts.given else _UNPUBLISHED)
+        notes.append("cannot be published" if facts.given else _UNPUBLISHED)
     if build is not None:
-        divided = build.divided.told if build.divided else ""
-        said += texts([one for one in (divided, build.made_up, *build.story) if one], 12)
-        said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
-    return said
+        divided = build.divided.summary if build.divided else ""
+        notes += texts([note for note in (divided, build.made_up, *build.story) if note], 12)
+        notes += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
+    return notes
 
 
 def _checks(audit: AuditResult | None) -> tuple[Finding, ...]:
@@ -386,7 +388,7 @@ def _checks(audit: AuditResult | None) -> tuple[Finding, ...]:
 
 
 def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """An instant in UTC, to the second; ``""`` for none."""
+    """A time in UTC, in seconds; ``""`` for none."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime(form) if seconds else ""
     except (OverflowError, ValueError, OSError):

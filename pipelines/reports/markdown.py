@@ -1,4 +1,4 @@
-"""The summary of runs as Markdown, for the page of a GitHub job, and annotations for its log.
+"""A Markdown summary of runs for a GitHub job, and annotations for its log.
 
 GitHub shows at most 1 MiB of a step's summary and ten errors of a step:
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
@@ -18,8 +18,8 @@ from pipelines.reports.views import VERDICTS, WORDS, Excerpt, Failure, RunView, 
 #: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
 MOST = 900 << 10
 _ANNOTATIONS = 10
-_DETAILED = 20  # causes that are told one by one
-_STRUCK = 100  # runs that are named for each
+_DETAILED = 20  # causes shown individually
+_STRUCK = 100  # runs named for each
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~$@:-])")
 _LIGHTS: dict[Verdict, str] = {"passed": "✅", "untested": "🟡", "unfinished": "🟡", "failed": "❌"}
 
@@ -27,18 +27,18 @@ _LIGHTS: dict[Verdict, str] = {"passed": "✅", "untested": "🟡", "unfinished"
 def summary(views: Sequence[RunView]) -> str:
     """A summary of ``views``, at least one; at most :data:`MOST` bytes."""
     parts = _one(views[0]) if len(views) == 1 else _many(views)
-    said = "\n".join(parts) + "\n"
-    if len(said.encode()) > MOST:
-        note = "\n\n(The summary was longer; the rest is in report.html.)\n"
-        kept = said.encode()[: MOST - len(note.encode())].decode("utf-8", "ignore")
-        fence = "\n```" if kept.count("\n```") % 2 else ""
-        said = kept.rpartition("\n")[0] + fence + note
-    return said
+    text = "\n".join(parts) + "\n"
+    if len(text.encode()) > MOST:
+        note = "\n\n(Truncated; the rest is in report.html.)\n"
+        cut = text.encode()[: MOST - len(note.encode())].decode("utf-8", "ignore")
+        fence = "\n```" if cut.count("\n```") % 2 else ""
+        text = cut.rpartition("\n")[0] + fence + note
+    return text
 
 
-def plain(said: str, limit: int = 300) -> str:
-    """Text that means nothing to Markdown and nothing to HTML, on one line."""
-    cut = said if len(said) <= limit else said[:limit] + " ..."
+def plain(text: str, limit: int = 300) -> str:
+    """Text escaped for Markdown and HTML, on one line."""
+    cut = text if len(text) <= limit else text[:limit] + " ..."
     escaped = _MARKUP.sub(r"\\\1", " ".join(cut.split()))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -50,15 +50,15 @@ def _mark(view: RunView) -> str:
 def _one(view: RunView) -> list[str]:
     title = plain(f"{view.target.package} for {view.target.label}")
     parts = [f"## {_mark(view)}: {title}", "", plain(view.headline, 600), ""]
-    parts += [f"- {plain(said)}" for said in view.caveats]
+    parts += [f"- {plain(caveat)}" for caveat in view.caveats]
     parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
     parts += [
         f"| {plain(stage.name)} | {plain(stage.state)} | {units.seconds(stage.seconds) or '-'} |"
         for stage in view.stages
     ]
     if view.counts:
-        said = ", ".join(f"{count} {word}" for word, count in view.counts.items())
-        parts += ["", f"Smoke cases: {said}."]
+        counts = ", ".join(f"{count} {word}" for word, count in view.counts.items())
+        parts += ["", f"Smoke cases: {counts}."]
     if view.gpu_way:
         parts += ["", f"GPU: {plain(view.gpu_told)}."]
     parts += _failures(view.failures[:15])
@@ -81,12 +81,12 @@ def _one(view: RunView) -> list[str]:
 
 def _many(views: Sequence[RunView]) -> list[str]:
     tally = Counter(view.verdict for view in views)
-    said = ", ".join(
+    cases = ", ".join(
         f"{tally[kind]} {_LIGHTS[kind]} {WORDS[kind]}" for kind in VERDICTS if tally[kind]
     )
     weak = Counter(view.tested for view in views if view.tone != view.verdict)
-    said += "".join(f" ({count} {tested})" for tested, count in weak.items())
-    parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", said, ""]
+    cases += "".join(f" ({count} {tested})" for tested, count in weak.items())
+    parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", cases, ""]
     parts += ["| Package | Cell | Host | Begun (UTC) | Verdict | Smoke cases | Took |"]
     parts += ["|-|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
@@ -98,7 +98,7 @@ def _many(views: Sequence[RunView]) -> list[str]:
 
 
 def _causes(views: Sequence[RunView]) -> list[str]:
-    """What failed, by cause, with every run that it struck; what is said of it is the first's."""
+    """Failures by cause, with all affected runs and the details of the first."""
     parts, known = [], names(views)
     for cause in causes(views)[:_DETAILED]:
         where = ", ".join(filter(None, (*cause.where, cause.first.signature)))
@@ -107,7 +107,7 @@ def _causes(views: Sequence[RunView]) -> list[str]:
         more = len(cause.runs) - len(struck)
         struck += [f"{more} more"] if more else []
         parts.append(f"{len(cause.runs)} of {len(views)} runs: {'; '.join(struck)}")
-        parts += _told(cause.first)
+        parts += _details(cause.first)
     return parts
 
 
@@ -115,11 +115,11 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
     parts: list[str] = []
     for failure in failures:
         where = f"{failure.where}, {failure.signature}" if failure.signature else failure.where
-        parts += ["", f"**{plain(failure.title)}** ({plain(where)})", *_told(failure)]
+        parts += ["", f"**{plain(failure.title)}** ({plain(where)})", *_details(failure)]
     return parts
 
 
-def _told(failure: Failure) -> list[str]:
+def _details(failure: Failure) -> list[str]:
     parts = ["", plain(failure.message, 1000)] if failure.message else []
     if failure.hint:
         parts += ["", f"→ {plain(failure.hint, 600)}"]
@@ -128,15 +128,15 @@ def _told(failure: Failure) -> list[str]:
     return parts
 
 
-def _fenced(found: Excerpt) -> list[str]:
-    """The lines in a fence that none of them can close."""
+def _fenced(excerpt: Excerpt) -> list[str]:
+    """The lines in a fence that they cannot close."""
     lines = [
-        f"{'>' if found.mark and n == found.mark else ' '} {line}"
-        for n, line in enumerate(found.lines, found.first)
+        f"{'>' if excerpt.mark and n == excerpt.mark else ' '} {line}"
+        for n, line in enumerate(excerpt.lines, excerpt.first)
     ]
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    where = f"{found.source}, line {found.mark}" if found.mark else found.source
+    where = f"{excerpt.source}, line {excerpt.mark}" if excerpt.mark else excerpt.source
     head = f"<details><summary>{plain(where)}</summary>"
     return [head, "", f"{fence}text", *lines[:40], fence, "", "</details>"]
 
@@ -158,5 +158,5 @@ def errors(views: Sequence[RunView], *, stages: bool = True) -> list[str]:
 def _annotation(view: RunView, failure: Failure) -> str:
     fields = {"file": failure.file, "line": str(failure.line) if failure.line else ""}
     fields["title"] = f"{view.target.label}: {failure.title}"[:200]
-    said = "\n".join(filter(None, (failure.message[:1500], failure.hint[:600]))) or failure.title
-    return github.command("error", said, **fields)
+    text = "\n".join(filter(None, (failure.message[:1500], failure.hint[:600]))) or failure.title
+    return github.command("error", text, **fields)

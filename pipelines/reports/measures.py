@@ -1,4 +1,4 @@
-"""Figures as charts: one for each quantity and unit, what is measured of one subject together."""
+"""Arranges figures into charts: one for each quantity and unit, grouped by subject."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pipelines.reports.views import Figure, Group
 _DIGITS = re.compile(r"(\d+)")
 _COLOURS = 5
 _TOGETHER = 6  # bars of a subject that are not cut
-_ERRORS = 10  # the largest are told
+_ERRORS = 10  # only the largest are shown
 _OWN = "this package"
-#: Of a chart: a rival's series stands for the comparison that a suite names so.
+#: Chart titles by group.
 _OVER = ("over_", "against_")
 _TITLES: dict[Group, str] = {
     "speed": "Speed",
     "ratio": "Speed against other implementations",
     "memory": "Memory of the GPU",
-    "accuracy": "Error, as a share of what is tolerated",
+    "accuracy": "Error relative to the tolerance",
 }
 _BETTER = {"lower": ", less is better", "higher": ", more is better", "neither": ""}
 _RELATIVE = ("x", "of tolerance")
@@ -31,27 +31,27 @@ _RELATIVE = ("x", "of tolerance")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A bar: what was measured, the number, its place on the scale."""
+    """A bar: its series, value and position on the scale."""
 
     series: str
     value: float
     factor: float | None
-    """By the package's own."""
+    """Relative to the package's own."""
     many: int
-    """Measurements, of which the value is the median."""
+    """Number of measurements; the value is their median."""
     bar: Markup
     swatch: Markup
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Bars of one unit; those of one subject stand together."""
+    """Bars of one unit, grouped by subject."""
 
     caption: str
     unit: str
     subjects: tuple[tuple[str, tuple[Row, ...]], ...]
     legend: tuple[tuple[str, Markup], ...]
-    """Series with their colours; none where there is one."""
+    """Series with their colours; empty if there is only one."""
     factors: bool
     more: int
     """Bars that are not shown."""
@@ -60,40 +60,40 @@ class Chart:
 def measured(figures: Iterable[Figure], most: int) -> list[Chart]:
     """The charts of ``figures``, with some ``most`` bars each."""
     rows = list(figures)
-    # What a chart of times shows as a factor needs no chart of its own.
-    told = {(f.shape, f.rival) for f in rows if f.rival}
-    kept = [f for f in rows if (f.subject, _other(f)) not in told]
+    # A factor shown in a chart of times needs no separate chart.
+    paired = {(f.shape, f.rival) for f in rows if f.rival}
+    figures = [f for f in rows if (f.subject, _other(f)) not in paired]
     units: dict[tuple[Group, str], list[Figure]] = {}
     for group in _TITLES:
-        for figure in kept:
+        for figure in figures:
             if figure.group == group:
                 units.setdefault((group, figure.unit), []).append(figure)
     return [_chart(group, unit, own, most) for (group, unit), own in units.items()]
 
 
 def _other(figure: Figure) -> str | None:
-    """Whom a ratio is against: math of ``over_math``."""
-    found = (figure.series.removeprefix(p) for p in _OVER if figure.series.startswith(p))
-    return next(found, None) if figure.group == "ratio" else None
+    """The rival of a ratio: math of ``over_math``."""
+    names = (figure.series.removeprefix(p) for p in _OVER if figure.series.startswith(p))
+    return next(names, None) if figure.group == "ratio" else None
 
 
 def _chart(group: Group, unit: str, figures: list[Figure], most: int) -> Chart:
     subjects = _subjects(figures)
     total = sum(map(len, subjects.values()))
-    if group == "accuracy":  # the largest say whether it is right
-        largest = sorted(subjects, key=lambda one: -max(row[1] for row in subjects[one]))
-        subjects = {one: subjects[one] for one in largest}
+    if group == "accuracy":  # the largest errors matter
+        largest = sorted(subjects, key=lambda subject: -max(row[1] for row in subjects[subject]))
+        subjects = {subject: subjects[subject] for subject in largest}
         most = min(most, _ERRORS)
     shown: dict[str, list[_Bar]] = {}
     left = most
     for subject, bars in subjects.items():
         if left > 0:
-            # Who stands beside whom is not cut in two.
+            # Keep a group together.
             shown[subject] = bars[: max(left, _TOGETHER)]
             left -= len(shown[subject])
     names = list(dict.fromkeys(bar[0] for bars in shown.values() for bar in bars))
     names.sort(key=lambda name: (name != _OWN, name))
-    # Each subject has a scale of its own where several stand beside each other in it.
+    # Each subject with several bars has its own scale.
     apart = group == "speed" and len(names) > 1
     top = max((abs(bar[1]) for bars in shown.values() for bar in bars), default=0.0)
     made = tuple(
@@ -119,15 +119,15 @@ def _caption(
     group: Group, unit: str, figures: Sequence[Figure], *, apart: bool, factors: bool
 ) -> str:
     better = {figure.better for figure in figures}
-    said = _TITLES[group]
+    caption = _TITLES[group]
     if unit not in _RELATIVE:
-        said += f" in {unit}" if unit else ""
-    said += _BETTER[better.pop()] if len(better) == 1 and group != "accuracy" else ""
+        caption += f" in {unit}" if unit else ""
+    caption += _BETTER[better.pop()] if len(better) == 1 and group != "accuracy" else ""
     if apart:
-        said += "; the bars of a group have one scale from 0"
+        caption += "; each group has its own scale from 0"
     if factors:
-        said += "; the factor is the other's time by this package's in the same case"
-    return said + ("; the line marks 1" if unit in _RELATIVE else "")
+        caption += "; the factor is the other's time divided by this package's"
+    return caption + ("; the line marks 1" if unit in _RELATIVE else "")
 
 
 #: Series, value, factor, measurements.
@@ -135,15 +135,15 @@ _Bar = tuple[str, float, float | None, int]
 
 
 def _subjects(figures: list[Figure]) -> dict[str, list[_Bar]]:
-    """Bars by subject, in the order of their sizes; of several measurements the median."""
-    found: dict[str, dict[str, list[Figure]]] = {}
+    """Bars by subject, sorted by size; the median of several measurements."""
+    groups: dict[str, dict[str, list[Figure]]] = {}
     for figure in figures:
         series = figure.rival or (_OWN if figure.shape and figure.unit == "ms" else figure.series)
-        found.setdefault(figure.shape or figure.subject, {}).setdefault(series, []).append(figure)
+        groups.setdefault(figure.shape or figure.subject, {}).setdefault(series, []).append(figure)
     made = {}
-    for subject in sorted(found, key=_natural):
+    for subject in sorted(groups, key=_natural):
         bars: list[_Bar] = []
-        for series, own in found[subject].items():
+        for series, own in groups[subject].items():
             factors = [f.factor for f in own if f.factor is not None]
             value = median(f.value for f in own)
             bars.append((series, value, median(factors) if factors else None, len(own)))
@@ -167,6 +167,6 @@ def _colour(names: list[str], series: str) -> str:
     return f"series{names.index(series) % _COLOURS}"
 
 
-def _natural(said: str) -> list[tuple[int, str]]:
+def _natural(text: str) -> list[tuple[int, str]]:
     """``hdim64`` before ``hdim128``."""
-    return [(len(part) if part.isdigit() else 0, part) for part in _DIGITS.split(said)]
+    return [(len(part) if part.isdigit() else 0, part) for part in _DIGITS.split(text)]

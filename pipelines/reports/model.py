@@ -1,4 +1,4 @@
-"""What a report is made of: plain data, and the rule that makes a host's text fit to print.
+"""The data of test reports, and how a host's text is made safe to print.
 
 Everything a host says is untrusted: it may hold terminal escapes, control characters, halves
 of surrogate pairs, and a hundred megabytes of it.

@@ -1,4 +1,4 @@
-"""Runs told apart: each by what the others have not."""
+"""Distinguishes runs by what is unique to each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pipelines.reports.views import RunView
 
 
 def begun(view: RunView) -> str:
-    """When the run was begun: ``2026-11-22 07:17:28``; empty: not recorded."""
+    """When the run started: ``2026-11-22 07:17:28``; empty if not recorded."""
     return view.created[:19].replace("T", " ")
 
 
 def names(views: Sequence[RunView]) -> list[str]:
-    """A name for each of ``views``: its cell, and as much more as makes it the only one.
+    """A unique name for each of ``views``: its cell, and as much more as needed.
 
     That is the package and the host where there are several, then when it began, then its id.
     """

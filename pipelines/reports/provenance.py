@@ -1,4 +1,4 @@
-"""What a run was made with, in sections of names and values: bounded, harmless to print."""
+"""The inputs of a run as sections of names and values, bounded and safe to print."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from itertools import islice
 
 from pipelines.core import units
 from pipelines.core.hosttext import line
-from pipelines.record.compared import Comparison
-from pipelines.record.divided import Divided
+from pipelines.record.comparison import Comparison
 from pipelines.record.results import BuildResult, PrebuiltResult, RunFacts
 from pipelines.record.run import Run
+from pipelines.record.shards import ShardsResult
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.model import Suite
 
-#: The section of what a script printed, as it printed it.
+#: The section with numbers printed by a script.
 NUMBERS = "Numbers of the script"
 _PAIRS = 200  # of a section
 
@@ -27,9 +27,9 @@ def provenance(
     *,
     rebuilt: Comparison | None = None,
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Sections of names with values: of the run, its sources, host, tools, what came with it."""
+    """Sections on the run, its sources, host, tools and dependencies."""
     axes = facts.target.values()
-    asked = {
+    requested = {
         "run": run.id,
         "created": facts.created,
         "host": axes.pop("host"),
@@ -37,17 +37,17 @@ def provenance(
         "publishable": facts.publishable,
         "origin": facts.origin,
         **axes,
-        "tool set": facts.toolset,
+        "toolset": facts.toolset,
         "job": facts.job,
         "source_sha256": facts.source_sha256,
     }
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
     environment = build.environment if build else {}
     packages = taken.company.packages if taken is not None and taken.company else ()
-    beside = {one.file: f"{one.place}, sha256 {one.sha256}" for one in packages}
+    beside = {package.file: f"{package.place}, sha256 {package.sha256}" for package in packages}
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
-        "Run": asked.items(),
+        "Run": requested.items(),
         "Taken from": [*facts.taken_from.items(), *_checked_out(build)],
         NUMBERS: [
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
@@ -68,29 +68,31 @@ def provenance(
 
 
 def _checked_out(build: BuildResult | None) -> list[tuple[str, str]]:
-    """What git says of the directory that was built, if it was one of this machine."""
-    found = build.checkout if build else None
-    if found is None:
+    """The git checkout that was built, if any."""
+    checkout = build.checkout if build else None
+    if checkout is None:
         return []
-    told = [("commit", found.commit or "none yet")]
-    if found.count:
-        more = ", ..." if found.count > len(found.changed) else ""
-        names = ", ".join(found.changed) + more
-        told.append(("not as committed", f"{units.counted(found.count, 'file')}: {names}"))
-    return told
+    rows = [("commit", checkout.commit or "none yet")]
+    if checkout.count:
+        more = ", ..." if checkout.count > len(checkout.changed) else ""
+        names = ", ".join(checkout.changed) + more
+        rows.append(("uncommitted", f"{units.counted(checkout.count, 'file')}: {names}"))
+    return rows
 
 
-def _divided(made: Divided) -> list[tuple[str, str]]:
-    """Which host compiled how many of the units."""
-    told = [("in all", str(len(made.units)))]
+def _divided(made: ShardsResult) -> list[tuple[str, str]]:
+    """Which host compiled how many units."""
+    rows = [("in all", str(len(made.units)))]
     if made.mode == "compile":
-        return [*told, (f"share {made.share}", str(len(made.objects)))]
-    told += [(f"share {n.share}, {n.run}", f"{n.units} by {n.host}") for n in made.lent]
-    return [*told, ("by the link", str(len(made.compiled)))]
+        return [*rows, (f"share {made.share}", str(len(made.objects)))]
+    rows += [(f"share {n.share}, {n.run}", f"{n.units} by {n.host}") for n in made.lent]
+    return [*rows, ("by the link", str(len(made.compiled)))]
 
 
 def _compared(made: Comparison) -> list[tuple[str, str]]:
-    """The verdict on a wheel that was built again, and where it is another one."""
-    told = [("verdict", made.verdict), ("published sha256", made.published)]
-    told.append(("sha256 here", made.rebuilt))
-    return told + [(f"difference {n}", one.told) for n, one in enumerate(made.differences, 1)]
+    """The verdict on a rebuilt wheel, and its differences."""
+    rows = [("verdict", made.verdict), ("published sha256", made.published)]
+    rows.append(("sha256 here", made.rebuilt))
+    return rows + [
+        (f"difference {n}", difference.summary) for n, difference in enumerate(made.differences, 1)
+    ]

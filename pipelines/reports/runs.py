@@ -1,4 +1,4 @@
-"""The runs of a directory: listed with what became of them, and the old ones removed."""
+"""Lists the runs of a directory with their outcomes, and removes old ones."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _SPARE = ("evidence", "took", "size")
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run as it is listed."""
+    """A listed run."""
 
     path: Path
     brief: Brief
     began: float
     """Since the epoch."""
     size: int
-    """Bytes of its directory."""
+    """Size of its directory."""
     running: bool
-    """Whether a command is at it now."""
+    """Whether a command is using it now."""
     latest: bool
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """For programs."""
         facts = self.brief.facts
         return {
@@ -70,7 +70,7 @@ class PastRun:
 
 
 def runs_in(out: Path) -> list[PastRun]:
-    """Every run below ``out``, the latest first; copies under names without a time are none."""
+    """Every run below ``out``, the latest first, except copies with other names."""
     past = Run.past(out)
     try:
         latest = Run.open(out).path if past else None
@@ -79,9 +79,9 @@ def runs_in(out: Path) -> list[PastRun]:
     return [_past(run, latest) for run in past]
 
 
-def told(runs: Iterable[PastRun]) -> dict[str, Any]:
+def payload(runs: Iterable[PastRun]) -> dict[str, Any]:
     """For programs: ``schema`` 1, and the runs; sizes in bytes, times in seconds."""
-    return {"schema": 1, "runs": [run.told() for run in runs]}
+    return {"schema": 1, "runs": [run.payload() for run in runs]}
 
 
 def _past(run: Run, latest: Path | None) -> PastRun:
@@ -96,7 +96,7 @@ def _past(run: Run, latest: Path | None) -> PastRun:
 
 
 def _began(path: Path) -> float:
-    """When its name says; where that is no time, when it was last changed."""
+    """The time in its name, or else its last change."""
     try:
         return calendar.timegm(time.strptime(path.name[:15], "%Y%m%d-%H%M%S"))
     except (ValueError, OverflowError):
@@ -106,7 +106,7 @@ def _began(path: Path) -> float:
 def _size(path: Path) -> int:
     total = 0
     for each in path.rglob("*"):
-        with suppress(OSError):  # a command is at it, and has just replaced it
+        with suppress(OSError):  # just replaced by a running command
             total += each.lstat().st_size if each.is_file() and not each.is_symlink() else 0
     return total
 
@@ -114,7 +114,7 @@ def _size(path: Path) -> int:
 def _is_held(path: Path) -> bool:
     if not (path / HELD).exists():
         return False
-    with suppress(OSError), claim(path / HELD) as free:  # not ours to write in: not ours to hold
+    with suppress(OSError), claim(path / HELD) as free:  # without write access it cannot be locked
         return not free
     return False
 
@@ -122,7 +122,7 @@ def _is_held(path: Path) -> bool:
 def to_remove(
     runs: Sequence[PastRun], *, days: float | None = None, keep: int | None = None
 ) -> list[PastRun]:
-    """Those of ``runs``, the latest first, that began ``days`` ago and are not the ``keep`` last.
+    """The ``runs``, latest first, that began ``days`` ago and are not the last ``keep``.
 
     The latest of all, and one that a command is at, are never among them.
     """
@@ -135,7 +135,7 @@ def to_remove(
 
 
 def remove(runs: Iterable[PastRun]) -> list[PastRun]:
-    """Remove the directories; those that were. One that a command has begun with stays."""
+    """Remove the directories except those in use; return the removed ones."""
     return [run for run in runs if _remove(run.path)]
 
 
@@ -143,26 +143,26 @@ def _remove(path: Path) -> bool:
     with disk_errors(path), ExitStack() as stack:
         if not stack.enter_context(claim(path / HELD)):
             return False
-        # The record first: what is left if this is ended in between is no run.
-        for each in sorted(path.iterdir(), key=lambda one: one.name != "record.sqlite"):
+        # The record first, so that an interrupted removal leaves no run.
+        for each in sorted(path.iterdir(), key=lambda entry: entry.name != "record.sqlite"):
             if each.is_dir() and not each.is_symlink():
                 shutil.rmtree(each)
             elif each.name != HELD:
                 each.unlink()
-        stack.close()  # Windows removes no file that is open
+        stack.close()  # Windows cannot remove open files
         shutil.rmtree(path)
     return True
 
 
 def show(runs: Sequence[PastRun]) -> list[str]:
-    """Print a line a run; the columns that there was no room for."""
+    """Print a table of runs; return the columns that did not fit."""
     return print_columns(console, [_line(run) for run in runs], fold=["archs"], spare=_SPARE)
 
 
 def _line(run: PastRun) -> dict[str, str]:
     brief = run.brief
     word = "running" if run.running else brief.word
-    word += ", given" if brief.facts.given else ""
+    word += ", external" if brief.facts.given else ""
     word += f", share {brief.facts.share}" if brief.facts.share else ""
     return {
         "run": escape(brief.id),

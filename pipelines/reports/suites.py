@@ -1,4 +1,4 @@
-"""A run as JUnit suites: each stage with its resources and checks as cases, and the smoke suite.
+"""Converts a run to JUnit suites: stages with resources and checks as cases, and the smoke suite.
 
 Tools that keep a history, or merge the files of many cells, know a case by its classname and name.
 So a classname begins with the whole target, and no name holds what a pin decides: that stands in
@@ -48,32 +48,32 @@ def suites(run: Run) -> list[Suite]:
     test = result_of(stages, SmokeResult)
     facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
     properties, host, place = _properties(facts), facts.target.host, _place(facts.target)
-    found, why = read_smoke(run.path, test)
-    smoke = found.cases if found else ()
+    results, why = read_smoke(run.path, test)
+    smoke = results.cases if results else ()
     made = [_suite(stage, properties, host, place, smoke) for stage in stages]
-    if test is None or not (found or why):
+    if test is None or not (results or why):
         return made
     custody, name = _custody({test.wheel: test.sha256}), f"{place}.smoke"
-    if found is None:  # of a host that was cut off; the test stage says the rest
+    if results is None:  # the connection was lost; see the test stage
         case = Case("smoke.xml", name, outcome="error", message=why)
         return [*made, Suite(name, (case,), properties | custody, "", host)]
     cases = tuple(
         replace(case, classname=".".join(filter(None, (name, case.classname)))) for case in smoke
     )
-    ours = custody | _gpu(test)  # a host changes none of it
-    merged = properties | custody | dict(found.properties) | ours
-    return [*made, Suite(name, cases, merged, found.timestamp, host)]
+    ours = custody | _gpu(test)  # not overridden by the host's properties
+    merged = properties | custody | dict(results.properties) | ours
+    return [*made, Suite(name, cases, merged, results.timestamp, host)]
 
 
 def suite_without(cell: NotBegun) -> Suite:
-    """The suite of a cell of which there is no run: one case, that there is none."""
+    """The suite of a cell without a run: one case that says so."""
     place = _place(cell.target)
     case = Case("run", place, outcome="error", message=cell.headline, detail=cell.hint)
     return Suite(place, (case,), _written(cell.target.values()), "", cell.target.host)
 
 
 def _place(target: Target) -> str:
-    """Where in the matrix all cases stand: ``flash-attn-2.8.3.cp312-torch2.8-cu128.80-90.lab``.
+    """The class name prefix of all cases: ``flash-attn-2.8.3.cp312-torch2.8-cu128.80-90.lab``.
 
     Every axis is in it: two cells, or two hosts, have no case in common.
     """
@@ -82,8 +82,8 @@ def _place(target: Target) -> str:
 
 
 def _properties(facts: RunFacts) -> dict[str, str]:
-    """What every suite says of its run: the axes of its target, the host, the tools."""
-    told = {
+    """Properties of the run: axes of its target, host, tools."""
+    properties = {
         **facts.target.values(),
         "evidence": facts.evidence,
         "publishable": facts.publishable,
@@ -92,18 +92,18 @@ def _properties(facts: RunFacts) -> dict[str, str]:
         "origin": facts.origin,
     }
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
-    told |= {f"host.{key}": value for key, value in host.items()}
-    told |= {f"tool.{name}": tool.version for name, tool in facts.tools.items()}
-    return _written(told)
+    properties |= {f"host.{key}": value for key, value in host.items()}
+    properties |= {f"tool.{name}": tool.version for name, tool in facts.tools.items()}
+    return _written(properties)
 
 
-def _written(told: Mapping[str, object]) -> dict[str, str]:
-    """As text, without what is not known."""
-    return {name: str(value) for name, value in told.items() if value not in (None, "")}
+def _written(values: Mapping[str, object]) -> dict[str, str]:
+    """As text, without unknown values."""
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
 
 
 def _custody(files: Mapping[str, str]) -> dict[str, str]:
-    """The sha256 of files by their names."""
+    """The sha256 of files as properties."""
     return _written({f"sha256.{file}": sha256 for file, sha256 in files.items()})
 
 
@@ -121,12 +121,12 @@ def _suite(
     passed = outcome == "passed"
     detail = "" if passed else "\n".join(filter(None, (error.hint if error else "", log)))
     if told_by_cases(stage, smoke if isinstance(result, SmokeResult) else cases):
-        for n, case in enumerate(cases):  # what the stage says is of the first that failed
+        for n, case in enumerate(cases):  # the stage's message is about the first failed case
             if case.outcome == "failed":
-                said = filter(None, (case.detail or why, detail))
-                cases[n] = replace(case, detail="\n".join(said))
+                texts = filter(None, (case.detail or why, detail))
+                cases[n] = replace(case, detail="\n".join(texts))
                 break
-        outcome, why = "skipped", f"told by the cases that failed: {why}"
+        outcome, why = "skipped", f"see the failed cases: {why}"
     own = Case(
         name=stage.name,
         classname=name,
@@ -142,62 +142,65 @@ def _suite(
 
 
 def _outcome(stage: StageRecord) -> tuple[Outcome, str]:
-    """How the stage itself ended, and why if it did not pass."""
+    """The outcome of the stage itself, with the reason if it did not pass."""
     skipped = stage.result.skipped if isinstance(stage.result, SkipResult) else ""
-    said = stage.error.message if stage.error else ""
-    if unfinished(stage):  # no verdict, which JUnit has no word for
-        return "error", f"unfinished: {said or stage.state}"
+    message = stage.error.message if stage.error else ""
+    if unfinished(stage):  # JUnit has no outcome for that
+        return "error", f"unfinished: {message or stage.state}"
     outcome = _OUTCOMES[stage.state]
     if outcome == "passed" and (skipped or stage.unread):
         outcome = "skipped" if skipped else "error"
-    return outcome, skipped or said or stage.unread or stage.state
+    return outcome, skipped or message or stage.unread or stage.state
 
 
 def _told(result: StageResult | None) -> dict[str, str]:
-    """What a stage says of how it went: losses, what was healed, where a wheel is from."""
-    told: dict[str, object] = {}
+    """Properties of a stage: lost attempts, retries, the origin of a wheel."""
+    values: dict[str, object] = {}
     if isinstance(result, BuildResult):
-        found = result.diagnosis
-        told = {"attempt": result.attempt or None, "diagnosis": found and found.summary}
-        told |= {"made up": result.made_up or None}
-        told |= {f"lost {n}": why for n, why in enumerate(result.lost, 1)}
-        told |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
-        told |= {f"cache {name}": value for name, value in result.cache.items()}
+        diagnosis = result.diagnosis
+        values = {"attempt": result.attempt or None, "diagnosis": diagnosis and diagnosis.summary}
+        values |= {"made up": result.made_up or None}
+        values |= {f"lost {n}": why for n, why in enumerate(result.lost, 1)}
+        values |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
+        values |= {f"cache {name}": value for name, value in result.cache.items()}
     if isinstance(result, RebuildResult) and (made := result.compared):
-        told = {name: getattr(made, name) for name in ("verdict", "published", "rebuilt")}
-        told |= {f"difference {n}": d.told for n, d in enumerate(made.differences[:100], 1)}
+        values = {name: getattr(made, name) for name in ("verdict", "published", "rebuilt")}
+        values |= {f"difference {n}": d.summary for n, d in enumerate(made.differences[:100], 1)}
     if isinstance(result, SmokeResult):
-        told = {"limits": result.limits, "script": result.script, **_gpu(result)}
+        values = {"limits": result.limits, "script": result.script, **_gpu(result)}
     if isinstance(result, PrebuiltResult):
-        told = {"origin": result.origin}
+        values = {"origin": result.origin}
         if taken := result.taken:
-            told |= {f"prebuilt {name}": value for name, value in taken}
-            told["prebuilt unstated"] = ", ".join(taken.unstated)
-        if company := result.company:
-            told |= {f"with {one.file}": f"{one.place} {one.sha256}" for one in company.packages}
-            told |= {f"note {number}": text for number, text in enumerate(company.notes, 1)}
-            told["libraries"] = ", ".join(company.libraries)
-        told |= {f"refused {file}": why for file, why in result.refused.items()}
-    return _written(told)
+            values |= {f"prebuilt {name}": value for name, value in taken}
+            values["prebuilt unstated"] = ", ".join(taken.unstated)
+        if dependencies := result.company:
+            values |= {
+                f"with {package.file}": f"{package.place} {package.sha256}"
+                for package in dependencies.packages
+            }
+            values |= {f"note {number}": text for number, text in enumerate(dependencies.notes, 1)}
+            values["libraries"] = ", ".join(dependencies.libraries)
+        values |= {f"refused {file}": why for file, why in result.refused.items()}
+    return _written(values)
 
 
 def _gpu(test: SmokeResult) -> dict[str, str]:
-    """How GPUs came in, and their driver model."""
-    told = {"gpu_way": test.gpu_way, "gpu_asked": test.gpu_asked}
-    told["driver_model"] = test.driver_models
+    """How GPUs are attached, and their driver model."""
+    values = {"gpu_way": test.gpu_way, "gpu_asked": test.gpu_asked}
+    values["driver_model"] = test.driver_models
     if bridge := test.bridge:
-        told |= {"bridge": bridge.told, "bridge selftest": bridge.selftest}
-        told["bridge driver"] = f"{bridge.driver}, CUDA {bridge.cuda}" if bridge.driver else ""
-        told |= {f"bridge warning {n}": said for n, said in enumerate(bridge.warnings, 1)}
-    return _written(told)
+        values |= {"bridge": bridge.told, "bridge selftest": bridge.selftest}
+        values["bridge driver"] = f"{bridge.driver}, CUDA {bridge.cuda}" if bridge.driver else ""
+        values |= {f"bridge warning {n}": warning for n, warning in enumerate(bridge.warnings, 1)}
+    return _written(values)
 
 
 def _inner(result: StageResult | None, classname: str) -> list[Case]:
-    """The cases within a stage: its resources, its checks."""
+    """The cases of a stage: its resources or checks."""
     if isinstance(result, ProvisionResult):
         return _resources(result, classname)
     if isinstance(result, AuditResult):
-        # Of a wheel of others an error may be tolerated, and is no success then.
+        # A tolerated error of an external wheel is not a success.
         return [
             case
             for file in result.files
@@ -207,21 +210,21 @@ def _inner(result: StageResult | None, classname: str) -> list[Case]:
 
 
 def _resources(result: ProvisionResult, classname: str) -> list[Case]:
-    """A case a resource: the first that is not as wanted ended it, those after were not come to."""
+    """A case for each resource; those after the first failed one were not reached."""
     made, ended = [], False
     for row in result.resources:
         outcome: Outcome = "passed" if row.ok else "skipped" if ended else "failed"
-        found = f"found {row.found}"
-        said = {"passed": "", "failed": found, "skipped": f"not come to: {found}"}
-        done = "changed" if row.changed else "left as it was"
+        actual = f"found {row.found}"
+        messages = {"passed": "", "failed": actual, "skipped": f"not reached: {actual}"}
+        done = "changed" if row.changed else "unchanged"
         made.append(
             Case(
                 name=row.id,
                 classname=classname,
                 seconds=row.seconds,
                 outcome=outcome,
-                message=said[outcome],
-                stdout=f"wanted {row.wanted}, {found}, {done}",
+                message=messages[outcome],
+                stdout=f"expected {row.wanted}, {actual}, {done}",
             )
         )
         ended = ended or not row.ok

@@ -1,4 +1,4 @@
-"""Runs in a terminal: a table of stages, then what failed. Texts, never markup."""
+"""Shows runs in a terminal: a table of stages, then failures. As text, never markup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIFFERENCES = 60
 
 
 def render(views: Sequence[RunView]) -> RenderableType:
-    """``views`` for a terminal, at least one."""
+    """Render ``views``, at least one."""
     return _one(views[0]) if len(views) == 1 else _many(views)
 
 
@@ -44,13 +44,13 @@ def _one(view: RunView) -> Group:
             Text(_note(view, stage.name), style="dim"),
         )
     rows: list[RenderableType] = [title, table]
-    if view.verdict == "unfinished":  # no failure says why
+    if view.verdict == "unfinished":  # there is no failure with the reason
         rows.append(Text(inert(f"  … {view.headline}"), style="bold yellow"))
     elif view.tested:
         rows.append(Text(f"  {inert(view.headline)}", style="yellow"))
     if view.gpu_way:
         rows.append(Text(f"  GPU: {inert(view.gpu_told)}", style="dim"))
-    rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
+    rows += [Text(f"  {inert(caveat)}", style="yellow") for caveat in view.caveats]
     mark = MARKS["unfinished" if view.verdict == "unfinished" else "failed"]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]
     if (more := len(view.failures) - _FAILURES) > 0:
@@ -65,36 +65,40 @@ def _verdict(view: RunView) -> Text:
 def _failure(failure: Failure, mark: str) -> list[RenderableType]:
     head = Text(f"  {mark} ", style="red")
     head.append(inert(failure.title), style="red")
-    said = failure.message.splitlines()[:1]
-    found = failure.excerpt
-    if found is not None and found.mark:
-        said.append(f"{found.source}, line {found.mark}: {found.lines[found.mark - found.first]}")
-    # Lines that begin with their indent: a Padding would cut them off at the terminal's edge.
-    rows = [Text(inert(f"    {text[:300].rstrip(': ')}"), style="dim") for text in said]
+    first = failure.message.splitlines()[:1]
+    excerpt = failure.excerpt
+    if excerpt is not None and excerpt.mark:
+        first.append(
+            f"{excerpt.source}, line {excerpt.mark}: {excerpt.lines[excerpt.mark - excerpt.first]}"
+        )
+    # Indented lines: a Padding would truncate them at the terminal's edge.
+    rows = [Text(inert(f"    {text[:300].rstrip(': ')}"), style="dim") for text in first]
     return [head, *rows]
 
 
 def _note(view: RunView, stage: str) -> str:
-    """What is worth knowing of a stage, in a few words."""
+    """A short note on a stage."""
     if stage == "build" and view.timeline is not None and view.timeline.units:
-        said = units.counted(len(view.timeline.units), "unit")
+        parts = units.counted(len(view.timeline.units), "unit")
         busy, cost = view.timeline.busy, view.timeline.core_seconds
-        if cost and busy:  # short: the row is to fit a terminal of 80
-            return f"{said}, host's cores: {units.seconds(cost)}, {units.percent(busy)} busy"
-        return said + (f", host's cores {units.percent(busy)} busy" if busy is not None else "")
+        if cost and busy:  # short, to fit 80 columns
+            return f"{parts}, host's cores: {units.seconds(cost)}, {units.percent(busy)} busy"
+        return parts + (f", host's cores {units.percent(busy)} busy" if busy is not None else "")
     if stage in ("collect", "prebuilt") and view.wheels:
         return units.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:
         judged = sum(check.checked for check in view.checks)
-        told = len(view.checks) - judged
-        return units.counted(judged, "check") + (f", {told} not checked" if told else "")
+        informational = len(view.checks) - judged
+        return units.counted(judged, "check") + (
+            f", {informational} not checked" if informational else ""
+        )
     if stage == "test":
         return ", ".join(f"{count} {word}" for word, count in view.counts.items())
     return ""
 
 
 def _many(views: Sequence[RunView]) -> Group:
-    """Two lines a run: what it is of, then its figures and its name, which is typed elsewhere."""
+    """Two lines for each run: its target, then figures and its name."""
     rows = []
     for view in views:
         name = f"{view.target.package} for {view.target.label}"
@@ -107,7 +111,7 @@ def _many(views: Sequence[RunView]) -> Group:
 
 
 def comparison(seen: Comparison) -> Group:
-    """What differs between two runs, what got worse first."""
+    """Render a comparison; what got worse comes first."""
     rows: list[RenderableType] = [
         Text(inert(f"{seen.before.id}  then"), style="bold"),
         Text(inert(f"{seen.after.id}  now"), style="bold"),
@@ -118,10 +122,10 @@ def comparison(seen: Comparison) -> Group:
         table.add_column(column, justify="right" if column == "ratio" else "left")
     for row in seen.differences[:_DIFFERENCES]:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        told = (row.kind, row.subject, row.before, row.after, ratio)
+        values = (row.kind, row.subject, row.before, row.after, ratio)
         table.add_row(
             Text(row.judgement, style=_JUDGEMENTS[row.judgement]),
-            *(Text(inert(safe(text, 120))) for text in told),
+            *(Text(inert(safe(text, 120))) for text in values),
         )
     if seen.differences:
         rows.append(table)
@@ -130,5 +134,5 @@ def comparison(seen: Comparison) -> Group:
     if seen.worse:
         rows.append(Text(f"{len(seen.worse)} worse: missing or failing", style="bold red"))
     else:
-        rows.append(Text("nothing is missing or fails that did not before", style="green"))
+        rows.append(Text("nothing is newly missing or failing", style="green"))
     return Group(*rows)

@@ -1,4 +1,4 @@
-"""The compile timeline of a build: what makes sense of the record's, laid out in lanes."""
+"""The compile timeline of a build: valid recorded units, arranged in lanes."""
 
 from __future__ import annotations
 
@@ -17,50 +17,52 @@ _CORES = 100_000
 _EXACT = 0.05  # seconds; clocks of a host's log are not finer
 
 
-def read_timeline(told: record.Timeline) -> Timeline | None:
-    """The timeline of a build, or ``None`` when there is nothing in it.
+def read_timeline(recorded: record.Timeline) -> Timeline | None:
+    """The timeline of a build, or ``None`` if it is empty.
 
     Whatever makes no sense in it (times that run backwards, no numbers) is left out and counted.
     """
-    units, samples = _units(told.units), _samples(told.samples)
+    units, samples = _units(recorded.units), _samples(recorded.samples)
     if not units and not samples:
         return None
     placed, lanes = _lay_out(units)
     return Timeline(
         units=tuple(placed),
         samples=tuple(samples),
-        cpus=told.cpus if 0 <= told.cpus <= _CORES else 0,
-        memory=_bytes(told.memory),
+        cpus=recorded.cpus if 0 <= recorded.cpus <= _CORES else 0,
+        memory=_bytes(recorded.memory),
         lanes=lanes,
-        left_out=len(told.units) - len(placed),
+        left_out=len(recorded.units) - len(placed),
     )
 
 
-def _units(told: tuple[tuple[str, float, float], ...]) -> list[tuple[str, float, float]]:
+def _units(recorded: tuple[tuple[str, float, float], ...]) -> list[tuple[str, float, float]]:
     """Name, start and end of the units, by start."""
     made = [
-        (line(name, 160), start, end) for name, start, end in told if 0 <= start <= end <= _LONGEST
+        (line(name, 160), start, end)
+        for name, start, end in recorded
+        if 0 <= start <= end <= _LONGEST
     ]
-    if len(made) > _UNITS:  # the short ones tell least
+    if len(made) > _UNITS:  # the short ones matter least
         made = sorted(made, key=lambda unit: unit[1] - unit[2])[:_UNITS]
     return sorted(made, key=lambda unit: (unit[1], unit[2], unit[0]))
 
 
-def _samples(told: tuple[tuple[float, float, float], ...]) -> list[tuple[float, float, float]]:
+def _samples(recorded: tuple[tuple[float, float, float], ...]) -> list[tuple[float, float, float]]:
     return sorted(
         (at, min(busy, 1.0), _bytes(used))
-        for at, busy, used in told[:_SAMPLES]
+        for at, busy, used in recorded[:_SAMPLES]
         if 0 <= at <= _LONGEST and 0 <= busy < math.inf
     )
 
 
 def _bytes(value: float) -> float:
-    """``value`` where it can be a number of bytes, else 0: not known."""
+    """``value`` if it is a plausible number of bytes, else 0."""
     return value if 0 <= value <= _BYTES else 0.0
 
 
 def _lay_out(units: list[tuple[str, float, float]]) -> tuple[list[Unit], int]:
-    """Every unit in the first lane that is free: as many lanes as there were jobs at a time.
+    """Assign every unit to the first free lane: as many lanes as concurrent jobs.
 
     Units for which there is no lane any more are not among them.
     """

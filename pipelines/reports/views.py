@@ -1,4 +1,4 @@
-"""A run as its readers see it: frozen, bounded, every text of a host already harmless to print."""
+"""The view of a run for reports: frozen, bounded, with all host texts safe to print."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def evidence_line(level: Evidence) -> str:
 
 
 def worded(verdict: Verdict, tested: str) -> str:
-    """A verdict in words; ``tested`` says what stood in for a suite, if there was none."""
+    """A verdict in words; ``tested`` names what replaced a missing suite."""
     return f"{WORDS[verdict]}, {tested}" if tested and verdict == "passed" else WORDS[verdict]
 
 
 def toned(verdict: Verdict, tested: str) -> Verdict:
-    """The verdict whose colour it has: passed without a suite is as good as not tested."""
+    """The verdict that determines the colour: passed without a suite counts as untested."""
     return "untested" if tested and verdict == "passed" else verdict
 
 
@@ -55,8 +55,8 @@ class StageView:
     error: str = ""
     kind: str = ""
     """The class of that error."""
-    said: str = ""
-    """Why it failed, in a sentence."""
+    message: str = ""
+    """Why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Unit:
     start: float
     end: float
     lane: int
-    """Of the job that compiled it, from 0."""
+    """Lane of its job, from 0."""
 
     @property
     def seconds(self) -> float:
@@ -77,21 +77,21 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What the host did while it compiled."""
+    """Host metrics during compilation."""
 
     units: tuple[Unit, ...]
     samples: tuple[tuple[float, float, float], ...]
-    """Seconds since the build's start, share of the cores that was busy, bytes of memory used."""
+    """Seconds since the build's start, share of busy cores, bytes of memory used."""
     cpus: int
     memory: float
-    """Bytes of the host; 0: not known."""
+    """Total memory of the host; 0: unknown."""
     lanes: int
     left_out: int
-    """Units that were not kept: too many, or their times make no sense."""
+    """Dropped units: too many, or with invalid times."""
 
     @property
     def end(self) -> float:
-        """Seconds from the build's start to the last thing known of it."""
+        """Seconds from the build's start to its last event."""
         ends = [unit.end for unit in self.units] + [sample[0] for sample in self.samples[-1:]]
         return max(ends, default=0.0)
 
@@ -102,7 +102,7 @@ class Timeline:
 
     @property
     def busy(self) -> float | None:
-        """Mean share of the host's cores that was busy, 0 to 1; ``None``: not measured.
+        """Mean share of busy cores, 0 to 1; ``None``: not measured.
 
         Busy with whatever it was: other programs are not told apart from the build.
         """
@@ -114,7 +114,7 @@ class Timeline:
 
     @property
     def core_seconds(self) -> float | None:
-        """Busy cores over time, whatever else the host did included; ``None``: not measured.
+        """Busy cores over time, other load included; ``None``: not measured.
 
         Near to what ``invoke plan`` estimates, which is the time of the units alone.
         """
@@ -125,25 +125,25 @@ class Timeline:
 
     @property
     def peak(self) -> float:
-        """Most bytes of memory used at a sample."""
+        """Peak memory among the samples."""
         return max((sample[2] for sample in self.samples), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines of a log, the marked one among them."""
+    """Lines of a log, one of them marked."""
 
     source: str
     first: int
-    """Number of the first line, from 1; 0: not known, these are the last ones kept."""
+    """Number of the first line, from 1; 0: unknown, the last lines."""
     lines: tuple[str, ...]
     mark: int = 0
-    """Number of the line that says it; 0: none."""
+    """Number of the marked line; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that went wrong."""
+    """A failure."""
 
     kind: Kind
     where: str
@@ -151,13 +151,13 @@ class Failure:
     message: str = ""
     hint: str = ""
     signature: str = ""
-    """Id in the catalogue of diagnoses, if it is known."""
+    """Id in the catalogue of diagnoses, if known."""
     cause: str = ""
-    """Equal in the failures of other runs and stages that have the same cause."""
+    """Equal for failures with the same cause."""
     links: tuple[str, ...] = ()
     excerpt: Excerpt | None = None
     file: str = ""
-    """Path in the repository that it is about, and line in it, for annotations."""
+    """Path in the repository, and line, for annotations."""
     line: int = 0
 
 
@@ -177,7 +177,7 @@ class Figure:
     """A measured number of the smoke suite."""
 
     key: str
-    """Finds the same figure in another run."""
+    """Identifies the same figure in another run."""
     group: Group
     subject: str
     series: str
@@ -185,16 +185,16 @@ class Figure:
     unit: str
     better: Better
     shape: str = ""
-    """What is drawn together: the subject, whichever implementation was measured beside it."""
+    """The subject, by which figures are grouped."""
     rival: str = ""
-    """The other implementation whose value this is; empty: the package's own."""
+    """The other implementation that was measured; empty: the package's own."""
     factor: float | None = None
-    """The rival's value by the package's own, measured in the same case."""
+    """The rival's value divided by the package's own in the same case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a wheel has, as its smoke suite found."""
+    """A capability of a wheel, found by its smoke suite."""
 
     name: str
     state: str
@@ -215,21 +215,21 @@ class FileView:
     sha256: str
     note: str = ""
     differs: bool = False
-    """Whether it is not what the manifest says."""
+    """Whether it differs from the manifest."""
     link: str = ""
-    """Percent-encoded, below the run's directory; empty: it is not here."""
+    """Percent-encoded path below the run's directory; empty if missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run: everything that its reports tell."""
+    """Everything that reports show of a run."""
 
     id: str
     created: str
     verdict: Verdict
     headline: str
     caveats: tuple[str, ...]
-    """What a reader must know besides the verdict."""
+    """Important notes besides the verdict."""
     target: Target
     evidence: Evidence | None
     gpu: str
@@ -238,7 +238,7 @@ class RunView:
     failures: tuple[Failure, ...]
     cases: tuple[CaseView, ...]
     skips: tuple[tuple[str, int], ...]
-    """Reasons with the number of cases skipped for it."""
+    """Reasons with the number of skipped cases."""
     figures: tuple[Figure, ...]
     capabilities: tuple[Capability, ...]
     checks: tuple[Finding, ...]
@@ -246,27 +246,27 @@ class RunView:
     provenance: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     """Sections of names with values."""
     jobs: int | None
-    """Compile units at a time; ``None``: nothing is known of a build."""
+    """Parallel jobs; ``None``: no known build."""
     place: str = ""
-    """The run's directory on this machine; nothing of it but relative links is told."""
+    """The run's local directory; reports only show relative links."""
     tested: str = ""
-    """``import only`` or the like, where no test of the package ran."""
+    """``import only`` or the like, if no test of the package ran."""
     gpu_way: str = ""
-    """The driver model, and how GPUs came in; ``none`` where a test saw none."""
+    """The driver model, and how GPUs are attached; ``none`` if a test saw none."""
 
     @property
     def gpu_told(self) -> str:
-        """The GPU, its driver model and how it came in: ``NVIDIA L4: WDDM, the host's own``."""
+        """The GPU, its driver model and how it is attached: ``NVIDIA L4: WDDM, the host's own``."""
         return ": ".join(filter(None, (self.gpu, self.gpu_way)))
 
     @property
     def seconds(self) -> float:
-        """Of all stages together."""
+        """Total of all stages."""
         return sum(stage.seconds or 0.0 for stage in self.stages)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Smoke cases by outcome; none that is 0."""
+        """Non-zero counts of smoke cases by outcome."""
         made: dict[str, int] = {}
         for outcome in ("passed", "failed", "error", "skipped"):
             if count := sum(case.outcome == outcome for case in self.cases):
@@ -275,24 +275,24 @@ class RunView:
 
     @property
     def word(self) -> str:
-        """The verdict in words; that it passed without a suite is a part of it."""
+        """The verdict in words, including that no suite ran."""
         return worded(self.verdict, self.tested)
 
     @property
     def tone(self) -> Verdict:
-        """The verdict whose colour it has."""
+        """The verdict that determines the colour."""
         return toned(self.verdict, self.tested)
 
     def link(self, path: str) -> str:
-        """That of the file ``path`` of the run, percent-encoded; empty: it is not here."""
+        """The percent-encoded link to the file ``path``; empty if missing."""
         return next((file.link for file in self.files if file.path == path), "")
 
     @property
     def wheels(self) -> tuple[FileView, ...]:
-        """The wheels that passed the audit, or were not yet audited."""
+        """The wheels that passed the audit or have not been audited."""
         return tuple(f for f in self.files if f.path.startswith("wheels/"))
 
     def stage(self, name: str) -> StageView | None:
         """The stage of that name, if it was reached."""
-        found = (s for s in self.stages if s.name == name and s.state != "not reached")
-        return next(found, None)
+        stages = (s for s in self.stages if s.name == name and s.state != "not reached")
+        return next(stages, None)

@@ -1,4 +1,4 @@
-"""Reports as files of a run, and as words to GitHub."""
+"""Writes reports as files of a run, and to GitHub Actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.reports.views import RunView
 
 
 def write(views: Sequence[RunView], folder: Path) -> Path:
-    """``report.html`` and ``summary.md`` of ``views`` in ``folder``, whole or not at all."""
+    """Write ``report.html`` and ``summary.md`` of ``views`` in ``folder``, atomically."""
     from pipelines.reports import html  # not for commands that make no page
 
     page = folder / "report.html"
@@ -24,7 +24,7 @@ def write(views: Sequence[RunView], folder: Path) -> Path:
 
 
 def tell_github(views: Sequence[RunView], *, stages: bool = True) -> None:
-    """In a job of GitHub Actions: its summary, and annotations; elsewhere nothing."""
+    """In GitHub Actions: write the job's summary and annotations."""
     if step := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(step).open("a", encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""What ``invoke init`` does: look at a repository without running any of it, then write files."""
+"""Implements ``invoke init``: reads a repository without running any of it, then writes files."""

@@ -1,4 +1,4 @@
-"""What is asked of the author: few things, each with a default that the repository gives."""
+"""The few questions for the author, with defaults from the repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.core.units import few
 from pipelines.record.toolsets import NEEDED, Api
-from pipelines.scaffold.found import Project
+from pipelines.scaffold.project import Project
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import wheel_name
 
@@ -23,9 +23,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _RELEASE = re.compile(r"\d+\.\d+")
 _LIMITED = re.compile(r"cp3(\d{1,2})")
 _PYTHON = re.compile(r"3\.\d{1,2}")
-#: GPUs of today, from RTX 20 on; the newest with PTX for those to come.
+#: Current GPUs from RTX 20 on, with PTX of the newest for future ones.
 ARCHS = "75;80;86;89;90;120+PTX"
-#: What a wheel is built with where nobody says otherwise: what the sandbox has.
+#: The default versions, which the sandbox has.
 CUDA, TORCH = "13.0", "2.10"
 
 
@@ -34,20 +34,20 @@ class Question:
     """One thing to decide."""
 
     key: str
-    """As its flag is called."""
-    asks: str
+    """The name of its flag."""
+    prompt: str
     default: str
     check: Callable[[str], str]
-    """The value as it is kept; :class:`ConfigError` says what is wrong with it."""
+    """Normalises the value; raises :class:`ConfigError` if it is invalid."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What was decided, and what follows from it and the repository."""
+    """The answers, and what follows from them and the repository."""
 
     name: str
     python: str
-    """The one that is built for when none is named."""
+    """The default Python to build for."""
     pythons: tuple[str, ...]
     cuda: str
     archs: str
@@ -59,35 +59,33 @@ class Choices:
     test_requires: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     wheel_tag: str = ""
-    """Of a wheel that is for more than one Python."""
-    taken: Mapping[str, str] = field(default_factory=dict)
-    """Key -> value of the questions that nobody was asked."""
+    """For a wheel for more than one Python."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Key -> value of questions answered by their defaults."""
     doubts: tuple[str, ...] = ()
 
 
 def questions(project: Project, lock: ToolchainLock) -> list[Question]:
-    """Those that matter for this repository, with their defaults."""
+    """The relevant questions for this repository."""
     pythons = _pythons(project, lock)
     sandbox = [t.python for t in lock.tools.values() if t.name == "cpython-headers"]
     first = next((p for p in pythons if p in sandbox), pythons[0])
-    found = [
-        Question("name", "name of the recipe", recipe_name(project.told.name), _check_name),
-        Question(
-            "python", "Python to build for when none is named", first, lambda t: _of(t, pythons)
-        ),
-        Question("cuda", "release of CUDA", CUDA, lambda text: _release(text, "cuda", CUDA)),
+    result = [
+        Question("name", "name of the recipe", recipe_name(project.facts.name), _check_name),
+        Question("python", "default Python to build for", first, lambda t: _of(t, pythons)),
+        Question("cuda", "CUDA version", CUDA, lambda text: _release(text, "cuda", CUDA)),
         Question("archs", "GPUs, such as 75;86;120+PTX or RTX 40xx", ARCHS, _check_archs),
     ]
     if uses_torch(project):
-        found.insert(
-            3, Question("torch", "release of torch", TORCH, lambda t: _release(t, "torch", TORCH))
+        result.insert(
+            3, Question("torch", "torch version", TORCH, lambda t: _release(t, "torch", TORCH))
         )
-    return found
+    return result
 
 
 def uses_torch(project: Project) -> bool:
     """Whether it is compiled against torch."""
-    return project.told.torch or bool({"torch", "torch-stable"} & project.uses)
+    return project.facts.torch or bool({"torch", "torch-stable"} & project.uses)
 
 
 def decide(
@@ -98,32 +96,32 @@ def decide(
     workflow: bool,
     tasks: bool,
     exclude: tuple[str, ...],
-    taken: Mapping[str, str],
+    defaults: Mapping[str, str],
 ) -> Choices:
-    """All that is written goes by this; ``answers`` are of :func:`questions`, checked."""
+    """Everything that the files depend on; ``answers`` are checked answers to :func:`questions`."""
     wheels = {wheel_name(t.file) for t in lock.tools.values() if t.file.endswith(".whl")}
     wheels |= {"torch"}
-    doubts = list(project.told.doubts)
+    doubts = list(project.facts.doubts)
     build = _known(_build_requires(project), wheels, doubts, "the build requires")
-    test = _known(project.told.requires, wheels, doubts, "it requires")
+    test = _known(project.facts.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
     if project.absent:
         doubts.append(
-            f"{project.build} names sources that are not here: {few(project.absent)}: it cannot be "
-            "built of this; the repository may have what the source distribution lacks"
+            f"{project.build} names missing sources: {few(project.absent)}: it cannot be built; "
+            "the repository may have files that the source distribution does not"
         )
     if project.idle:
-        doubts.append(f"--exclude leaves nothing out where it says {few(project.idle)}")
-    if project.told.py_api == "py2.py3":
+        doubts.append(f"--exclude matches nothing for {few(project.idle)}")
+    if project.facts.py_api == "py2.py3":
         doubts.append(
-            "wheel.py-api is py2.py3, and the audit refuses a wheel of Python 2: make it py3"
+            "wheel.py-api is py2.py3, but the audit refuses Python 2 wheels: change it to py3"
         )
     if workflow and project.inside:
         doubts.append(
-            f"no workflow: GitHub reads those at the top of a repository alone, and this is "
-            f"{project.inside} of one: docs/hosts/github-actions.md"
+            f"no workflow: GitHub only reads those at the top of a repository, and this is its "
+            f"directory {project.inside}: see docs/hosts/github-actions.md"
         )
-    arch = arch_lists.check  # the CUDA that was chosen must know them
+    arch = arch_lists.check  # the chosen CUDA must support them
     arch(gpus.read(answers["archs"]), answers["cuda"])
     return Choices(
         name=answers["name"],
@@ -139,38 +137,38 @@ def decide(
         test_requires=tuple(name for name in test if name != "torch"),
         wheel_tag=_wheel_tag(project),
         exclude=(*exclude, *map(glob.escape, project.submodules)),
-        taken=dict(taken),
+        defaults=dict(defaults),
         doubts=(*doubts, *why),
     )
 
 
 def api_of(project: Project) -> tuple[Api, tuple[str, ...]]:
-    """What of C++ it needs, by the headers of its sources, and what to say of that."""
+    """The API it needs, by the headers of its sources, and notes on that."""
     uses = project.uses
-    if "torch" in uses or (project.told.torch and "torch-stable" not in uses):
-        return "torch", (f"api: torch: its sources include torch's headers: {NEEDED['torch']}",)
+    if "torch" in uses or (project.facts.torch and "torch-stable" not in uses):
+        return "torch", (f"api: torch, as its sources include torch's headers: {NEEDED['torch']}",)
     if "torch-stable" in uses:
         return "stable", ()
     library = {"stl", "stl-in-cu", "pybind11", "nanobind"} & uses
-    return ("cxx" if library or project.told.bindings & {"pybind11", "nanobind"} else "plain"), ()
+    return ("cxx" if library or project.facts.bindings & {"pybind11", "nanobind"} else "plain"), ()
 
 
 def _wheel_tag(project: Project) -> str:
-    """As recipes have it; empty where there is a wheel for each Python, or nobody can say."""
-    told = project.told.py_api
-    if told in ("py3", "py2.py3"):
+    """The recipe's ``wheel_tag``; empty if there is a wheel for each Python, or unknown."""
+    py_api = project.facts.py_api
+    if py_api in ("py3", "py2.py3"):
         return "py3-none"
-    return f"{told}-abi3" if _LIMITED.fullmatch(told) else ""
+    return f"{py_api}-abi3" if _LIMITED.fullmatch(py_api) else ""
 
 
 def recipe_name(name: str) -> str:
-    """A package's name as recipes are called; empty where it has none."""
+    """A recipe name for a package's name; empty if it has none."""
     made = re.sub(r"[-_.]+", "-", name).lower().strip("-")
     return made[:41] if _NAME.fullmatch(made[:41]) else ""
 
 
 def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
-    """Releases that the lock has and the package allows."""
+    """Versions that the lock has and the package allows."""
     known = sorted(
         {
             t.python
@@ -179,64 +177,66 @@ def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
         },
         key=lambda text: int(text.partition(".")[2]),
     )
-    said = project.told.requires_python
+    requires = project.facts.requires_python
     try:
-        allowed = SpecifierSet(said)
+        allowed = SpecifierSet(requires)
     except InvalidSpecifier:
         raise ConfigError(
-            f"requires-python: '{said[:80]}' is no range of versions",
-            hint="Write it as in >=3.10. Nothing was written.",
+            f"requires-python: '{requires[:80]}' is not a version range",
+            hint="Write it like >=3.10. Nothing was written.",
         ) from None
-    first = int(found[1]) if (found := _LIMITED.fullmatch(project.told.py_api)) else 0
+    first = int(match[1]) if (match := _LIMITED.fullmatch(project.facts.py_api)) else 0
     fits = tuple(
-        one
-        for one in known
-        if allowed.contains(f"{one}.99") and int(one.partition(".")[2]) >= first
+        python
+        for python in known
+        if allowed.contains(f"{python}.99") and int(python.partition(".")[2]) >= first
     )
     if not fits:
-        asked = [f"requires-python: {said[:80]}"] if said else []
-        asked += [f"limited API: {project.told.py_api}"] if first else []
+        constraints = [f"requires-python: {requires[:80]}"] if requires else []
+        constraints += [f"limited API: {project.facts.py_api}"] if first else []
         raise ConfigError(
-            f"{', '.join(asked)}: none of the Pythons that can be had fits",
-            hint=f"There are: {', '.join(known)}. Nothing was written.",
+            f"{', '.join(constraints)}: no available Python matches",
+            hint=f"Available: {', '.join(known)}. Nothing was written.",
         )
     return fits
 
 
 def _build_requires(project: Project) -> tuple[str, ...]:
-    """What pyproject.toml names, and what its build starts besides."""
-    told = project.told
-    wanted = list(told.build_requires or ("setuptools", "wheel"))
-    if uses_torch(project) and not any(_distribution(one) == "torch" for one in wanted):
-        wanted.append("torch")
-    if told.backend.startswith("scikit_build_core"):
-        wanted += ["cmake", "ninja"]
-    if told.torch:
-        wanted += ["setuptools", "ninja"]
-    return tuple(wanted)
+    """Build requirements of pyproject.toml, and those that are implied."""
+    facts = project.facts
+    requirements = list(facts.build_requires or ("setuptools", "wheel"))
+    if uses_torch(project) and not any(
+        _distribution(requirement) == "torch" for requirement in requirements
+    ):
+        requirements.append("torch")
+    if facts.backend.startswith("scikit_build_core"):
+        requirements += ["cmake", "ninja"]
+    if facts.torch:
+        requirements += ["setuptools", "ninja"]
+    return tuple(requirements)
 
 
 def _known(
-    wanted: tuple[str, ...], wheels: set[str], doubts: list[str], what: str
+    requirements: tuple[str, ...], wheels: set[str], doubts: list[str], what: str
 ) -> tuple[str, ...]:
-    """Names of the lock; of what is not in it, it is said."""
-    found: dict[str, None] = {}
-    for one in wanted:
-        name = _distribution(one)
+    """The names that are in the lock; the others become doubts."""
+    names: dict[str, None] = {}
+    for requirement in requirements:
+        name = _distribution(requirement)
         if not name:
             continue
         if name in wheels:
-            found[name] = None
+            names[name] = None
         else:
             doubts.append(
-                f"{what} {one}, of which the lock has no wheel: name it in .wcw/toolchain.yaml and "
-                "type wcw lock (docs/init.md)"
+                f"{what} {requirement}, which is not in the lock: add it to .wcw/toolchain.yaml "
+                "and run wcw lock (docs/init.md)"
             )
-    return tuple(found)
+    return tuple(names)
 
 
 def _distribution(requirement: str) -> str:
-    """Its name, if it concerns Windows at all."""
+    """Its name, if its marker applies to Windows."""
     try:
         read = Requirement(requirement)
     except InvalidRequirement:
@@ -250,8 +250,8 @@ def _distribution(requirement: str) -> str:
 def _check_name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ConfigError(
-            f"--name '{text[:60]}': expected small letters, digits, - and _",
-            hint="Such as --name my-kernels.",
+            f"--name '{text[:60]}': expected lower-case letters, digits, - and _",
+            hint="For example --name my-kernels.",
         )
     return text
 
@@ -260,7 +260,7 @@ def _of(text: str, known: tuple[str, ...]) -> str:
     if not _PYTHON.fullmatch(text) or text not in known:
         raise ConfigError(
             f"--python '{text[:40]}': the package is for {', '.join(known)}",
-            hint=f"Such as --python {known[0]}.",
+            hint=f"For example --python {known[0]}.",
         )
     return text
 
@@ -268,7 +268,7 @@ def _of(text: str, known: tuple[str, ...]) -> str:
 def _release(text: str, key: str, such: str) -> str:
     if not _RELEASE.fullmatch(text):
         raise ConfigError(
-            f"--{key} '{text[:40]}': expected MAJOR.MINOR", hint=f"Such as --{key} {such}."
+            f"--{key} '{text[:40]}': expected MAJOR.MINOR", hint=f"For example --{key} {such}."
         )
     return text
 

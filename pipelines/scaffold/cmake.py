@@ -1,7 +1,7 @@
-"""``CMakeLists.txt`` read as text: its commands and their words, without what decides among them.
+"""Reads ``CMakeLists.txt`` as text: commands and arguments, without evaluating conditions.
 
-Both sides of every ``if`` count. A value that is made of variables is filled in where each was set
-to plain words; where not, it is said that it is not known.
+Both branches of every ``if`` count. Variables are substituted if they were set to literal values;
+otherwise the value is reported as unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.scaffold.found import Binding, Told
+from pipelines.scaffold.project import Binding, FileFacts
 
 _TOKEN = re.compile(
     r"""
@@ -35,15 +35,15 @@ _ADDS: dict[str, Binding] = {
 }
 _FETCHES = {"fetchcontent_declare", "externalproject_add", "cpmaddpackage", "file_download"}
 _ARCH = re.compile(r"\b(\d{2,3}[af]?)(?:-real|-virtual)?\b")
-_DEEP = 6  # directories within each other
+_DEEP = 6  # nested directories
 _MOST = 1 << 20  # bytes of a file that are read
 _FILES = 200
-_LONG = 4096  # characters of a word: a few lines can double one many times
+_LONG = 4096  # characters of a word: a few lines can double it many times
 
 
 @dataclass
 class _Read:
-    """What was read so far."""
+    """Accumulated results."""
 
     variables: dict[str, str] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
@@ -59,15 +59,15 @@ class _Read:
     files: int = 0
 
 
-def read_cmake(path: Path, root: Path) -> Told:
-    """What the file, and those of directories that it adds, say."""
+def read_cmake(path: Path, root: Path) -> FileFacts:
+    """Read the file and those of subdirectories that it adds."""
     read = _Read()
     _file(path, root, read, 0)
     names = {
         target: ".".join(filter(None, (*where.strip("/.").split("/"), target)))
         for target, where in read.modules.items()
     }
-    return Told(
+    return FileFacts(
         extensions=tuple(names.values()),
         cuda=read.cuda,
         torch=read.torch,
@@ -81,13 +81,13 @@ def read_cmake(path: Path, root: Path) -> Told:
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command in lower case, with its words; quotes and comments are gone."""
+    """Each command in lower case with its arguments, without quotes and comments."""
     name, depth = "", 0
     words: list[str] = []
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup
         if kind == "command" and not depth:
-            name, words, depth = found["command"].lower(), [], 1
+            name, words, depth = match["command"].lower(), [], 1
         elif not depth:
             continue
         elif kind == "close":
@@ -97,9 +97,9 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
         elif kind in ("open", "command"):  # within if ( ... )
             depth += 1
             if kind == "command":
-                words.append(found["command"])
+                words.append(match["command"])
         else:
-            words += [w for w in (found["quoted"], found["bracket"], found["word"]) if w]
+            words += [w for w in (match["quoted"], match["bracket"], match["word"]) if w]
 
 
 def _file(path: Path, root: Path, read: _Read, deep: int) -> None:
@@ -113,8 +113,8 @@ def _file(path: Path, root: Path, read: _Read, deep: int) -> None:
     for name, raw in commands(text):
         words = [_filled(word, read.variables) for word in raw]
         if name == "set" and raw[:1] == ["CMAKE_CUDA_ARCHITECTURES"] and len(raw) > 1:
-            whole = _VARIABLE.fullmatch(raw[1])
-            read.define = whole[1] if whole else read.define
+            match = _VARIABLE.fullmatch(raw[1])
+            read.define = match[1] if match else read.define
         _command(name, words, read, shown)
         if name == "add_subdirectory" and words and not {"$", "\0"} & {*words[0]}:
             _file(path.parent / words[0] / "CMakeLists.txt", root, read, deep + 1)
@@ -131,7 +131,7 @@ def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
         _package(first.lower(), read)
     elif name in _ADDS and first:
         if "$" in first:
-            read.doubts.append(f"{shown}: the name of the module {first} is made when it runs")
+            read.doubts.append(f"{shown}: the name of the module {first} is computed at build time")
         else:
             read.modules.setdefault(first, "")
         read.bindings.add(_ADDS[name])
@@ -148,7 +148,7 @@ def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
 
 
 def _after(key: str, words: list[str]) -> str:
-    """The word behind ``key``; empty without one."""
+    """The word after ``key``; empty if there is none."""
     upper = [word.upper() for word in words]
     return next(iter(words[upper.index(key) + 1 :]), "") if key in upper else ""
 
@@ -157,7 +157,7 @@ def _package(name: str, read: _Read) -> None:
     read.cuda = read.cuda or name in ("cuda", "cudatoolkit")
     read.torch = read.torch or name == "torch"
     known: tuple[Binding, ...] = ("pybind11", "nanobind")
-    read.bindings.update(one for one in known if one == name)
+    read.bindings.update(binding for binding in known if binding == name)
 
 
 def _set(words: list[str], read: _Read) -> None:
@@ -173,7 +173,7 @@ def _set(words: list[str], read: _Read) -> None:
 
 
 def _architectures(name: str, words: list[str], upper: list[str], read: _Read) -> None:
-    """What CMAKE_CUDA_ARCHITECTURES, or a target's own, becomes."""
+    """Collect values of CMAKE_CUDA_ARCHITECTURES and of targets."""
     if name == "set" and words[:1] == ["CMAKE_CUDA_ARCHITECTURES"]:
         read.archs += _ARCH.findall(";".join(words[1:]))
     elif "CUDA_ARCHITECTURES" in upper:
@@ -181,8 +181,8 @@ def _architectures(name: str, words: list[str], upper: list[str], read: _Read) -
 
 
 def _filled(word: str, variables: dict[str, str]) -> str:
-    """``word`` with what is known of its variables; not what becomes longer than is asked for."""
+    """``word`` with known variables substituted, unless it becomes too long."""
     if len(word) > _LONG:
         return word
-    filled = _VARIABLE.sub(lambda found: variables.get(found[1], found[0]), word)
+    filled = _VARIABLE.sub(lambda match: variables.get(match[1], match[0]), word)
     return filled if len(filled) <= _LONG else word

@@ -1,4 +1,4 @@
-"""A repository as its files show it: how it is built, what nvcc compiles, what is missing."""
+"""Detects how a repository is built, what nvcc compiles and what is missing, from its files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from pathlib import Path, PurePosixPath
 from pipelines.core.errors import ConfigError
 from pipelines.recipe.worktree import BY_GIT, listing, top_of
 from pipelines.scaffold.cmake import read_cmake
-from pipelines.scaffold.found import Project, Told, joined
+from pipelines.scaffold.project import FileFacts, Project, joined
 from pipelines.scaffold.pyproject import backend_of, read_pyproject
 from pipelines.scaffold.setuppy import read_setups
 
 _DEVICE = (".cu",)
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".inl")
 _CPLUSPLUS = (".cu", ".cpp", ".cc", ".cxx")
-#: What is not part of the package though it is in its tree.
-_BESIDE = re.compile(r"(^|/)(tests?|benchmarks?|examples?|docs?|third_?party|extern(al)?|deps)/")
+#: Directories that are not part of the package.
+_NOT_PACKAGED = re.compile(
+    r"(^|/)(tests?|benchmarks?|examples?|docs?|third_?party|extern(al)?|deps)/"
+)
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]{1,200})[>"]', re.MULTILINE)
-#: Headers -> what they tell of the package; the first that fits counts.
+#: Headers -> what they imply for the package; the first match counts.
 _HEADERS = (
     (re.compile(r"torch/(csrc/stable|headeronly)/"), "torch-stable"),
     (re.compile(r"(torch|ATen|c10)/"), "torch"),
@@ -30,7 +32,7 @@ _HEADERS = (
     (re.compile(r"(cub|thrust|cute|cutlass)/"), "stl-in-cu"),
     (re.compile(r"(cublas|cusparse|cusolver|cufft|curand|cudnn)"), "libraries"),
 )
-#: What of C++'s standard library is more than a few lines.
+#: Headers of the C++ standard library that need a full implementation.
 _STL = frozenset(
     (
         *("algorithm", "any", "array", "atomic", "chrono", "complex", "condition_variable"),
@@ -42,50 +44,50 @@ _STL = frozenset(
         *("unordered_set", "variant", "vector"),
     )
 )
-_MOST = 1 << 20  # bytes of a source that are looked at
+_MOST = 1 << 20  # bytes of a source that are read
 _MANY = 4000  # sources
 _NESTED = 4  # parts of the path of a package's __init__.py
 _EXAMPLE = re.compile(r"^\s*>>> .*\n(?:\s*\.\.\. .*\n)*\s*(?!>>>|\.\.\.)\S", re.MULTILINE)
 
 
 def detect(root: Path, exclude: Iterable[str] = ()) -> Project:
-    """What is known of the repository at ``root`` without ``exclude``; nothing of it is run.
+    """Read the repository at ``root`` without ``exclude``; nothing of it is run.
 
-    Raises :class:`ConfigError` for a directory that is no Python project, and for files of it
-    that cannot be read.
+    Raises :class:`ConfigError` if it is not a Python project or a file cannot be read.
     """
     if not root.is_dir():
-        raise ConfigError(f"there is no directory {root}", hint="Name the repository's own.")
+        raise ConfigError(f"no such directory: {root}", hint="Name the repository's directory.")
     try:
         return _detected(root, exclude)
     except OSError as error:
         raise ConfigError(
             f"{error.filename or root} cannot be read: {error.strerror}",
-            hint="Make it readable, or leave it out with --exclude. Nothing was written.",
+            hint="Make it readable, or skip it with --exclude. Nothing was written.",
         ) from None
 
 
 def _detected(root: Path, exclude: Iterable[str]) -> Project:
-    parts, build = _parts(root)  # before the rest is listed, which may be somebody's whole disk
+    parts, build = _parts(root)  # before listing all files, which may be a whole disk
     listed = listing(root, exclude=exclude)
-    told = joined(*parts)
+    facts = joined(*parts)
     files = tuple(listed.files)
     units = tuple(
         dict.fromkeys(
             name
             for name in files
-            if (name.endswith(_DEVICE) and not _BESIDE.search(name)) or name in told.cuda_sources
+            if (name.endswith(_DEVICE) and not _NOT_PACKAGED.search(name))
+            or name in facts.cuda_sources
         )
     )
-    public = _packages(root, files, told)
+    public = _packages(root, files, facts)
     sources = [*_modules(root, files, public)]
     return Project(
         root=root,
-        told=told,
+        facts=facts,
         files=files,
         by=listed.by,
         units=units,
-        absent=tuple(name for name in told.sources if not _is_there(root, name)),
+        absent=tuple(name for name in facts.sources if not _is_there(root, name)),
         submodules=tuple(dict.fromkeys((*listed.empty, *_unchecked(root)))),
         idle=listed.idle,
         build=build,
@@ -97,8 +99,8 @@ def _detected(root: Path, exclude: Iterable[str]) -> Project:
     )
 
 
-def _parts(root: Path) -> tuple[list[Told], str]:
-    """What each file says that has a say, and the one that says how it is built."""
+def _parts(root: Path) -> tuple[list[FileFacts], str]:
+    """The facts of each relevant file, and the file that defines the build."""
     parts, build = [], ""
     toml, setup, cmake = (root / n for n in ("pyproject.toml", "setup.py", "CMakeLists.txt"))
     backend = "setuptools"
@@ -109,52 +111,53 @@ def _parts(root: Path) -> tuple[list[Told], str]:
         parts += read_setups(setup)
         build = setup.name
     elif setup.is_file():
-        where = "and pyproject.toml names another back end"
-        parts.append(Told(doubts=(f"setup.py is there as well, {where}: it was not read",)))
+        parts.append(
+            FileFacts(doubts=("setup.py is ignored: pyproject.toml names another back end",))
+        )
     if cmake.is_file() and (backend == "scikit-build-core" or build):
         parts.append(read_cmake(cmake, root))
         build = cmake.name if backend == "scikit-build-core" else build
     if not build and toml.is_file():
         build = toml.name
     if not parts:
-        beside = "there is a CMakeLists.txt alone" if cmake.is_file() else "there is none of them"
+        actual = "only CMakeLists.txt" if cmake.is_file() else "neither"
         raise ConfigError(
-            f"{root} is no Python project: expected pyproject.toml or setup.py, {beside}",
-            hint="Type it in the directory of the project. Nothing was written.",
+            f"{root} is not a Python project: expected pyproject.toml or setup.py, found {actual}",
+            hint="Run it in the project's directory. Nothing was written.",
         )
     return parts, build
 
 
 def _is_there(root: Path, name: str) -> bool:
-    """Whether a source is; what a build makes of a .pyx or a template is not asked for."""
+    """Whether a source exists, or one that it is generated from, such as a .pyx."""
     path = root / name
     try:
         return path.is_file() or any(path.parent.glob(f"{glob.escape(path.stem)}.*"))
-    except OSError:  # no file can be called so
+    except OSError:  # not a valid file name
         return False
 
 
 def _inside(root: Path, by: str) -> str:
-    """Where it is in a git checkout that has more than it; empty where it is the whole one."""
+    """Its path within a larger git checkout; empty if it is the whole checkout."""
     top = top_of(root) if by == BY_GIT else None
     parts = () if top is None else root.resolve().relative_to(top).parts
     return "/".join(parts)
 
 
 def _unchecked(root: Path) -> Iterable[str]:
-    """Submodules of ``.gitmodules`` whose directory is empty or not there, as an sdist has them."""
+    """Submodules in ``.gitmodules`` whose directory is empty or missing, as in an sdist."""
     file = root / ".gitmodules"
     if not file.is_file():
         return
-    for found in re.finditer(r"^\s*path\s*=\s*(.+?)\s*$", file.read_text("utf-8", "replace"), re.M):
-        place = root / found[1]
+    for match in re.finditer(r"^\s*path\s*=\s*(.+?)\s*$", file.read_text("utf-8", "replace"), re.M):
+        place = root / match[1]
         if not place.is_dir() or not any(place.iterdir()):
-            yield found[1]
+            yield match[1]
 
 
 def _uses(root: Path, files: Iterable[str]) -> Iterable[str]:
-    """What the sources include that decides who can compile them; ``stl-in-cu`` of a .cu's."""
-    sources = [name for name in files if name.endswith(_SOURCES) and not _BESIDE.search(name)]
+    """Included headers that decide which toolset can compile the sources."""
+    sources = [name for name in files if name.endswith(_SOURCES) and not _NOT_PACKAGED.search(name)]
     for name in sources[:_MANY]:
         with (root / name).open("rb") as stream:
             text = stream.read(_MOST)
@@ -165,28 +168,30 @@ def _uses(root: Path, files: Iterable[str]) -> Iterable[str]:
                 yield "stl-in-cu" if name.endswith((".cu", ".cuh")) else "stl"
 
 
-def _packages(root: Path, files: tuple[str, ...], told: Told) -> dict[str, tuple[str, ...]]:
-    """Top-level packages with the names that their ``__init__.py`` gives."""
-    found: dict[str, str] = {}
+def _packages(root: Path, files: tuple[str, ...], facts: FileFacts) -> dict[str, tuple[str, ...]]:
+    """Top-level packages with the public names of their ``__init__.py``."""
+    result: dict[str, str] = {}
     every = frozenset(files)
-    wanted = {*told.packages} | {name.partition(".")[0] for name in told.extensions if "." in name}
+    expected = {*facts.packages} | {
+        name.partition(".")[0] for name in facts.extensions if "." in name
+    }
     for name in files:
         path = PurePosixPath(name)
-        if path.name != "__init__.py" or _BESIDE.search(name) or len(path.parts) > _NESTED:
+        if path.name != "__init__.py" or _NOT_PACKAGED.search(name) or len(path.parts) > _NESTED:
             continue
         above = path.parts[:-1]
         if not above or any(
             "/".join(above[:n]) + "/__init__.py" in every for n in range(1, len(above))
         ):
             continue
-        found.setdefault(above[-1], name)
-    own = told.name.replace("-", "_").replace(".", "_").lower()
-    chosen = [p for p in found if p in wanted] or [p for p in found if p.lower() == own]
-    return {package: public_names(root / found[package]) for package in chosen or [*found][:1]}
+        result.setdefault(above[-1], name)
+    own = facts.name.replace("-", "_").replace(".", "_").lower()
+    chosen = [p for p in result if p in expected] or [p for p in result if p.lower() == own]
+    return {package: public_names(root / result[package]) for package in chosen or [*result][:1]}
 
 
 def public_names(path: Path) -> tuple[str, ...]:
-    """What a package's ``__init__.py`` gives: its ``__all__``, else what it defines and imports."""
+    """Public names of a package's ``__init__.py``: ``__all__``, or what it defines and imports."""
     try:
         body = ast.parse(path.read_text("utf-8", "replace")).body
     except (SyntaxError, ValueError, RecursionError):
@@ -204,17 +209,17 @@ def public_names(path: Path) -> tuple[str, ...]:
             names.append(node.name)
         elif isinstance(node, ast.ImportFrom) and node.level:
             names += [alias.asname or alias.name for alias in node.names if alias.name != "*"]
-    kept = listed or [name for name in names if not name.startswith("_")]
-    return tuple(dict.fromkeys(name for name in kept if name.isidentifier()))[:200]
+    public = listed or [name for name in names if not name.startswith("_")]
+    return tuple(dict.fromkeys(name for name in public if name.isidentifier()))[:200]
 
 
 def _modules(
     root: Path, files: tuple[str, ...], packages: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """Each module of these packages, by its dotted name, with its text."""
+    """Each module of these packages: dotted name and text."""
     for package in packages:
         for name in files:
-            if not name.endswith(".py") or _BESIDE.search(name):
+            if not name.endswith(".py") or _NOT_PACKAGED.search(name):
                 continue
             if name.startswith(f"{package}/") or f"/{package}/" in name:
                 inner = name[name.rfind(f"{package}/") :].removesuffix(".py").split("/")

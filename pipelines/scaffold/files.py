@@ -1,4 +1,4 @@
-"""The files that ``init`` writes, as texts."""
+"""Generates the files that ``init`` writes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.paths import CONFIG_NAME
 from pipelines.recipe.model import Recipe
 from pipelines.scaffold.choices import Choices
-from pipelines.scaffold.found import Project
+from pipelines.scaffold.project import Project
 from pipelines.scaffold.pyproject import backend_of
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
-#: What a build of the package does not need, so that another of it is no reason to build again.
+#: Not needed by a build, so that changes do not trigger another one.
 _ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github", "tasks.py")
-#: What YAML reads as the text that it is, also within brackets.
+#: Text that needs no quotes in YAML, also within brackets.
 _PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 _WORDS = frozenset(
     {"true", "false", "yes", "no", "on", "off", "null", "y", "n", ".", ".inf", ".nan"}
 )
-#: Not ARCHFLAGS, which is of macOS, nor SEARCH_PATH.
+#: Not ARCHFLAGS, which is for macOS, nor SEARCH_PATH.
 _ARCH_VARIABLE = re.compile(r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_|$)")
 _FORCED = re.compile(r"FORCE_(BUILD|CUDA)$|^FORCE_CUDA$")
 WORKFLOW = ".github/workflows/windows-wheels.yml"
@@ -38,30 +38,30 @@ WORKFLOW = ".github/workflows/windows-wheels.yml"
 def made(project: Project, choices: Choices) -> dict[str, str]:
     """Path below the repository, with ``/`` -> text.
 
-    What comes out is read by the models that will read it: :class:`ConfigError` where it is not
-    what they take, which is a fault of ours or of a name in the repository.
+    The result is validated by the models that will read it; :class:`ConfigError` if it is invalid,
+    because of a bug here or a name in the repository.
     """
     folder, name = plugins.FOLDER, choices.name
     suite = suite_name(project, choices)
     recipe = _recipe(project, choices, suite)
-    says = {"project": project, "choices": choices, "version": __version__, "suite": suite}
+    context = {"project": project, "choices": choices, "version": __version__, "suite": suite}
     files = {
-        CONFIG_NAME: _filled("pipeline.yaml.j2", says),
+        CONFIG_NAME: _filled("pipeline.yaml.j2", context),
         f"{folder}/.gitignore": "# Made by builds here.\n/out/\n/sandbox*/\n",
-        f"{folder}/recipes/{name}.yaml": _filled("recipe.yaml.j2", says | {"recipe": recipe}),
-        f"{folder}/smoke/{suite}/test_{suite}.py": _filled("smoke.py.j2", says),
+        f"{folder}/recipes/{name}.yaml": _filled("recipe.yaml.j2", context | {"recipe": recipe}),
+        f"{folder}/smoke/{suite}/test_{suite}.py": _filled("smoke.py.j2", context),
         f"{folder}/schemas/recipe.json": _json(recipe_schema()),
         f"{folder}/schemas/{Path(CONFIG_NAME).stem}.json": _json(config_schema()),
     }
     if choices.workflow:
-        files[WORKFLOW] = _filled("workflow.yml.j2", says)
+        files[WORKFLOW] = _filled("workflow.yml.j2", context)
     if choices.tasks:
-        files["tasks.py"] = _filled("tasks.py.j2", says)
+        files["tasks.py"] = _filled("tasks.py.j2", context)
     _read_back(files, f"{folder}/recipes/{name}.yaml")
     return files
 
 
-#: What no file of a package says of Windows, and its default releases need there.
+#: A fix that the default versions need on Windows.
 _SMALL = {
     "rule": "torch-small-macro",
     "cuda": ">=13.0",
@@ -73,23 +73,24 @@ _SMALL = {
 
 
 def suite_name(project: Project, choices: Choices) -> str:
-    """Of the folder of tests, and of the file in it."""
+    """The name of the test directory and of the file in it."""
     named = project.package or choices.name
     return re.sub(r"[^a-z0-9]+", "_", named.lower()).strip("_") or "package"
 
 
 def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
-    """The recipe's keys, in the order in which they are written."""
-    told = project.told
+    """The recipe's keys, in order."""
+    facts = project.facts
     environment, arch_map = _settings(project)
     keys: dict[str, Any] = {
         "name": choices.name,
-        "summary": _line(told.summary)[:200] or f"{told.name or choices.name}, built for Windows.",
+        "summary": _line(facts.summary)[:200]
+        or f"{facts.name or choices.name}, built for Windows.",
         "kind": "wheel",
-        "licence": _line(told.licence)[:100] or "LicenseRef-not-said",
+        "license": _line(facts.license)[:100] or "LicenseRef-unknown",
     }
-    if told.name and choices.name != re.sub(r"[-_.]+", "-", told.name).lower():
-        keys["project"] = re.sub(r"[-_.]+", "-", told.name).lower()
+    if facts.name and choices.name != re.sub(r"[-_.]+", "-", facts.name).lower():
+        keys["project"] = re.sub(r"[-_.]+", "-", facts.name).lower()
     keys |= {
         "source": {"path": "."},
         "exclude": [*_ASIDE, *choices.exclude],
@@ -117,32 +118,32 @@ def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
 
 
 def _settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
-    """Variables of the build, and how the package is told for which GPUs to compile."""
-    told = project.told
+    """Environment of the build, and how GPU architectures are passed to it."""
+    facts = project.facts
     environment: dict[str, str] = {}
-    if told.torch or "TORCH_CUDA_ARCH_LIST" in told.variables:
-        environment |= {"MAX_JOBS": "{jobs}"} if told.torch else {}
-        environment |= {"DISTUTILS_USE_SDK": "1"} if told.torch else {}
+    if facts.torch or "TORCH_CUDA_ARCH_LIST" in facts.variables:
+        environment |= {"MAX_JOBS": "{jobs}"} if facts.torch else {}
+        environment |= {"DISTUTILS_USE_SDK": "1"} if facts.torch else {}
         arch_map: dict[str, Any] = {"kind": "torch"}
-    elif backend_of(told.backend) == "scikit-build-core":
-        define = told.arch_define or "CMAKE_CUDA_ARCHITECTURES"
+    elif backend_of(facts.backend) == "scikit-build-core":
+        define = facts.arch_define or "CMAKE_CUDA_ARCHITECTURES"
         environment |= {
             "CMAKE_GENERATOR": "Ninja",
             "CMAKE_BUILD_PARALLEL_LEVEL": "{jobs}",
             "CMAKE_ARGS": f"-D{define}={{archs}}",
         }
         arch_map = {"kind": "cmake"}
-    elif variable := next((v for v in told.variables if _ARCH_VARIABLE.search(v)), ""):
+    elif variable := next((v for v in facts.variables if _ARCH_VARIABLE.search(v)), ""):
         environment[variable] = "{archs}"
         arch_map = {}
     else:
         environment["NVCC_APPEND_FLAGS"] = "{gencode}"
         arch_map = {}
-    environment |= {v: "1" for v in told.variables if _FORCED.search(v)}
+    environment |= {v: "1" for v in facts.variables if _FORCED.search(v)}
     return environment, arch_map
 
 
-def _filled(name: str, says: Mapping[str, Any]) -> str:
+def _filled(name: str, context: Mapping[str, Any]) -> str:
     loader = jinja2.FileSystemLoader(_TEMPLATES)
     templates = jinja2.Environment(  # noqa: S701 - no HTML
         loader=loader,
@@ -152,11 +153,11 @@ def _filled(name: str, says: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
     )
     templates.filters |= {"flow": _flow, "python": _literal, "comment": _comment}
-    return templates.get_template(name).render(says)
+    return templates.get_template(name).render(context)
 
 
 def _flow(value: object) -> str:
-    """A value as YAML takes it on one line: plain where nothing else can be read, else JSON."""
+    """A value as YAML on one line: plain if unambiguous, else quoted."""
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
         return value if plain else _quoted(value)
@@ -168,28 +169,28 @@ def _flow(value: object) -> str:
 
 
 def _literal(value: object) -> str:
-    """A value as Python has it, whatever is in it."""
+    """A value as a Python literal."""
     if isinstance(value, tuple | list):
-        inner = ", ".join(_literal(one) for one in value)
+        inner = ", ".join(_literal(item) for item in value)
         return f"({inner},)" if value else "()"
     return json.dumps(value) if isinstance(value, str) and value.isascii() else ascii(value)
 
 
 def _quoted(text: str) -> str:
-    """A text on one line between quotes, as YAML has it: what is not printable is escaped."""
+    """Text as a quoted YAML string on one line, with unprintable characters escaped."""
     import yaml
 
-    told = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 30)
-    return str(told).rstrip("\n")
+    quoted = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 30)
+    return str(quoted).rstrip("\n")
 
 
 def _line(text: str) -> str:
-    """A text of the repository's on one line, without what is no character of Unicode."""
+    """Text of the repository on one line, without invalid Unicode."""
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
 def _comment(text: str) -> str:
-    """A text of the repository's as it may stand behind a ``#``: one line, all of it seen."""
+    """Text of the repository for a comment: one line, printable."""
     return "".join(c if c.isprintable() else " " for c in text)[:300]
 
 
@@ -198,7 +199,7 @@ def _json(data: object) -> str:
 
 
 def _read_back(files: Mapping[str, str], recipe: str) -> None:
-    """Hold what was made against the models; nothing of it is on the disk yet."""
+    """Validate the generated files; nothing is on disk yet."""
     import yaml
     from pydantic import ValidationError
 
@@ -209,10 +210,10 @@ def _read_back(files: Mapping[str, str], recipe: str) -> None:
         try:
             model.model_validate(parse_yaml(files[name]))
         except (ValidationError, yaml.YAMLError) as error:
-            said = (
+            problem = (
                 explain(Path(name), error, model) if isinstance(error, ValidationError) else error
             )
             raise ConfigError(
-                f"what would be written cannot be read: {said}",
-                hint="Answer otherwise with a flag: wcw init --help. Nothing was written.",
+                f"the generated file is invalid: {problem}",
+                hint="Choose other values with flags: wcw init --help. Nothing was written.",
             ) from None

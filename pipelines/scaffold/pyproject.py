@@ -1,4 +1,4 @@
-"""``pyproject.toml`` as far as a build is concerned (PEP 518, 621)."""
+"""Reads the build settings in ``pyproject.toml`` (PEP 518, 621)."""
 
 from __future__ import annotations
 
@@ -7,54 +7,56 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.errors import ConfigError
-from pipelines.scaffold.found import Backend, Binding, Told
+from pipelines.scaffold.project import Backend, Binding, FileFacts
 
-_LONG = 100  # characters: more is the licence's own text
+_LONG = 100  # characters: longer text is the license itself
 _BACKENDS: dict[str, Backend] = {
     "setuptools": "setuptools",
     "scikit_build_core": "scikit-build-core",
     "mesonpy": "meson-python",
     "hatchling": "hatchling",
 }
-#: Keys that may be left to the build -> the field that has them.
+#: Keys that may be dynamic -> their field.
 _DYNAMIC = {
     "version": "version",
     "dependencies": "requires",
     "requires-python": "requires_python",
-    "license": "licence",
+    "license": "license",
 }
 
 
 def backend_of(named: str) -> Backend:
-    """Which of those that are known; setuptools where none is named."""
+    """The known back end; setuptools if none is named."""
     if not named:
         return "setuptools"
     return _BACKENDS.get(named.partition(":")[0].partition(".")[0], "other")
 
 
-def read_pyproject(path: Path, shown: str) -> Told:
-    """What it says; :class:`ConfigError` with the line where it is no TOML."""
+def read_pyproject(path: Path, shown: str) -> FileFacts:
+    """Read the file; :class:`ConfigError` with the line if it is not valid TOML."""
     try:
         text = tomllib.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:  # of its bytes, its text or its depth
+    except (ValueError, RecursionError) as error:  # invalid bytes, syntax or depth
         raise ConfigError(
-            f"{shown}: no TOML: {str(error)[:200]}", hint="Mend it. Nothing was written."
+            f"{shown}: invalid TOML: {str(error)[:200]}", hint="Fix it. Nothing was written."
         ) from None
     system, project = _table(text, "build-system"), _table(text, "project")
     wants = _texts(system.get("requires"))
     dynamic = [key for key in _texts(project.get("dynamic")) if key in _DYNAMIC]
     bindings: set[Binding] = set()
     known: tuple[Binding, ...] = ("pybind11", "nanobind")
-    bindings.update(name for name in known if any(one.startswith(name) for one in wants))
+    bindings.update(
+        name for name in known if any(requirement.startswith(name) for requirement in wants)
+    )
     tool = _table(text, "tool")
     build = _table(tool, "scikit-build")
     wheel = _table(build, "wheel")
-    given = _texts(build.get("wheel.packages")) or _texts(wheel.get("packages"))
-    return Told(
+    packages = _texts(build.get("wheel.packages")) or _texts(wheel.get("packages"))
+    return FileFacts(
         name=_text(project.get("name")),
         version=_text(project.get("version")),
         summary=_text(project.get("description")),
-        licence=_licence(project),
+        license=_license(project),
         requires_python=_text(project.get("requires-python")),
         requires=_texts(project.get("dependencies")),
         build_requires=wants,
@@ -62,16 +64,21 @@ def read_pyproject(path: Path, shown: str) -> Told:
         py_api=_text(build.get("wheel.py-api"))
         or _text(wheel.get("py-api"))
         or _text(_table(_table(tool, "distutils"), "bdist_wheel").get("py_limited_api")),
-        packages=tuple(one.rpartition("/")[2] for one in given),
-        torch=any(one.partition("[")[0].strip(" ><=~!0123456789.") == "torch" for one in wants),
+        packages=tuple(path.rpartition("/")[2] for path in packages),
+        torch=any(
+            requirement.partition("[")[0].strip(" ><=~!0123456789.") == "torch"
+            for requirement in wants
+        ),
         bindings=frozenset(bindings),
-        later=tuple((_DYNAMIC[key], f"{shown}: {key} is made when it is built") for key in dynamic),
+        later=tuple(
+            (_DYNAMIC[key], f"{shown}: {key} is computed at build time") for key in dynamic
+        ),
         settled=frozenset(_DYNAMIC[key] for key in dynamic if _is_settled(key, tool)),
     )
 
 
 def _is_settled(key: str, tool: dict[str, Any]) -> bool:
-    """Whether setuptools goes by this file, which names where a dynamic key is, not by setup.py.
+    """Whether setuptools uses this file for a dynamic key rather than setup.py.
 
     https://setuptools.pypa.io/en/latest/userguide/pyproject_config.html#dynamic-metadata
     """
@@ -79,8 +86,8 @@ def _is_settled(key: str, tool: dict[str, Any]) -> bool:
     return key in read or (key == "version" and "setuptools_scm" in tool)
 
 
-#: Classifiers of licences that leave no doubt -> SPDX.
-_LICENCES = {
+#: Unambiguous license classifiers -> SPDX.
+_LICENSES = {
     "MIT License": "MIT",
     "Apache Software License": "Apache-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
@@ -89,24 +96,24 @@ _LICENCES = {
 }
 
 
-def _licence(project: dict[str, Any]) -> str:
-    """What stands under ``license`` in a line, else what a classifier says."""
-    given = project.get("license", "")
-    said = _text(given.get("text") if isinstance(given, dict) else given)
-    if said and len(said) <= _LONG:
-        return said
-    names = (one.rpartition(" :: ")[2] for one in _texts(project.get("classifiers")))
-    return next((_LICENCES[name] for name in names if name in _LICENCES), "")
+def _license(project: dict[str, Any]) -> str:
+    """A short ``license``, else one from a classifier."""
+    value = project.get("license", "")
+    text = _text(value.get("text") if isinstance(value, dict) else value)
+    if text and len(text) <= _LONG:
+        return text
+    names = (classifier.rpartition(" :: ")[2] for classifier in _texts(project.get("classifiers")))
+    return next((_LICENSES[name] for name in names if name in _LICENSES), "")
 
 
 def _table(of: dict[str, Any], key: str) -> dict[str, Any]:
-    found = of.get(key)
-    return found if isinstance(found, dict) else {}
+    value = of.get(key)
+    return value if isinstance(value, dict) else {}
 
 
-def _text(found: object) -> str:
-    return " ".join(found.split()) if isinstance(found, str) else ""
+def _text(value: object) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""
 
 
-def _texts(found: object) -> tuple[str, ...]:
-    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""``setup.py`` read as text: what is written out in it, and what only running it would show."""
+"""Reads literal values in ``setup.py`` without running it, and notes what is computed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.errors import ConfigError
-from pipelines.scaffold.found import Binding, Told
+from pipelines.scaffold.project import Binding, FileFacts
 
-#: Callables that make extension modules -> what they tell.
+#: Callables that define extension modules -> CUDA, torch, binding.
 _MAKERS: dict[str, tuple[bool, bool, Binding]] = {
     "CUDAExtension": (True, True, "torch"),
     "CppExtension": (False, True, "torch"),
@@ -26,34 +26,34 @@ _ARCH = re.compile(r"(?:sm|compute)_(\d{2,3}[af]?)\b")
 _NETWORK = re.compile(r"\bgit (?:clone|submodule)\b|\burlopen\b|\burlretrieve\b|requests\.get\b")
 
 
-def read_setups(path: Path) -> list[Told]:
-    """What ``setup.py`` says, and modules beside it that it imports."""
+def read_setups(path: Path) -> list[FileFacts]:
+    """Read ``setup.py`` and the modules in its directory that it imports."""
     first = read_setup(path, path.name)
     names = {
         name.partition(".")[0]
         for node in ast.walk(ast.parse(path.read_text("utf-8", "replace")))
         for name in _imported(node)
     }
-    beside = [file for name in sorted(names) if (file := path.with_name(f"{name}.py")).is_file()]
-    more = (read_setup(file, file.name) for file in beside if file != path)
-    return [first, *(replace(one, name="", version="", doubts=(), later=()) for one in more)]
+    siblings = [file for name in sorted(names) if (file := path.with_name(f"{name}.py")).is_file()]
+    more = (read_setup(file, file.name) for file in siblings if file != path)
+    return [first, *(replace(facts, name="", version="", doubts=(), later=()) for facts in more)]
 
 
-def read_setup(path: Path, shown: str) -> Told:
-    """What ``setup.py`` says; nothing of it is run.
+def read_setup(path: Path, shown: str) -> FileFacts:
+    """Read ``setup.py``; nothing of it is run.
 
-    Raises :class:`ConfigError` with file and line where it is no Python of today.
+    Raises :class:`ConfigError` with file and line if it is not valid Python.
     """
     text = path.read_text("utf-8", "replace")
     try:
-        return _Reading(ast.parse(text), shown).told()
+        return _Reading(ast.parse(text), shown).facts()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        number = getattr(error, "lineno", None)  # a text that is no source has none
+        number = getattr(error, "lineno", None)
         line = f", line {number}" if number else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)[:200] or "too deep"
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)[:200] or "too deep"
         raise ConfigError(
-            f"{shown}{line}: no Python that can be read: {said}",
-            hint="Mend it: a build would end there as well. Nothing was written.",
+            f"{shown}{line}: invalid Python: {reason}",
+            hint="Fix it: a build would fail there as well. Nothing was written.",
         ) from None
 
 
@@ -65,7 +65,7 @@ class _Reading:
         self.doubts: list[str] = []
         self.later: list[tuple[str, str]] = []
 
-    def told(self) -> Told:
+    def facts(self) -> FileFacts:
         keys: dict[str, Any] = {}
         extensions: list[str] = []
         sources: list[str] = []
@@ -89,12 +89,14 @@ class _Reading:
         if "skbuild" in imports:
             self.doubts.append(f"{self.shown}: scikit-build (not -core) runs CMake from it")
         if "**kwargs" in keys:
-            self.doubts.append(f"{self.shown}: setup() takes keywords that are made when it runs")
-        return Told(
+            self.doubts.append(
+                f"{self.shown}: setup() takes keywords that are computed at build time"
+            )
+        return FileFacts(
             name=self._text(keys, "name"),
             version=self._text(keys, "version"),
             summary=self._text(keys, "description", "summary"),
-            licence=self._text(keys, "license", "licence"),
+            license=self._text(keys, "license"),
             requires_python=self._text(keys, "python_requires", "requires_python"),
             requires=self._texts(keys, "install_requires", "requires"),
             packages=self._texts(keys, "packages"),
@@ -112,127 +114,137 @@ class _Reading:
         )
 
     def _keywords(self, call: ast.Call) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         for keyword in call.keywords:
             if keyword.arg is None:
                 value = self._value(keyword.value)
-                found |= value if isinstance(value, dict) else {"**kwargs": _DYNAMIC}
+                keywords |= value if isinstance(value, dict) else {"**kwargs": _DYNAMIC}
             else:
-                found[keyword.arg] = self._value(keyword.value)
-        return found
+                keywords[keyword.arg] = self._value(keyword.value)
+        return keywords
 
     def _extension(self, call: ast.Call) -> str:
-        given = call.args[:1] or [k.value for k in call.keywords if k.arg == "name"]
-        name = self._value(given[0]) if given else _DYNAMIC
+        arguments = call.args[:1] or [k.value for k in call.keywords if k.arg == "name"]
+        name = self._value(arguments[0]) if arguments else _DYNAMIC
         if isinstance(name, str):
             return name
         line = call.lineno
-        self.doubts.append(f"{self.shown}, line {line}: the name of that extension is made there")
+        self.doubts.append(
+            f"{self.shown}, line {line}: the extension's name is computed at build time"
+        )
         return ""
 
     def _sources(self, call: ast.Call) -> list[str]:
-        """Those that are written out, one by one."""
-        given = call.args[1:2] or [k.value for k in call.keywords if k.arg == "sources"]
-        parts = given[0].elts if given and isinstance(given[0], ast.List | ast.Tuple) else given
+        """Literal sources."""
+        arguments = call.args[1:2] or [k.value for k in call.keywords if k.arg == "sources"]
+        parts = (
+            arguments[0].elts
+            if arguments and isinstance(arguments[0], ast.List | ast.Tuple)
+            else arguments
+        )
         values = [self._value(part) for part in parts]
-        flat = [one for value in values for one in (value if isinstance(value, list) else [value])]
-        return [one for one in flat if isinstance(one, str) and "\0" not in one]
+        flat = [
+            item for value in values for item in (value if isinstance(value, list) else [value])
+        ]
+        return [item for item in flat if isinstance(item, str) and "\0" not in item]
 
     def _text(self, keys: dict[str, Any], key: str, field: str = "") -> str:
         value = keys.get(key, "")
         if isinstance(value, str):
             return value
-        self.later.append((field or key, f"{self.shown}: {key} is made when it runs"))
+        self.later.append((field or key, f"{self.shown}: {key} is computed at build time"))
         return ""
 
     def _texts(self, keys: dict[str, Any], key: str, field: str = "") -> tuple[str, ...]:
-        """Without a ``field`` it is no doubt that they are not written out."""
+        """Literal texts; computed ones are a doubt only with a ``field``."""
         value = keys.get(key, ())
-        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             return tuple(value)
         if field:
-            self.later.append((field, f"{self.shown}: {key} is made when it runs"))
+            self.later.append((field, f"{self.shown}: {key} is computed at build time"))
         return ()
 
     def _variables(self) -> Iterator[str]:
-        """Names of the environment that are read anywhere in it."""
+        """Environment variables that are read anywhere in it."""
         for node in ast.walk(self.tree):
-            given: ast.expr | None = None
+            name_node: ast.expr | None = None
             if isinstance(node, ast.Call) and node.args:
-                said = ast.unparse(node.func)
-                if said.endswith(("environ.get", "getenv", "environ.setdefault", "environ.pop")):
-                    given = node.args[0]
+                function = ast.unparse(node.func)
+                if function.endswith(
+                    ("environ.get", "getenv", "environ.setdefault", "environ.pop")
+                ):
+                    name_node = node.args[0]
             elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
-                given = node.slice
+                name_node = node.slice
             elif isinstance(node, ast.Compare) and _is_in_environ(node):
-                given = node.left
-            name = self._value(given) if given is not None else None
+                name_node = node.left
+            name = self._value(name_node) if name_node is not None else None
             if isinstance(name, str) and re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
                 yield name
 
     def _fetches(self, text: str) -> Iterator[str]:
-        for found in dict.fromkeys(match[0] for match in _NETWORK.finditer(text)):
-            yield f"{self.shown}: {found}"
+        for command in dict.fromkeys(match[0] for match in _NETWORK.finditer(text)):
+            yield f"{self.shown}: {command}"
 
     def _value(self, node: ast.expr) -> Any:
         return _evaluated(node, self.values)
 
 
 def _limited(options: Any) -> str:
-    """What ``options={"bdist_wheel": {"py_limited_api": "cp39"}}`` says."""
-    found = options.get("bdist_wheel") if isinstance(options, dict) else None
-    told = found.get("py_limited_api") if isinstance(found, dict) else None
-    return told if isinstance(told, str) else ""
+    """The value in ``options={"bdist_wheel": {"py_limited_api": "cp39"}}``."""
+    bdist_wheel = options.get("bdist_wheel") if isinstance(options, dict) else None
+    tag = bdist_wheel.get("py_limited_api") if isinstance(bdist_wheel, dict) else None
+    return tag if isinstance(tag, str) else ""
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
-    """Names at the top that are given a value once, in so many words."""
-    found: dict[str, Any] = {}
+    """Module-level names that are assigned one literal value."""
+    values: dict[str, Any] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
             if isinstance(target, ast.Name):
-                known = target.id not in found
-                found[target.id] = _evaluated(node.value, found) if known else _DYNAMIC
-    return {name: value for name, value in found.items() if value is not _DYNAMIC}
+                known = target.id not in values
+                values[target.id] = _evaluated(node.value, values) if known else _DYNAMIC
+    return {name: value for name, value in values.items() if value is not _DYNAMIC}
 
 
 def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
-    """The value of what is written out, with what ``names`` say; else ``_DYNAMIC``."""
-    found: Any
+    """The value of a literal expression over ``names``; else ``_DYNAMIC``."""
+    value: Any
     match node:
         case ast.Constant():
-            found = node.value
+            value = node.value
         case ast.Name():
-            found = names.get(node.id, _DYNAMIC)
+            value = names.get(node.id, _DYNAMIC)
         case ast.JoinedStr():
             inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]
-            parts = [_evaluated(one, names) for one in inner]
-            plain = all(isinstance(one, str | int) for one in parts)
-            found = _bounded("".join(map(str, parts))) if plain else _DYNAMIC
+            parts = [_evaluated(part, names) for part in inner]
+            plain = all(isinstance(part, str | int) for part in parts)
+            value = _bounded("".join(map(str, parts))) if plain else _DYNAMIC
         case ast.BinOp(op=ast.Add()):
-            found = _sum(_evaluated(node.left, names), _evaluated(node.right, names))
+            value = _sum(_evaluated(node.left, names), _evaluated(node.right, names))
         case ast.List() | ast.Tuple():
-            values = [_evaluated(one, names) for one in node.elts]
-            found = _DYNAMIC if any(one is _DYNAMIC for one in values) else values
+            values = [_evaluated(element, names) for element in node.elts]
+            value = _DYNAMIC if any(value is _DYNAMIC for value in values) else values
         case ast.Dict() if all(node.keys):
             keys = [_evaluated(key, names) for key in node.keys if key is not None]
-            values = [_evaluated(one, names) for one in node.values]
+            values = [_evaluated(value, names) for value in node.values]
             texts = all(isinstance(key, str) for key in keys)
-            found = dict(zip(keys, values, strict=True)) if texts else _DYNAMIC
+            value = dict(zip(keys, values, strict=True)) if texts else _DYNAMIC
         case _:
-            found = _DYNAMIC
-    return found
+            value = _DYNAMIC
+    return value
 
 
 def _sum(left: Any, right: Any) -> Any:
-    """Of two texts or two lists; of anything else nobody knows."""
+    """The sum of two texts or two lists; else ``_DYNAMIC``."""
     same = any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, list))
     return _bounded(left + right) if same else _DYNAMIC
 
 
 def _bounded(value: Any) -> Any:
-    """What is longer is nothing that is asked for, and a few lines can double it many times."""
+    """``_DYNAMIC`` for a value that is too long: a few lines can double one many times."""
     return value if len(value) <= _LONG else _DYNAMIC
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from pipelines.audit.exports.obtaining import of_pinned
+from pipelines.audit.exports.lookup import of_pinned
 from pipelines.core import units
 from pipelines.core.console import console, fold, say
 from pipelines.core.errors import AuditError
@@ -26,7 +26,7 @@ from pipelines.reports.findings import table
 from pipelines.stages.hooks import AuditHooks, features
 from pipelines.wheels.checking import Kernels, Order
 from pipelines.wheels.checks import check_library, check_wheel
-from pipelines.wheels.imported import Exports, wanted_libraries
+from pipelines.wheels.imports import Exports, imported_libraries
 from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.tags import EVERY_PYTHON, WINDOWS
 
@@ -122,7 +122,7 @@ def _torches(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports | None] | 
     for cell in plan.tested:
         tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.replacements)["torch"])
         exports = of_pinned(tool, cache)
-        found[cell.torch] = exports.look(wanted_libraries(facts.binaries))[0] if exports else None
+        found[cell.torch] = exports.look(imported_libraries(facts.binaries))[0] if exports else None
     return found
 
 

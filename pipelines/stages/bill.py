@@ -97,7 +97,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
     if plan.host.inputs:
         parts.append(Part("build host", "image", plan.host.inputs))
     epoch = int(environment_of(plan, 1)["SOURCE_DATE_EPOCH"])
-    return made(recipe.licence, parts, told, epoch)
+    return made(recipe.license, parts, told, epoch)
 
 
 def _source(plan: BuildPlan, source: bytes) -> Part:
@@ -115,12 +115,12 @@ def _source(plan: BuildPlan, source: bytes) -> Part:
             purl = f"pkg:github/{path}@{origin.commit}"
     told = {"built of sha256": sent, "commit": getattr(origin, "commit", "")}
     changes = tuple(
-        Change(one.file, one.sha256, patch_file(one).read_bytes(), one.why, one.source, one.licence)
+        Change(one.file, one.sha256, patch_file(one).read_bytes(), one.why, one.source, one.license)
         for one in recipe.patches
     )
     told["patched by"] = ", ".join(one.file for one in changes)
     return Part(
-        *("source", name, recipe.version, sha256, purl, recipe.licence, told), changes=changes
+        *("source", name, recipe.version, sha256, purl, recipe.license, told), changes=changes
     )
 
 
@@ -130,7 +130,7 @@ def _vendored(found: Found) -> Part:
     return Part(
         *("vendored", one.name, found.version),
         purl=purl.format(version=found.version) if found.version else purl.partition("@")[0],
-        licence=one.licence,
+        license=one.license,
         told={"directory": one.directory, "unknown": "" if found.version else "version"},
         ref=f"vendored {one.directory}",
     )

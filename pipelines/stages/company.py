@@ -16,10 +16,10 @@ from pipelines.core.errors import ConfigError, TransferError
 from pipelines.core.finding import values_of
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.prebuilt.emulated import load_limits
+from pipelines.prebuilt.wine_limits import load_limits
+from pipelines.record.prebuilt import BESIDE, Dependencies, PrebuiltFile
 from pipelines.record.results import AuditResult, PrebuiltResult
 from pipelines.record.run import Run
-from pipelines.record.taken import BESIDE, Company, PrebuiltFile
 from pipelines.remote import files, tester
 from pipelines.stages.hooks import SuiteHooks
 from pipelines.wheels.libraries import hint_for, mentioned
@@ -49,7 +49,7 @@ class WithCompany(SuiteHooks):
         return cure_of(self.plan, run, told)
 
 
-def library_names(plan: BuildPlan, company: Company) -> Iterator[str]:
+def library_names(plan: BuildPlan, company: Dependencies) -> Iterator[str]:
     """Every file of the wheels that are installed with it, by its path in the wheel."""
     for one in company.packages:
         with zipfile.ZipFile(plan.cache.place(one.file, one.sha256)) as archive:
@@ -88,7 +88,7 @@ def _release_of(one: PrebuiltFile) -> tuple[str, Version]:
     return name, version
 
 
-def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:
+def bring(session: LiveSession, plan: BuildPlan, company: Dependencies) -> list[str]:
     """The wheels beside it, on the host: each sent once, compared by its sha256; their paths."""
     layout, made = plan.layout, []
     with bars() as show:

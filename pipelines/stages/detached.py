@@ -24,7 +24,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
-from pipelines.record.followed import JobRecord
+from pipelines.record.job import JobRecord
 from pipelines.record.run import Run
 from pipelines.remote import reboot
 from pipelines.remote.jobs import follow as remote_follow

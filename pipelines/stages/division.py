@@ -17,9 +17,9 @@ from pipelines.core.hosttext import safe
 from pipelines.core.model import first_problem
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.record.divided import Divided, Lent
 from pipelines.record.materials import Materials
 from pipelines.record.results import BuildResult
+from pipelines.record.shards import ObjectSource, ShardsResult
 from pipelines.remote import files, sharding
 from pipelines.remote import objects as remote_objects
 from pipelines.stages.buildspec import programs_of, without_home
@@ -126,7 +126,7 @@ class Division(BuildHooks):
         keys = ("units", "objects", "read") if share else ("units", "placed", "compiled")
         said = {key: told.get(key) for key in keys}
         try:
-            made = Divided.model_validate(
+            made = ShardsResult.model_validate(
                 {"mode": mode, "share": str(share or ""), "compilers": self._compilers, **said}
             )
         except ValidationError as error:
@@ -146,7 +146,7 @@ class Division(BuildHooks):
             )
         took = Counter(owner.run.id for owner, _ in self._objects.values())
         lent = (
-            Lent(
+            ObjectSource(
                 run=one.run.id,
                 host=one.list.host,
                 share=one.list.share,
@@ -166,7 +166,7 @@ class Division(BuildHooks):
                 hint="It is not used. Build the package as a whole, and report this.",
             )
         if result.divided is not None:
-            say(result.divided.told)
+            say(result.divided.summary)
 
 
 def compilers_of(session: LiveSession, plan: BuildPlan) -> dict[str, str]:

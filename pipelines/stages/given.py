@@ -28,13 +28,13 @@ from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import Closure, resolve_closure
 from pipelines.prebuilt.decide import examine_external, platforms_of
-from pipelines.prebuilt.emulated import Limit, load_limits
-from pipelines.prebuilt.fetching import fetch_all, fetch_url
-from pipelines.prebuilt.given import Given, refuse_misfit, with_all
+from pipelines.prebuilt.downloads import fetch_all, fetch_url
+from pipelines.prebuilt.external import ExternalWheel, refuse_incompatible, with_companions
+from pipelines.prebuilt.wine_limits import Limit, load_limits
 from pipelines.recipe.suite import suite_of_given
+from pipelines.record.prebuilt import Dependencies, PrebuiltFile
 from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.record.run import StageLog
-from pipelines.record.taken import Company, PrebuiltFile
 from pipelines.remote import files
 from pipelines.reports.findings import table
 from pipelines.stages.company import library_names
@@ -88,8 +88,8 @@ def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None
     refuse_ungiven(plan)
     with fold(f"Would test {plan.given.release} for {plan.target.label}, as others built it"):
         show_host(plan.host)
-        row("wheel", safe(plan.given.asked, 300))
-        row("beside", ", ".join(plan.given.beside) or "what it requires")
+        row("wheel", safe(plan.given.requested, 300))
+        row("beside", ", ".join(plan.given.companions) or "what it requires")
         row("suite", "import only" if suite.instead else str(plan.given.script))
     say(NOTHING, style="green")
 
@@ -97,8 +97,8 @@ def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None
 def order(plan: BuildPlan, *, beside: Iterable[str], script: str | None) -> BuildPlan:
     """The plan with all that was asked for; :class:`ConfigError` for what cannot be."""
     assert plan.given is not None  # noqa: S101 - whoever calls has looked
-    given = with_all(plan.given, beside, script)
-    refuse_misfit(given, plan.target.python, _platforms(plan))
+    given = with_companions(plan.given, beside, script)
+    refuse_incompatible(given, plan.target.python, _platforms(plan))
     suite_of_given(given.script)
     return replace(plan, given=given)
 
@@ -111,7 +111,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
     """
     given = plan.given
     assert given is not None  # noqa: S101 - of a plan with a wheel that is given
-    log.run.note(origin=f"{_GIVEN}: {line(given.asked, 300)}")
+    log.run.note(origin=f"{_GIVEN}: {line(given.requested, 300)}")
     with fold(f"Take {given.release}"):
         own, closure, notes = _closed(plan, given)
         for note in notes:
@@ -128,10 +128,10 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
         PrebuiltResult(
             origin=origin,
             taken=_row(given, kept, own),
-            company=Company(
+            company=Dependencies(
                 packages=tuple(_row(given, _kept(plan, one), one) for one in fetched),
                 libraries=tuple(_found(plan, given, fetched)),
-                beside=given.beside,
+                beside=given.companions,
                 notes=tuple(notes),
             ),
         )
@@ -143,15 +143,15 @@ def _kept(plan: BuildPlan, offer: Offer) -> Path:
     return plan.cache.place(offer.file, str(offer.sha256))
 
 
-def _found(plan: BuildPlan, given: Given, fetched: Iterable[Offer]) -> Iterator[str]:
+def _found(plan: BuildPlan, given: ExternalWheel, fetched: Iterable[Offer]) -> Iterator[str]:
     """The directories, below site-packages, with libraries of what --with names."""
-    named = {canonicalize_name(Requirement(text).name) for text in given.beside}
+    named = {canonicalize_name(Requirement(text).name) for text in given.companions}
     for one in fetched:
         if parse_wheel_filename(one.file)[0] in named:
             yield from _library_folders(_kept(plan, one))
 
 
-def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
+def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list[str]]:
     """The wheel itself, in the cache; what was resolved; what is to be said of it."""
     wanted, own = given.release, None
     if given.place:
@@ -162,7 +162,7 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
     limits = list(_limits(plan, given))
     house = plan.cache.wheelhouse
     closure = resolve_closure(
-        [wanted, *given.beside, *pins],
+        [wanted, *given.companions, *pins],
         python=plan.target.python,
         platforms=_platforms(plan),
         executable="" if plan.host.existing is None else plan.host.executable,
@@ -181,7 +181,7 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
     return own, closure, [*closure.warnings, *notes]
 
 
-def _chosen(closure: Closure, given: Given) -> Offer:
+def _chosen(closure: Closure, given: ExternalWheel) -> Offer:
     """The one wheel of it that was asked for: of that project, and of that release."""
     found = [one for one in closure.offers if _is_of(one, given)]
     told = [parse_wheel_filename(one.file)[1] for one in found]
@@ -203,15 +203,15 @@ def tools_of(plan: BuildPlan) -> tuple[list[str], list[Path]]:
     return pins, [plan.cache.fetch(entry).parent for entry in tools.values()]
 
 
-def _limits(plan: BuildPlan, given: Given) -> Iterator[Limit]:
+def _limits(plan: BuildPlan, given: ExternalWheel) -> Iterator[Limit]:
     """What is not chosen by itself on such a host; who names a release, is given it."""
     if not plan.host.capabilities.emulated:
         return
-    named = {given.name, *(canonicalize_name(Requirement(text).name) for text in given.beside)}
+    named = {given.name, *(canonicalize_name(Requirement(text).name) for text in given.companions)}
     yield from (one for one in load_limits() if one.project not in named)
 
 
-def _file_of(plan: BuildPlan, given: Given) -> Offer:
+def _file_of(plan: BuildPlan, given: ExternalWheel) -> Offer:
     """The file or URL that was named, in the cache."""
     file = PurePosixPath(given.place.partition("?")[0]).name
     if given.url:
@@ -235,7 +235,7 @@ def _require_zip(path: Path) -> None:
         ) from None
 
 
-def _is_of(offer: Offer, given: Given) -> bool:
+def _is_of(offer: Offer, given: ExternalWheel) -> bool:
     return parse_wheel_filename(offer.file)[0] == given.name
 
 
@@ -248,14 +248,14 @@ def _host(offer: Offer) -> str:
     return urlsplit(offer.place).hostname or "" if "://" in offer.place else ""
 
 
-def _place(given: Given, offer: Offer) -> str:
+def _place(given: ExternalWheel, offer: Offer) -> str:
     """Where the wheel itself is from."""
-    asked = line(given.asked, 300)
+    asked = line(given.requested, 300)
     host = _host(offer) or ("" if given.place else "this machine")
     return f"{host} ({asked})" if host else asked
 
 
-def _row(given: Given, kept: Path, offer: Offer) -> PrebuiltFile:
+def _row(given: ExternalWheel, kept: Path, offer: Offer) -> PrebuiltFile:
     own, host = _is_of(offer, given), _host(offer)
     # Of a file of this machine nobody states anything: its hash is that of the file itself.
     stated = given.stated if own and given.place else offer.sha256 if host else None

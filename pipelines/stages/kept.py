@@ -18,7 +18,7 @@ from pipelines.hosts.base import CacheEntry
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import cache_key
-from pipelines.record.taken import BESIDE
+from pipelines.record.prebuilt import BESIDE
 from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.line import Line

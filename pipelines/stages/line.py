@@ -240,7 +240,7 @@ def run_build(line: Line) -> Path:
     """
     if line.plan.given is not None:
         raise ConfigError(
-            f"--wheel {line.plan.given.asked}: others have built it, there is nothing to build",
+            f"--wheel {line.plan.given.requested}: others have built it, there is nothing to build",
             hint="Leave 'build' out: invoke test --wheel is enough.",
         )
     if line.plan.divided or line.plan.recipe.strategy == "build":

@@ -15,10 +15,10 @@ from pipelines.core.finding import values_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.jsonfile import parse, read_bytes
 from pipelines.core.units import few
-from pipelines.record.divided import LIST, Divided
 from pipelines.record.manifest import SCHEMA
 from pipelines.record.results import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.record.run import Run
+from pipelines.record.shards import LIST, ShardsResult
 from pipelines.reports.levels import evidence_of
 from pipelines.stages.hooks import manifest_written
 
@@ -128,7 +128,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
     return manifest
 
 
-def _divided(made: Divided) -> dict[str, Any]:
+def _divided(made: ShardsResult) -> dict[str, Any]:
     """How many of the wheel's compile units which host compiled, and with which programs."""
     return {
         "share": made.share or None,

@@ -18,11 +18,11 @@ from pipelines.core.model import Model, first_problem
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.shares import alike
 from pipelines.recipe.model import Cost
-from pipelines.record.divided import LIST, READ, UNITS, Divided, Text, Unit, UnitId
 from pipelines.record.materials import Material, Materials, listed, named
+from pipelines.record.prebuilt import Sha256
 from pipelines.record.results import BuildResult, CollectResult, HostFile, Size
 from pipelines.record.run import Run
-from pipelines.record.taken import Sha256
+from pipelines.record.shards import LIST, READ, UNITS, ShardsResult, Text, Unit, UnitId
 from pipelines.record.target import AXES
 from pipelines.stages.hooks import CollectHooks, RunHooks
 
@@ -68,7 +68,7 @@ class Lender:
 
     run: Run
     list: ObjectList
-    made: Divided
+    made: ShardsResult
     """As its record has it, with where the objects were on its host."""
 
     @property
@@ -86,7 +86,7 @@ class Linking(RunHooks):
 
     def begin(self) -> Iterable[str]:
         """The runs whose objects are linked: what cannot be is refused before anything is done."""
-        return [one.made.told for one in lenders(self.plan)]
+        return [one.made.summary for one in lenders(self.plan)]
 
     def cost(self, cost: Cost) -> Cost:
         """Of a share, that of its part of the units."""
@@ -125,7 +125,7 @@ class Objects(CollectHooks):
             write_list(run)
 
 
-def list_of(run: Run) -> tuple[ObjectList, Divided]:
+def list_of(run: Run) -> tuple[ObjectList, ShardsResult]:
     """What the record says of a share; :class:`ConfigError` where it has none."""
     facts, built = run.facts(), run.result(BuildResult)
     made = built.divided if built is not None else None

@@ -19,9 +19,9 @@ from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
+from pipelines.record.prebuilt import PrebuiltFile
 from pipelines.record.results import AuditedFile, PrebuiltResult, SkipResult
 from pipelines.record.run import Run, StageLog
-from pipelines.record.taken import PrebuiltFile
 from pipelines.stages.hooks import AuditHooks, RunHooks
 from pipelines.stages.line import AUDIT, Line, Stage
 from pipelines.stages.preflight import refuse_unbuildable

@@ -17,7 +17,7 @@ from pipelines.publish.index.catalogue import Smoke, WheelName
 from pipelines.publish.index.publishing import Offer
 from pipelines.record.results import AuditedFile, AuditResult, RunFacts, SmokeResult
 from pipelines.record.run import Run
-from pipelines.record.toolsets import STAND_IN, stamped
+from pipelines.record.toolsets import STUB, stamped
 from pipelines.reports.levels import evidence_of
 from pipelines.stages.shown import evidence_words, shown_of
 from pipelines.wheels.checked import check_copy
@@ -127,7 +127,7 @@ def _offer(
     stand_in = (
         facts.publishable is not True
         or stamped(local) is not None
-        or any(tool.startswith(STAND_IN.name) for tool in tools)
+        or any(tool.startswith(STUB.name) for tool in tools)
     )
     if stand_in and not windows:
         raise AuditError(f"{audited.file} is a stand-in's wheel, as it says itself")

@@ -10,8 +10,8 @@ from pipelines.core.console import say
 from pipelines.core.errors import AuditError, ConfigError, LockError, PipelineError
 from pipelines.core.hosttext import line, secret, shown_url
 from pipelines.core.jsonfile import MOST
-from pipelines.prebuilt.fetching import fetch_url
-from pipelines.prebuilt.given import read_given
+from pipelines.prebuilt.downloads import fetch_url
+from pipelines.prebuilt.external import read_external
 from pipelines.stages.published import MANIFEST, Published, told_by
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Source, download
@@ -36,7 +36,7 @@ def published_at(address: str, cache: Cache) -> Published:
         )
     if parts.path.endswith(".whl"):
         try:
-            given = read_given(address)
+            given = read_external(address)
         except ConfigError as error:
             said = error.message.removeprefix("--wheel ")
             raise ConfigError(
@@ -46,7 +46,7 @@ def published_at(address: str, cache: Cache) -> Published:
         told = _manifest(given.place, _MANIFESTS, file)
         if given.stated not in ("", told.sha256):
             raise AuditError(
-                f"{given.asked} states sha256 {given.stated}, and {told.manifest} says "
+                f"{given.requested} states sha256 {given.stated}, and {told.manifest} says "
                 f"{told.sha256}",
                 hint="One of them speaks of another wheel: nothing is built again for it.",
             )

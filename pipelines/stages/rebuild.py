@@ -15,7 +15,7 @@ from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.record.compared import Comparison
+from pipelines.record.comparison import Comparison
 from pipelines.record.materials import Materials
 from pipelines.record.results import (
     AuditResult,
@@ -28,7 +28,7 @@ from pipelines.stages.buildspec import materials
 from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.published import Published, require_same
-from pipelines.wheels.differing import compare
+from pipelines.wheels.differences import compare
 from pipelines.wheels.metadata import inspect
 
 _log = logging.getLogger(__name__)
@@ -106,10 +106,10 @@ def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -
         made = made.model_copy(update={"verdict": verdict, "differences": tuple(found[:_MOST])})
         why = "every file in it is the same, the archive is not"
         if verdict == "different":
-            why = found[0].told
+            why = found[0].summary
         with fold(f"Where they differ: published / rebuilt ({len(found)})"):
             for row in found[:_SHOWN]:
-                console.print(f"  {safe(row.told, 300)}", markup=False)
+                console.print(f"  {safe(row.summary, 300)}", markup=False)
         detailed = _diffoscope(published.wheel, wheel, log.run)
     log.keep(RebuildResult(compared=made))
     raise AuditError(

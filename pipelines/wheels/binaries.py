@@ -13,16 +13,16 @@ from pipelines.core.finding import Level
 from pipelines.core.units import few
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Installation, Order, Result, check, unless
-from pipelines.wheels.imported import Exports, look_up, own_exports
-from pipelines.wheels.libraries import absent, bringers, hint_for, is_torchs
+from pipelines.wheels.imports import Exports, look_up, own_exports
+from pipelines.wheels.libraries import absent, hint_for, is_torch_dll, providers
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.packaging import requirements
 from pipelines.wheels.pe import MACHINES, PeFacts, machine_name
-from pipelines.wheels.pythonabi import misfit, python_of
+from pipelines.wheels.pythonabi import incompatibility, python_of
 from pipelines.wheels.toolkit import newest
 
 _LONGEST = 120  # characters of a name
-#: A home directory, but for those of machines of CI and of nobody.
+#: A personal home directory, not one of CI machines or shared accounts.
 _PERSON = re.compile(
     r"(?i)[\\/](?:users|home)[\\/](?!runner|container|public|default|administrator|vsts|circleci"
     r"|jenkins|conda|build|ci\b|buildkite|gitlab|appveyor)[^\\/]+[\\/]"
@@ -31,58 +31,60 @@ _PERSON = re.compile(
 
 @check("extension-module", "extension module")
 def extension_module(facts: WheelFacts, order: Order) -> Iterator[Result]:
-    """A build of one that makes none is green all the same."""
+    """A build that skips the extension succeeds all the same."""
     if not order.pure and not order.library:
         yield _some(facts.extensions, "a .pyd or .so")
 
 
 @check("library", "library")
 def library(facts: WheelFacts, order: Order) -> Iterator[Result]:
-    """As :func:`extension_module`, of what no Python imports."""
+    """Like :func:`extension_module`, for libraries that Python does not import."""
     if order.library:
         yield _some(facts.binaries, "a .dll, .pyd or .so")
 
 
 @check("no-compiled-code", "no compiled code")
 def no_compiled_code(facts: WheelFacts, order: Order) -> Iterator[Result]:
-    """What is compiled would be for one platform, whatever the wheel's name says."""
+    """Compiled code would tie the wheel to one platform, whatever its name says."""
     if order.pure:
-        found = few(binary.name for binary in facts.binaries)
-        yield Result(unless(found), found or "none", "no .dll, .pyd or .so")
+        actual = few(binary.name for binary in facts.binaries)
+        yield Result(unless(actual), actual or "none", "no .dll, .pyd or .so")
 
 
 @check("machine", "machine")
 def machine(
     facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
 ) -> Iterator[Result]:
-    """A library for another machine may lie there for a program that is one; a module may not."""
+    """A DLL for another machine may serve a program in the wheel; a module may not."""
     platforms = {tag.platform for tag in _meant(facts, order or installation)}
-    machines = {MACHINES[one] for one in platforms if one in MACHINES}
-    expected = " or ".join(sorted(map(machine_name, machines))) or "no machine of Windows"
-    binaries = [one for one in _windows(facts) if machines or one.module]
-    other = [one for one in binaries if one.pe is None or one.pe.machine not in machines]
-    none_of = machines - {one.pe.machine for one in binaries if one.pe}
+    machines = {MACHINES[platform] for platform in platforms if platform in MACHINES}
+    expected = " or ".join(sorted(map(machine_name, machines))) or "no Windows machine"
+    binaries = [binary for binary in _windows(facts) if machines or binary.module]
+    other = [
+        binary for binary in binaries if binary.pe is None or binary.pe.machine not in machines
+    ]
+    none_of = machines - {binary.pe.machine for binary in binaries if binary.pe}
     split = none_of if len(machines) > 1 else ()  # for several machines, each has its own modules
-    bad = split or any(one.module for one in other)
+    bad = split or any(binary.module for binary in other)
     level: Level = "error" if bad else unless(other, "warning")
-    found = few(
+    actual = few(
         [
             *(
-                f"{one.name} ({machine_name(one.pe.machine) if one.pe else one.problem})"
-                for one in other
+                f"{each.name} ({machine_name(each.pe.machine) if each.pe else each.problem})"
+                for each in other
             ),
-            *(f"nothing of {machine_name(one)}" for one in sorted(split)),
+            *(f"nothing for {machine_name(number)}" for number in sorted(split)),
         ]
     )
     if binaries:
-        yield Result(level, found or f"{expected}, all {len(binaries)}", expected)
+        yield Result(level, actual or f"{expected}, all {len(binaries)}", expected)
     elif facts.binaries:
-        yield Result("unknown", "its binaries are not of Windows")
+        yield Result("unknown", "its binaries are not for Windows")
 
 
 @check("init", "PyInit")
 def init(facts: WheelFacts, order: Order) -> Iterator[Result]:
-    """Modules that Python can initialise."""
+    """Every module exports its init function."""
     if order.pure or order.library or not order.platform.startswith("win"):
         return
     missing = [
@@ -97,9 +99,9 @@ def init(facts: WheelFacts, order: Order) -> Iterator[Result]:
 def python_abi(
     facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
 ) -> Iterator[Result]:
-    """Each module is for a Python that the wheel's tags are for; of all of those if for several.
+    """Each module matches a Python of the tags, and all of them if the tags are for several.
 
-    It is for the Python of the order, or of the installation, if there is one.
+    With an order or an installation, it must match that Python.
     """
     tags = _meant(facts, order or installation)
     several = {tag for tag in tags if tag.abi in ("abi3", "abi3t", "none")}
@@ -107,19 +109,21 @@ def python_abi(
     wrong = []
     for binary in facts.binaries:
         imports = {*binary.pe.imports, *_late(binary.pe)} if binary.pe else ()
-        reasons = [misfit(tag, binary.name, imports) for tag in sorted(several or known, key=str)]
+        reasons = [
+            incompatibility(tag, binary.name, imports) for tag in sorted(several or known, key=str)
+        ]
         if any(reasons) if several else reasons and all(reasons):
             wrong.append(f"{binary.name}: {next(filter(None, reasons))}")
-    yield Result(unless(wrong), few(wrong) or "kept to", f"of {few(facts.tags)} alone")
+    yield Result(unless(wrong), few(wrong) or "as tagged", f"{few(facts.tags)} only")
 
 
 @check("no-python", "no Python")
 def no_python(facts: WheelFacts, order: Order) -> Iterator[Result]:
-    """Nothing of Python in a library: it would be that of one Python, and another has it not."""
+    """A library must not use Python's ABI, which would tie it to one Python."""
     if not order.library:
         return
     bound = [
-        f"{binary.name}: {binary.problem or 'not looked at'}"
+        f"{binary.name}: {binary.problem or 'not checked'}"
         if binary.of_python is None
         else f"{binary.name}: {few(binary.of_python)}"
         for binary in facts.binaries
@@ -128,12 +132,12 @@ def no_python(facts: WheelFacts, order: Order) -> Iterator[Result]:
     yield Result(
         unless(bound),
         few(bound) or "none",
-        "nothing of Python imported or exported",
-        "such a library is for one Python: tag it so" if bound else "",
+        "no Python symbols imported or exported",
+        "such a library is for one Python: give it a specific tag" if bound else "",
     )
 
 
-@check("imported-names", "imported names")
+@check("imported-names", "imported symbols")
 def imported_names(facts: WheelFacts) -> Iterator[Result]:
     """Whether the wheel's own DLLs export what its binaries import from them."""
     if _windows(facts):
@@ -141,99 +145,103 @@ def imported_names(facts: WheelFacts) -> Iterator[Result]:
         yield _looked_up(facts, exports, "exported by the wheel's own DLLs", "warning")
 
 
-@check("torch-names", "names of torch")
+@check("torch-names", "torch symbols")
 def torch_names(facts: WheelFacts, torches: dict[str, Exports | None]) -> Iterator[Result]:
-    """Whether each torch has them; of a CPU build the DLLs of CUDA cannot be looked at."""
+    """Whether each torch exports them; a CPU build cannot be used to check CUDA's DLLs."""
     for release, exports in torches.items():
         expected = f"exported by torch {release}"
         if exports is None:
-            found = "not read: its wheel is not in the download cache"
-            yield Result("unknown", found, expected, source=release)
+            actual = "not read: its wheel is not in the download cache"
+            yield Result("unknown", actual, expected, source=release)
         else:
             yield _looked_up(facts, exports, expected)._replace(source=release)
 
 
 @check("libraries", "libraries")
 def libraries(facts: WheelFacts, installation: Installation | None = None) -> Iterator[Result]:
-    """Each DLL that is not in it: whether it is known what brings that, and whether it is asked."""
+    """Whether each imported DLL that is not in it comes from a requirement."""
     if not _windows(facts):
         return
-    read = [one.pe for one in facts.binaries if one.pe]
+    read = [binary.pe for binary in facts.binaries if binary.pe]
     imported = {name for pe in read for name in pe.imports}
     late = {library for pe in read for library in _late(pe)}
     imported |= late - {name.lower() for name in imported}
-    here = [one.name for one in facts.binaries]
+    here = [binary.name for binary in facts.binaries]
     missing = absent(imported, [*here, *(installation.files if installation else ())])
-    required = {canonicalize_name(one.name) for one in requirements(facts)}
-    torch = [name for name in missing if is_torchs(name)]
-    cuda = [name for name in missing if not is_torchs(name) and bringers(name)]
+    required = {canonicalize_name(requirement.name) for requirement in requirements(facts)}
+    torch = [name for name in missing if is_torch_dll(name)]
+    cuda = [name for name in missing if not is_torch_dll(name) and providers(name)]
     strange = [name for name in missing if name not in torch and name not in cuda]
     hints = []
     if torch and "torch" not in required:
-        hints.append(f"{few(torch)} is torch's, which it does not require")
+        hints.append(f"it imports {few(torch)} but does not require torch")
     alone = [
         name
         for name in cuda
-        if not ({row.project for row in bringers(name)} | {"torch"}) & required
+        if not ({row.project for row in providers(name)} | {"torch"}) & required
     ]
     if alone:
         brought = hint_for(alone, cuda=cuda_of(facts))
-        hints.append(f"it requires nothing that brings these: {brought}")
+        hints.append(f"no requirement provides these: {brought}")
     if strange:
-        hints.append(f"nothing that is known brings {few(strange)}")
+        hints.append(f"unknown origin: {few(strange)}")
     unread = [
-        one.name
-        for one in facts.binaries
-        if one.pe is None or one.pe.needs is None or one.pe.late is None
+        binary.name
+        for binary in facts.binaries
+        if binary.pe is None or binary.pe.needs is None or binary.pe.late is None
     ]
     level: Level = "warning" if hints else unless(unread, "unknown")
     if unread:
         hints.append(f"not read: {few(unread)}")
     parts = [f"torch: {few(torch)}" if torch else "", f"CUDA: {few(cuda)}" if cuda else ""]
-    found = "; ".join(filter(None, parts)) or "Windows' own, and those in it"
-    yield Result(level, found, hint="; ".join(hints), values=missing)
+    actual = "; ".join(filter(None, parts)) or "only from Windows and the wheel itself"
+    yield Result(level, actual, hint="; ".join(hints), values=missing)
 
 
 @check("host-code", "host code")
 def host_code(facts: WheelFacts) -> Iterator[Result]:
-    """Functions of x64 that run, and find their device code."""
+    """Whether its x64 functions are intact and find their device code."""
     if _windows(facts):
         faults = [f"{binary.name}: {why}" for binary in facts.binaries for why in binary.faults]
-        expected = "functions in place, and the device code found by them"
-        yield Result(unless(faults), few(faults) or "in place", expected)
+        expected = "functions intact and linked to their device code"
+        yield Result(unless(faults), few(faults) or "intact", expected)
 
 
-@check("binaries-complete", "binaries whole")
+@check("binaries-complete", "binaries intact")
 def complete(facts: WheelFacts) -> Iterator[Result]:
-    """Whether their files end where their headers say."""
+    """Whether no file is truncated."""
     if binaries := _windows(facts):
-        cut = [one.name for one in binaries if one.traces and one.traces.cut]
-        unread = [one.name for one in binaries if one.traces is None]
+        cut = [binary.name for binary in binaries if binary.traces and binary.traces.cut]
+        unread = [binary.name for binary in binaries if binary.traces is None]
         level: Level = "error" if cut else unless(unread, "unknown")
-        found = f"not read: {few(unread)}" if unread else "whole"
-        yield Result(level, f"cut off: {few(cut)}" if cut else found)
+        actual = f"not read: {few(unread)}" if unread else "complete"
+        yield Result(level, f"truncated: {few(cut)}" if cut else actual)
 
 
 @check("build-paths", "build paths")
 def build_paths(facts: WheelFacts) -> Iterator[Result]:
-    """Paths of the machine that built it."""
+    """Paths of the build machine."""
     binaries = _windows(facts)
     if not binaries:
         return
-    pdbs = [one.traces.pdb for one in binaries if one.traces and _absolute(one.traces.pdb)]
-    paths = [path for one in binaries if one.traces for path in one.traces.paths]
-    unread = [one.name for one in binaries if one.traces is None or not one.traces.complete]
+    pdbs = [
+        binary.traces.pdb for binary in binaries if binary.traces and _absolute(binary.traces.pdb)
+    ]
+    paths = [path for binary in binaries if binary.traces for path in binary.traces.paths]
+    unread = [
+        binary.name for binary in binaries if binary.traces is None or not binary.traces.complete
+    ]
     texts = [f"PDB {pdb}" for pdb in pdbs] + paths
     private = [text for text in texts if _PERSON.search(text)]
     texts = private + [text for text in texts if text not in private]
-    found = [
+    parts = [
         *([units.counted(len(pdbs), "PDB path")] if pdbs else ()),
         *([units.counted(len(paths), "source path")] if paths else ()),
-        *([f"{len(private)} of them with somebody's name"] if private else ()),
+        *([f"{len(private)} of them with a user name"] if private else ()),
     ]
     yield Result(
         "warning" if private else unless(unread, "unknown"),
-        ", ".join(found) or ("not read" if unread else "none outside of device code"),
+        ", ".join(parts) or ("not read" if unread else "none outside device code"),
         hint=few(texts, "; ") + (f"; not all read: {few(unread)}" if unread else ""),
         values=texts[:50],
     )
@@ -241,31 +249,31 @@ def build_paths(facts: WheelFacts) -> Iterator[Result]:
 
 @check("signature", "Authenticode")
 def signature(facts: WheelFacts) -> Iterator[Result]:
-    """Whether there is one; it is not verified."""
+    """Whether binaries are signed; signatures are not verified."""
     if binaries := _windows(facts):
-        signed = [one.name for one in binaries if one.traces and one.traces.signed]
-        unread = [one.name for one in binaries if one.traces is None]
-        found = "not read" if unread else "none"
+        signed = [binary.name for binary in binaries if binary.traces and binary.traces.signed]
+        unread = [binary.name for binary in binaries if binary.traces is None]
+        actual = "not read" if unread else "none"
         if signed:
-            found = f"{len(signed)} of {len(binaries)} have one, which nobody has verified here"
-        yield Result(unless(signed or unread, "unknown"), found, hint=few(signed))
+            actual = f"{len(signed)} of {len(binaries)} signed, not verified"
+        yield Result(unless(signed or unread, "unknown"), actual, hint=few(signed))
 
 
 def cuda_of(facts: WheelFacts) -> str:
-    """The newest release of CUDA that it tells, by its device code or run-time; empty: none."""
+    """The newest CUDA version by its device code or runtime; empty: none."""
     return newest(
         (unit for binary in facts.binaries for unit in binary.inventory.containers),
         [name for binary in facts.binaries if binary.pe for name in binary.pe.cudarts],
     )
 
 
-def _meant(facts: WheelFacts, asked: Order | Installation | None) -> set[Tag]:
-    """Of its tags those that were asked for; all of them where none was, or it has none of those.
+def _meant(facts: WheelFacts, requested: Order | Installation | None) -> set[Tag]:
+    """Its tags that match the order or installation; all if there is none or none match.
 
-    What it has of others' is refused by checks of their own.
+    Tags that do not match are refused by other checks.
     """
     tags = {tag for text in facts.tags for tag in parse_tag(text)}
-    return (tags.intersection(asked.takes) if asked else set()) or tags
+    return (tags.intersection(requested.takes) if requested else set()) or tags
 
 
 def _late(pe: PeFacts) -> set[str]:
@@ -273,13 +281,13 @@ def _late(pe: PeFacts) -> set[str]:
 
 
 def _some(binaries: tuple[Binary, ...], expected: str) -> Result:
-    found = few(binary.name for binary in binaries)
-    why = "" if found else "a pure Python wheel: the extension was skipped by the build"
-    return Result(unless(not found), found or "none", expected, why)
+    names = few(binary.name for binary in binaries)
+    why = "" if names else "a pure Python wheel: the build skipped the extension"
+    return Result(unless(not names), names or "none", expected, why)
 
 
 def _windows(facts: WheelFacts) -> list[Binary]:
-    return [one for one in facts.binaries if not one.name.endswith(".so")]
+    return [binary for binary in facts.binaries if not binary.name.endswith(".so")]
 
 
 def _looked_up(
@@ -287,17 +295,17 @@ def _looked_up(
 ) -> Result:
     looked = look_up(facts.binaries, exports)
     missing = [
-        f"{one.binary} wants {one.name[:_LONGEST]} of {one.library}"
-        + (" when it is first called" if one.late else "")
-        for one in looked.lacking
+        f"{symbol.binary} imports {symbol.name[:_LONGEST]} from {symbol.library}"
+        + (" when it is first called" if symbol.late else "")
+        for symbol in looked.missing
     ]
     if missing:
         return Result(wrong, few(missing, "; "), expected)
-    found = f"{looked.there} exported" if looked.there else "none is imported"
+    actual = f"{looked.present} found" if looked.present else "none imported"
     if looked.unread:
-        some = f"{found}; " if looked.there else ""
-        found = f"{some}not read: {few(looked.unread, '; ')}"
-    return Result(unless(looked.unread, "unknown"), found, expected)
+        some = f"{actual}; " if looked.present else ""
+        actual = f"{some}not read: {few(looked.unread, '; ')}"
+    return Result(unless(looked.unread, "unknown"), actual, expected)
 
 
 def _absolute(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""A binary of a wheel, and all that is read of it while it is unpacked."""
+"""A binary of a wheel, and everything read from it while it is unpacked."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ BINARIES = (*_MODULES, ".dll")
 
 @dataclass(frozen=True)
 class Binary:
-    """A .pyd, .so or .dll with its device code; ``pe`` is None where ``problem`` says why."""
+    """A .pyd, .so or .dll with its device code; if ``pe`` is None, ``problem`` says why."""
 
     name: str
     inventory: Inventory
     pe: PeFacts | None = None
     problem: str = ""
     elf: tuple[str, ...] | None = None
-    """What a .so has of Python; only looked at in a wheel for every Python."""
+    """Python symbols in a .so; only read in a wheel for every Python."""
     traces: Traces | None = None
-    """What it tells of the machine that built it; ``None``: it could not be read."""
+    """Traces of the build machine; ``None``: it could not be read."""
     code: Reading = field(default_factory=Reading)
-    """What a look at each entry of its device code has found."""
+    """The result of reading each entry of its device code."""
     faults: tuple[str, ...] = ()
-    """Why its own code cannot run, or not find its device code; only looked at for Windows."""
+    """Why its code cannot run or find its device code; only checked for Windows."""
 
     @property
     def of_python(self) -> tuple[str, ...] | None:
-        """What it has of Python: DLLs, functions; None: nobody has looked, or could."""
+        """DLLs and functions of Python in it; None: not checked."""
         if self.pe is not None:
-            return (*(one for one in self.pe.imports if PYTHON.match(one)), *self.pe.inits)
+            return (*(name for name in self.pe.imports if PYTHON.match(name)), *self.pe.inits)
         return self.elf
 
     @property
     def module(self) -> bool:
-        """Whether Python imports it (a .pyd or .so), and not another binary."""
+        """Whether Python itself imports it: a .pyd or .so."""
         return self.name.endswith(_MODULES)
 
     @property
@@ -52,16 +52,16 @@ class Binary:
 
 
 def read_alone(name: str, data: Data) -> Binary:
-    """A file of device code: of containers, or of one piece of it."""
+    """A file of device code: containers, or a single cubin or PTX."""
     code = inventory(data)
     read = read_code(data, code) if code.containers else read_file(name, data)
     return Binary(name, code, code=read)
 
 
 def read_binary(name: str, data: Data, *, alone: bool) -> Binary:
-    """Whatever bytes these are: what is wrong with them is in it.
+    """Read any bytes; the result says what is wrong with them.
 
-    ``alone``: the wheel says that nothing in it is for one Python.
+    ``alone``: the wheel's tags are for every Python.
     """
     code = inventory(data)
     read = read_code(data, code)
@@ -75,4 +75,4 @@ def read_binary(name: str, data: Data, *, alone: bool) -> Binary:
         return Binary(name, code, pe=pe, traces=traces, code=read, faults=faults)
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
-        return Binary(name, code, problem=f"no readable binary: {error}", code=read)
+        return Binary(name, code, problem=f"not a readable binary: {error}", code=read)

@@ -1,4 +1,4 @@
-"""What a check of a wheel is, what it may need, and which findings are errors for whom."""
+"""Defines checks of wheels, their inputs, and policies for which findings are errors."""
 
 from __future__ import annotations
 
@@ -12,92 +12,92 @@ from packaging.tags import Tag
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import PipelineError
 from pipelines.core.finding import Finding, Level
-from pipelines.record.toolsets import ToolSet
+from pipelines.record.toolsets import Toolset
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.imported import Exports
+from pipelines.wheels.imports import Exports
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.tags import wheel_tags
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a wheel was built for, or taken for."""
+    """What a wheel was built or chosen for."""
 
     platform: str
-    """A platform tag such as ``win_amd64``; ``any``: it is to have no compiled code."""
+    """A platform tag such as ``win_amd64``; ``any``: no compiled code."""
     python: str
-    """A release such as ``3.12``."""
+    """A version such as ``3.12``."""
     tag: str | None = None
-    """The recipe's ``wheel_tag``: of ``py3-none`` or ``py39-none`` nothing is for one Python."""
-    toolset: ToolSet | None = None
-    """What should have built it, with the stamp of that host's wheels."""
+    """The recipe's ``wheel_tag``; ``py3-none`` and ``py39-none`` are for every Python."""
+    toolset: Toolset | None = None
+    """The toolset that should have built it, with its stamp."""
     torch: str = ""
-    """The release that its METADATA must take; empty: any."""
+    """The version that its METADATA must accept; empty: any."""
 
     @property
     def pure(self) -> bool:
-        """Whether it is to have no compiled code, and so to be for every platform."""
+        """Whether it has no compiled code and is for every platform."""
         return self.platform == "any"
 
     @property
     def library(self) -> bool:
-        """Whether what is compiled in it is loaded by any Python, and not imported by one."""
+        """Whether its compiled code is loaded by any Python rather than imported by one."""
         return not self.pure and (self.tag or "").endswith("-none")
 
     @property
     def takes(self) -> Collection[Tag]:
-        """The tags of which its Python takes wheels there."""
+        """The tags that its Python accepts."""
         return wheel_tags(self.python, [self.platform])
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """What device code was ordered."""
+    """The requested device code."""
 
     archs: ArchList
     cuda: str
-    """A release such as ``12.8``; ``12`` stands for every 12.x."""
+    """A version such as ``12.8``; ``12`` means every 12.x."""
     expects: Callable[[str], Collection[str]] | None = None
-    """Of a binary's name those of ``archs`` that it is to have, where that is not all of them."""
+    """For a binary's name, which of ``archs`` it should have; ``None``: all of them."""
     jit: bool = False
-    """Whether code that serves an architecture does, be it another's or PTX."""
+    """Whether compatible code or PTX suffices for an architecture."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """Where a wheel of somebody else's is to be installed."""
+    """Where an external wheel is to be installed."""
 
     python: str
     platforms: Sequence[str]
     files: tuple[str, ...] = ()
-    """Paths within the wheels that are installed with it."""
+    """Paths within wheels that are installed with it."""
 
     @property
     def takes(self) -> Collection[Tag]:
-        """The tags of which its Python takes wheels there."""
+        """The tags that its Python accepts."""
         return wheel_tags(self.python, self.platforms)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What checks may need. A check whose need is ``None`` does not apply."""
+    """What checks may need. A check does not apply if an input it needs is ``None``."""
 
     binaries: tuple[Binary, ...]
     elsewhere: tuple[Binary, ...] = ()
-    """Files with device code that are no binaries by their names."""
+    """Files with device code whose names are not those of binaries."""
     facts: WheelFacts | None = None
-    """``None``: it is no wheel, but a library of device code."""
+    """``None``: not a wheel but a library of device code."""
     order: Order | None = None
     kernels: Kernels | None = None
     installation: Installation | None = None
     stated: str | None = None
-    """The sha256 that the wheel's place states; empty: it states none."""
+    """The sha256 that the wheel's source states; empty if it does not."""
     torches: Mapping[str, Exports | None] | None = None
-    """Releases of torch that it must load with -> what their DLLs export, if that is known."""
+    """Versions of torch that it must load with -> their exports, if known."""
 
 
 class Result(NamedTuple):
-    """What a check function says."""
+    """The result of a check function."""
 
     level: Level
     actual: str
@@ -109,15 +109,15 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """Which findings are errors for whoever asks."""
+    """Which findings are errors for a caller."""
 
     errors: frozenset[tuple[str, Level]] = frozenset()
-    """Check and level, besides those of level ``error``."""
+    """Check and level that are errors in addition to level ``error``."""
     tolerated: frozenset[str] = frozenset()
-    """Checks whose errors are only to be warned of."""
+    """Checks whose errors are only warnings."""
 
     def level(self, check: str, level: Level) -> Level:
-        """The level of what ``check`` has found."""
+        """The level of a finding of ``check``."""
         if (check, level) in self.errors:
             return "error"
         return "warning" if level == "error" and check in self.tolerated else level
@@ -132,28 +132,28 @@ class Check:
     function: Callable[..., Iterable[Result]]
 
     def __post_init__(self) -> None:
-        known = {one.name for one in fields(Inputs)}
+        known = {field.name for field in fields(Inputs)}
         if unknown := set(inspect.signature(self.function).parameters) - known:
-            raise TypeError(f"check {self.id} needs {unknown}, which no inputs have")
+            raise TypeError(f"check {self.id} needs unknown inputs {unknown}")
 
     def run(self, inputs: Inputs, policy: Policy) -> Iterable[Finding]:
-        """Its findings; none where it does not apply. One that breaks has found an error."""
+        """Its findings; none if it does not apply. A check that raises is an error of the wheel."""
         needs = inspect.signature(self.function).parameters.values()
-        given = {need.name: getattr(inputs, need.name) for need in needs}
-        if any(given[need.name] is None and need.default is need.empty for need in needs):
+        arguments = {need.name: getattr(inputs, need.name) for need in needs}
+        if any(arguments[need.name] is None and need.default is need.empty for need in needs):
             return
         try:
-            results = [*self.function(**given)]
+            results = [*self.function(**arguments)]
         except PipelineError:  # of this machine, such as a full disk
             raise
-        except Exception as error:  # what somebody made to break a reader is found by that
-            actual = f"it cannot be looked at: {type(error).__name__}: {error}"
+        except Exception as error:  # hostile files can break a parser
+            actual = f"check failed: {type(error).__name__}: {error}"
             yield Finding(id=self.id, title=self.title, level="error", actual=actual)
             return
         for result in results:
             level = policy.level(self.id, result.level)
-            told = result._replace(level=level, values=tuple(result.values))
-            yield Finding(id=self.id, title=self.title, **told._asdict())
+            row = result._replace(level=level, values=tuple(result.values))
+            yield Finding(id=self.id, title=self.title, **row._asdict())
 
 
 def check(id_: str, title: str) -> Callable[[Callable[..., Iterable[Result]]], Check]:

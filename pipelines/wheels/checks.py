@@ -1,7 +1,7 @@
-"""The checks of a wheel, whoever made it, and what is an error for whom.
+"""The list of all checks of wheels, and the policies.
 
-Builds, prebuilt and external wheels, ``audit`` and publishing all make the same checks. They
-differ in what they know (an order, an installation), and in their :class:`Policy`.
+Builds, prebuilt and external wheels, ``audit`` and publishing run the same checks. They differ in
+what they know (an order, an installation) and in their :class:`Policy`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Check, Inputs, Installation, Kernels, Order, Policy
 from pipelines.wheels.devicecode import read_code
 from pipelines.wheels.fatbin import inventory
-from pipelines.wheels.imported import Exports
+from pipelines.wheels.imports import Exports
 from pipelines.wheels.metadata import WheelFacts
 
-#: All of them: each function of these modules that ``@check`` has made one of, as they stand there.
+#: Every function with ``@check`` in these modules, in order.
 CHECKS: tuple[Check, ...] = tuple(
-    one
+    value
     for module in (packaging, maker, binaries, kernels, stable)
-    for one in vars(module).values()
-    if isinstance(one, Check)
+    for value in vars(module).values()
+    if isinstance(value, Check)
 )
-#: Of wheels that are built, taken instead of a build, or published.
+#: For wheels that are built, prebuilt or published.
 OURS = Policy(
     errors=frozenset(
         {
@@ -36,7 +36,7 @@ OURS = Policy(
         }
     )
 )
-#: Of others' wheels that are tested: what only a test can show is no reason to refuse one.
+#: For external wheels that are tested: what only a test can show is no reason to refuse one.
 EXTERNAL = Policy(
     errors=frozenset({("zip", "warning"), ("device-code-read", "unknown")}),
     tolerated=frozenset(
@@ -52,7 +52,7 @@ EXTERNAL = Policy(
         }
     ),
 )
-#: Of any wheel, for whoever wants to know.
+#: For any wheel, as ``audit`` reports on it.
 ANY = Policy()
 
 
@@ -66,7 +66,7 @@ def check_wheel(
     stated: str | None = None,
     torches: Mapping[str, Exports | None] | None = None,
 ) -> tuple[Finding, ...]:
-    """All findings on a wheel; checks of what is not given do not apply."""
+    """All findings on a wheel; checks without their inputs do not apply."""
     inputs = Inputs(
         facts.binaries, facts.elsewhere, facts, order, kernels, installation, stated, torches
     )

@@ -1,6 +1,6 @@
-"""Whether device code can run: each entry of a binary's containers is read, not its label alone.
+"""Whether device code can run: each entry of a binary's containers is read, not just its label.
 
-The formats are not documented. Each rule here held of every kernel in xformers 0.0.30, xgboost
+The formats are not documented. Each rule here holds for every kernel in xformers 0.0.30, xgboost
 3.0.0, spconv-cu120 2.3.6, cupy-cuda12x 13.4.1, bitsandbytes 0.46.0 for Windows and of our own
 wheels: 43,000 kernels for sm_50 to sm_120, of CUDA 11.8 to 13.0. What an ELF file's header says
 of CUDA is in LLVM's ``BinaryFormat/ELF.h`` (``EF_CUDA_*``).
@@ -34,10 +34,10 @@ from pipelines.wheels.fatbin import (
 _MOST = 64 << 20
 _LONGEST = 8191  # bytes of a name
 _SHOWN = 20  # faults of one binary that are kept
-_PADDED = 8  # a payload ends within so many bytes behind what is packed
+_PADDED = 8  # most bytes of padding after a compressed payload
 _MACHINE, _RELOCATABLE = 190, 1  # EM_CUDA, ET_REL
 _SECTION, _SYMBOL = struct.Struct("<II8x8xQQII8x8x"), struct.Struct("<IBBHQQ")
-_NEWER_ABI = 8  # from CUDA 13 on: its architecture is 8 bits further up
+_NEWER_ABI = 8  # from CUDA 13 on: the architecture is shifted by 8 bits
 #: Types of section that have no bytes in the file: NOBITS, CUDA_GLOBAL, CUDA_SHARED.
 _WITHOUT_BYTES = frozenset({0, 8, 0x70000007, 0x7000000A})
 _SYMBOLS, _FUNCTION, _GLOBAL, _KERNEL = 2, 2, 1, 0x10
@@ -54,29 +54,29 @@ _TEXT = bytes({*range(256)} - {*b"{}"} - {*range(9), *range(14, 32), 127})
 
 
 class DamagedError(ValueError):
-    """Device code that no GPU and no driver can take."""
+    """Device code that no GPU or driver accepts."""
 
 
 class UnreadError(ValueError):
-    """Device code that is more, or of another kind, than is read here."""
+    """Device code that is too large or of a kind that is not read here."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a look at each entry has found: where, and why."""
+    """The result of reading each entry: where and why."""
 
     damaged: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     kernels: frozenset[bytes] = frozenset()
-    """Those that the host calls by name, in its own binary."""
+    """Kernels that host code calls by name."""
     read: int = 0
-    """Entries that were."""
+    """Number of entries read."""
     links: frozenset[int] = frozenset()
-    """Where containers are that have no PTX because they were linked, or hold no kernel."""
+    """Offsets of containers without PTX because they are device links or have no kernel."""
 
 
 def read_code(data: Data, code: Inventory) -> Reading:
-    """Every entry of ``code``, which is in ``data``; never raises on any bytes."""
+    """Read every entry of ``code`` in ``data``; never raises on any bytes."""
     damaged: list[str] = []
     unread: list[str] = []
     kernels: set[bytes] = set()
@@ -98,7 +98,7 @@ def read_code(data: Data, code: Inventory) -> Reading:
         (coded if any(names.every for names in own.values()) else empty).add(unit.offset)
         relocatable = relocatable or any(names.relocatable for names in own.values())
         forget(data)
-        if max(len(damaged), len(unread)) > _SHOWN:  # a hostile file has any number
+        if max(len(damaged), len(unread)) > _SHOWN:  # hostile files may have any number
             unread.append("the rest")
             break
     links = frozenset(empty | coded if relocatable else empty)
@@ -106,7 +106,7 @@ def read_code(data: Data, code: Inventory) -> Reading:
 
 
 def read_file(name: str, data: Data) -> Reading:
-    """A file of device code alone, without a container: ``.cubin`` or ``.ptx`` by its name."""
+    """A file of device code without a container: ``.cubin`` or ``.ptx`` by its name."""
     try:
         if name.lower().endswith(".ptx"):
             _read_ptx(_bounded(data, 0, len(data)), "", "")
@@ -120,17 +120,19 @@ def read_file(name: str, data: Data) -> Reading:
 
 
 def _unlike(unit: Container, kernels: dict[str, _Kernels]) -> Iterator[str]:
-    """SASS that cannot be of the same source as that beside it: nothing in it has the same name."""
-    having = {arch: found.every for arch, found in kernels.items() if arch.startswith("sm_")}
+    """SASS from another source than the rest of its unit: no function names in common."""
+    having = {
+        arch: functions.every for arch, functions in kernels.items() if arch.startswith("sm_")
+    }
     every = frozenset().union(*having.values())
     for arch, names in having.items():
-        others = [found for other, found in having.items() if other != arch and found]
-        if every and others and not any(names & found for found in others):
-            yield f"{arch} at {unit.offset:#x}: it has no kernel of those beside it"
+        others = [functions for other, functions in having.items() if other != arch and functions]
+        if every and others and not any(names & functions for functions in others):
+            yield f"{arch} at {unit.offset:#x}: no kernel in common with the other architectures"
 
 
 class _Kernels(NamedTuple):
-    """Names of the functions in one entry; of PTX none are read."""
+    """Names of the functions in one entry; not read from PTX."""
 
     called: frozenset[bytes] = frozenset()
     every: frozenset[bytes] = frozenset()
@@ -152,56 +154,58 @@ def _bounded(data: Data, start: int, end: int) -> bytes:
 
 
 def _unpacked(data: Data, entry: Entry) -> bytes:
-    if entry.kind not in {ELF, PTX}:  # of LTO, nvcc also scrambles it
-        raise UnreadError("code of a kind that is not read here")
+    if entry.kind not in {ELF, PTX}:  # LTO, which nvcc also scrambles
+        raise UnreadError("unsupported kind of code")
     packed = entry.flags & (FLAG_LZ4 | FLAG_ZSTD)
     if not packed:
         return _bounded(data, entry.body, entry.end)
     padding = entry.end - entry.body - entry.packed
     if not 0 <= padding < _PADDED:
-        raise DamagedError(f"{entry.packed} packed bytes in {entry.end - entry.body}")
+        raise DamagedError(f"{entry.packed} compressed bytes in {entry.end - entry.body}")
     if entry.unpacked > _MOST:
-        raise UnreadError(f"it unpacks to {entry.unpacked} bytes, more than {_MOST}")
+        raise UnreadError(f"it decompresses to {entry.unpacked} bytes, more than {_MOST}")
     piece = _bounded(data, entry.body, entry.body + entry.packed)
-    size, whole = entry.unpacked, True
+    size, intact = entry.unpacked, True
     try:
         if packed & FLAG_LZ4:
             body = lz4.block.decompress(piece, uncompressed_size=size)
         else:
             unpacker = ZSTD.ZstdDecompressor()
             body = unpacker.decompress(piece, size + 1)
-            whole = unpacker.eof and not unpacker.unused_data
+            intact = unpacker.eof and not unpacker.unused_data
     except (lz4.block.LZ4BlockError, ZSTD.ZstdError, ValueError) as error:
-        raise DamagedError(f"it cannot be unpacked: {error}") from error
-    if not whole or len(body) != size:
-        raise DamagedError(f"{len(body)} bytes unpacked, and its header says {size}")
+        raise DamagedError(f"it cannot be decompressed: {error}") from error
+    if not intact or len(body) != size:
+        raise DamagedError(f"it decompresses to {len(body)} bytes, its header says {size}")
     return bytes(body)
 
 
 def _read_ptx(body: bytes, arch: str, isa: str) -> None:
-    """``arch`` and ``isa`` are what its entry says; empty: nothing says it."""
+    """``arch`` and ``isa`` are as in its entry; empty: unknown."""
     text = body.rstrip(b"\0")
-    kept = text.translate(None, _TEXT)
-    opened, closed = kept.count(b"{"), kept.count(b"}")
-    if opened + closed != len(kept):
-        raise DamagedError("PTX with bytes that are no text")
+    special = text.translate(None, _TEXT)
+    opened, closed = special.count(b"{"), special.count(b"}")
+    if opened + closed != len(special):
+        raise DamagedError("PTX that is not text")
     version, target = _VERSION.search(text), _TARGET.search(text)
     if not version or not target:
         raise DamagedError("PTX without .version and .target")
-    found = version[1].decode(errors="replace"), target[1].decode()
-    if (isa and found[0] != isa) or (arch and found[1] != arch):
-        raise DamagedError(f"PTX {found[0]} for sm_{found[1]}, labelled {isa} for {arch}")
+    actual = version[1].decode(errors="replace"), target[1].decode()
+    if (isa and actual[0] != isa) or (arch and actual[1] != arch):
+        raise DamagedError(f"PTX {actual[0]} for sm_{actual[1]}, labelled {isa} for {arch}")
     if opened != closed:
-        raise DamagedError("PTX that ends within a function")
+        raise DamagedError("truncated PTX")
 
 
 def _read_cubin(body: bytes, arch: str) -> _Kernels:
-    """``arch`` is as its entry says, empty: nothing says it."""
+    """``arch`` is as in its entry; empty: unknown."""
     try:
         return _Cubin(body, arch).kernels()
     except (struct.error, ValueError, OverflowError) as error:  # a table that is not in the file
-        told = str(error) if isinstance(error, DamagedError) else "its tables are not in it"
-        raise DamagedError(told) from error
+        message = (
+            str(error) if isinstance(error, DamagedError) else "its tables are outside the file"
+        )
+        raise DamagedError(message) from error
 
 
 class _Cubin:
@@ -210,21 +214,21 @@ class _Cubin:
     def __init__(self, body: bytes, arch: str) -> None:
         self.body = body
         if body[:6] != b"\x7fELF\2\1" or struct.unpack_from("<H", body, 18) != (_MACHINE,):
-            raise DamagedError("no machine code of a GPU")
+            raise DamagedError("not GPU machine code")
         (flags,) = struct.unpack_from("<I", body, 48)
         newer = body[8] >= _NEWER_ABI
         own = flags >> 8 & 0xFF if newer else flags & 0xFF
         if arch and str(own) != arch.rstrip("af"):
-            raise DamagedError(f"machine code of sm_{own}")
+            raise DamagedError(f"machine code for sm_{own}")
         if arch and not newer and bool(flags & _ACCELERATED) != arch.endswith("a"):
-            raise DamagedError(f"machine code of sm_{own}, with other features than sm_{arch}")
+            raise DamagedError(f"machine code for sm_{own} with other features than sm_{arch}")
         self.arch = arch
         self.relocatable = struct.unpack_from("<H", body, 16) == (_RELOCATABLE,)
         self.width = 16 if own >= _VOLTA else 8
         (at,) = struct.unpack_from("<Q", body, 40)
         size, count, names = struct.unpack_from("<3H", body, 58)
         if size != _SECTION.size:
-            raise DamagedError("it has no table of sections")
+            raise DamagedError("it has no section table")
         (_, _, _, many, _, _) = _SECTION.unpack_from(body, at)
         count = count or many  # from 65,280 on
         rows = list(_SECTION.iter_unpack(self._piece(at, count * size)))
@@ -236,7 +240,7 @@ class _Cubin:
 
     def _piece(self, at: int, size: int) -> memoryview:
         if at + size > len(self.body):
-            raise DamagedError("its tables are not in it")
+            raise DamagedError("its tables are outside the file")
         return memoryview(self.body)[at : at + size]
 
     def _section(self, row: tuple[int, ...]) -> memoryview:
@@ -244,9 +248,9 @@ class _Cubin:
         return memoryview(b"") if kind in _WITHOUT_BYTES else self._piece(at, size)
 
     def kernels(self) -> _Kernels:
-        """Every section and every function is looked at for it."""
+        """Check every section and function."""
         bodies = [self._section(row) for _, row in self.sections]
-        found: set[bytes] = set()
+        kernels: set[bytes] = set()
         functions: set[tuple[int, bytes]] = set()
         for (_, row), body in zip(self.sections, bodies, strict=True):
             if row[1] != _SYMBOLS or row[4] >= len(bodies):
@@ -258,25 +262,25 @@ class _Cubin:
                 called = _text(texts, name)
                 functions.add((section, called))
                 if section < len(bodies) and start + size > self.sections[section][1][3]:
-                    raise DamagedError(f"{_shown(called)} ends outside of its section")
+                    raise DamagedError(f"{_shown(called)} ends outside its section")
                 if info >> 4 == _GLOBAL and other & _KERNEL:
-                    found.add(called)
+                    kernels.add(called)
         for number, ((name, _), body) in enumerate(zip(self.sections, bodies, strict=True)):
             own = name.removeprefix(b".text.")
             made = _FOR.search(body) if name == b".note.nv.tkinfo" else None
             if made and self.arch and made[1].decode() != self.arch:
-                raise DamagedError(f"machine code of sm_{made[1].decode()}")
+                raise DamagedError(f"machine code for sm_{made[1].decode()}")
             if name.startswith(b".nv.info") and not any(body):
-                raise DamagedError(f"{_shown(name)} says nothing")
+                raise DamagedError(f"{_shown(name)} is empty")
             if own != name:
                 if (number, own) not in functions or b".nv.info." + own not in self.names:
-                    raise DamagedError(f"{_shown(own)} is not a function in it")
+                    raise DamagedError(f"{_shown(own)} is not one of its functions")
                 self._require_code(own, bytes(body))
         every = frozenset(name for _, name in functions)
-        return _Kernels(frozenset(found), every, self.relocatable)
+        return _Kernels(frozenset(kernels), every, self.relocatable)
 
     def _require_code(self, name: bytes, code: bytes) -> None:
-        """Instructions: none that is nothing, and an end."""
+        """Require instructions that are not overwritten and have an end."""
         width, why = self.width, ""
         if not code or len(code) % width:
             why = f"{len(code)} bytes of code"
@@ -299,23 +303,23 @@ def _text(texts: bytes, at: int) -> bytes:
 
 
 def _filled(code: bytes, byte: bytes, width: int) -> bool:
-    """Whether one of the instructions is that byte alone."""
-    whole, at = byte * width, code.find(byte * width)
+    """Whether one of the instructions consists of that byte only."""
+    pattern, at = byte * width, code.find(byte * width)
     while at >= 0:
         first = -(-at // width) * width
-        if code[first : first + width] == whole:
+        if code[first : first + width] == pattern:
             return True
-        at = code.find(whole, first + 1)
+        at = code.find(pattern, first + 1)
     return False
 
 
-def _opcodes(code: bytes, wanted: frozenset[int]) -> bool:
-    """Whether there is one of these instructions."""
+def _opcodes(code: bytes, codes: frozenset[int]) -> bool:
+    """Whether one of these instructions occurs."""
     low, high = code[::16], code[1::16]
-    for one in wanted:
-        at = low.find(one & 0xFF)
+    for opcode in codes:
+        at = low.find(opcode & 0xFF)
         while at >= 0:
-            if high[at] & 0xF == one >> 8:
+            if high[at] & 0xF == opcode >> 8:
                 return True
-            at = low.find(one & 0xFF, at + 1)
+            at = low.find(opcode & 0xFF, at + 1)
     return False

@@ -17,11 +17,11 @@ little-endian:
 
 Payloads may be compressed (LZ4 or Zstandard); the headers never are.
 
-Which tool kit made an entry: of PTX the header has the version of its ISA, ``u16 minor, u16 major``
-at offset 24. Of SASS the payload has it, an ELF file: up to CUDA 12 (ABI version 7) its
+Which toolkit made an entry: for PTX the header has the ISA version, ``u16 minor, u16 major`` at
+offset 24. For SASS it is in the payload, an ELF file: up to CUDA 12 (ABI version 7) its
 ``e_version`` is 128 for 12.8; from 13 on (ABI version 8) ``.note.nv.tkinfo`` says
-``Cuda compilation tools, release 13.0, V13.0.88``. That was seen in what ptxas of 11.8, 12.1, 12.4,
-12.6, 12.8, 12.9, 13.0 and 13.1 writes. SASS is packed by ``-Xfatbin -compress-all``, and of
+``Cuda compilation tools, release 13.0, V13.0.88``. Verified with ptxas 11.8, 12.1, 12.4, 12.6,
+12.8, 12.9, 13.0 and 13.1. SASS is packed by ``-Xfatbin -compress-all``, and of
 ``-compress-mode`` by ``size`` (13.0). It is LZ4 only where the former goes with the mode ``speed``:
 its first bytes are unpacked here, which is enough up to CUDA 12. Else it is Zstandard, which Python
 3.14's module or its backport reads, where there is one: on a controller always; on other hosts it
@@ -83,16 +83,16 @@ class Container:
     """One fat binary: what one compiled unit (or one device link) carries.
 
     ``offset`` is where its magic lies in the file. ``other`` names entries that are neither
-    SASS nor PTX, such as ``lto_90``. ``whole`` is False when the entries did not fill the
-    container exactly: a cut or damaged file. ``releases`` are those of the tool kits that made its
-    SASS (``13.0``), ``isas`` the versions of its PTX (``9.0``); of what cannot be read, neither.
+    SASS nor PTX, such as ``lto_90``. ``intact`` is False when the entries did not fill the
+    container exactly: a cut or damaged file. ``releases`` are the CUDA versions that made its
+    SASS (``13.0``), ``isas`` the versions of its PTX (``9.0``); empty if they cannot be read.
     """
 
     offset: int
     sass: frozenset[str]
     ptx: frozenset[str]
     other: frozenset[str] = frozenset()
-    whole: bool = True
+    intact: bool = True
     releases: frozenset[str] = frozenset()
     isas: frozenset[str] = frozenset()
 
@@ -115,7 +115,7 @@ class Inventory:
         return frozenset().union(*(container.ptx for container in self.containers))
 
     def uneven(self) -> dict[str, int]:
-        """SASS arch -> how many containers carry it, for those that some container lacks.
+        """SASS arch -> how many containers carry it, for those missing in some container.
 
         One unit without an architecture is a crash on that GPU only when the unit is called.
         """
@@ -141,7 +141,7 @@ class Entry(NamedTuple):
     unpacked: int
     """Bytes that it has when it is unpacked."""
     made: str
-    """Release of the tool kit for SASS, version of the ISA for PTX; empty when it is not seen."""
+    """CUDA version for SASS, ISA version for PTX; empty if unknown."""
 
     @property
     def name(self) -> str:
@@ -160,22 +160,22 @@ def inventory(data: Data) -> Inventory:
 
     Never raises on any bytes, and looks at no more than ``MAX_STEPS`` places.
     """
-    found: list[Container] = []
+    containers: list[Container] = []
     position, steps = find(data, MAGIC), 0
     while position >= 0:
         if steps >= MAX_STEPS:
-            return Inventory(tuple(found), complete=False)
+            return Inventory(tuple(containers), complete=False)
         container, end, used = _container(data, position, MAX_STEPS - steps)
         steps += used + 1
         if container is not None:
-            found.append(container)
+            containers.append(container)
             forget(data)
         position = find(data, MAGIC, end)
-    return Inventory(tuple(found))
+    return Inventory(tuple(containers))
 
 
 def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int:
-    """As ``bytes.find``; of a mapped file what was searched leaves memory again."""
+    """Like ``bytes.find``; searched pages of a mapped file are dropped from memory."""
     end = len(data) if end is None else end
     if isinstance(data, bytes):
         return data.find(what, start, end)
@@ -189,7 +189,7 @@ def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int
 
 
 def forget(data: Data) -> None:
-    """Of a mapped file, keep nothing in memory: of one just written Linux maps 2 MiB a touch."""
+    """Drop a mapped file's pages from memory; Linux maps 2 MiB at a time of a new file."""
     if isinstance(data, mmap.mmap) and hasattr(data, "madvise"):  # not on Windows
         data.madvise(mmap.MADV_DONTNEED)
 
@@ -224,7 +224,7 @@ def _container(data: Data, start: int, budget: int) -> tuple[Container | None, i
         sass=frozenset(entry.arch for entry in entries if entry.kind == ELF),
         ptx=frozenset(entry.arch for entry in entries if entry.kind == PTX),
         other=frozenset(entry.name for entry in entries if entry.kind not in {ELF, PTX}),
-        whole=last == end,
+        intact=last == end,
         releases=frozenset(e.made for e in entries if e.kind == ELF and e.made),
         isas=frozenset(e.made for e in entries if e.kind == PTX and e.made),
     )
@@ -236,8 +236,8 @@ def _entries(
 ) -> Iterator[Entry]:
     """Entries from ``position`` until ``end`` or the first one that makes no sense.
 
-    Each entry moves on by at least its fixed part, so this ends. ``look`` into SASS for its tool
-    kit, which may have to be unpacked for it.
+    Each entry moves on by at least its fixed part, so this ends. ``look`` into SASS for its
+    toolkit, which may require decompression.
     """
     while budget > 0 and position + _ENTRY.size <= end:
         row = _ENTRY.unpack_from(data, position)
@@ -263,7 +263,7 @@ def _entries(
 
 
 def _release(data: Data, start: int, end: int, flags: int = 0) -> str:
-    """The release of the tool kit that made a cubin, such as ``12.8``; empty if it is not seen."""
+    """The CUDA version that made a cubin, such as ``12.8``; empty if unknown."""
     if flags & (FLAG_LZ4 | FLAG_ZSTD):
         if flags & FLAG_ZSTD:
             cubin = _unpacked_zstd(data[start : min(end, start + _MOST_UNPACKED)])
@@ -278,8 +278,8 @@ def _release(data: Data, start: int, end: int, flags: int = 0) -> str:
         return ""
     if abi <= _OLD_ABI:
         return f"{version // 10}.{version % 10}"
-    told = _RELEASE.search(data, start, end)
-    return told[1].decode() if told else ""
+    match = _RELEASE.search(data, start, end)
+    return match[1].decode() if match else ""
 
 
 def _zstd() -> Any:
@@ -308,21 +308,21 @@ def _unpacked_zstd(packed: bytes) -> bytes:
     return bytes(unpacked)
 
 
-def _unpacked(data: Data, start: int, end: int, wanted: int) -> bytes:
+def _unpacked(data: Data, start: int, end: int, limit: int) -> bytes:
     """The first bytes of an LZ4 block, at most about ``wanted``; fewer of one that is damaged."""
     out = bytearray()
-    while start < end and len(out) < wanted:
+    while start < end and len(out) < limit:
         token = data[start]
         literals, start = _length(data, token >> 4, start + 1, end)
-        out += data[start : min(end, start + min(literals, wanted))]
+        out += data[start : min(end, start + min(literals, limit))]
         start += literals
         back = int.from_bytes(data[start : start + 2], "little")
         if start + 2 > end or not 0 < back <= len(out):
             break
         copied, start = _length(data, token & 15, start + 2, end)
-        for _ in range(min(copied + 4, wanted)):
+        for _ in range(min(copied + 4, limit)):
             out.append(out[-back])
-    return bytes(out[:wanted])
+    return bytes(out[:limit])
 
 
 def _length(data: Data, short: int, at: int, end: int) -> tuple[int, int]:

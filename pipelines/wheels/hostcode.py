@@ -1,7 +1,7 @@
 """Whether a Windows binary's own code can run, and find its device code.
 
-Each rule held of 770 binaries for x64: those of the wheels that :mod:`pipelines.wheels.devicecode`
-names, and of 35 others (torch 2.10, Qt, LLVM, OpenCV, SciPy, Rust's). Of the table of functions:
+Each rule holds for 770 x64 binaries: those of the wheels that :mod:`pipelines.wheels.devicecode`
+names, and of 35 others (torch 2.10, Qt, LLVM, OpenCV, SciPy, Rust's). The function table:
 https://learn.microsoft.com/cpp/build/exception-handling-x64.
 """
 
@@ -16,36 +16,36 @@ from pipelines.wheels.fatbin import Data, Inventory, find, forget
 from pipelines.wheels.pe import X64, PeFacts, Section
 
 _WINDOW = 16 << 20
-#: What overwrites: nothing, erased flash, the padding between functions. Tables for jumps lie in
-#: functions, with up to 3,512 zeros in a row; of the others no compiler has written so many.
+#: Bytes that overwrote code: zeros, erased flash, the padding between functions. Jump tables in
+#: functions have up to 3,512 zeros in a row; no compiler writes so many of the others.
 _FILLERS = (b"\0" * 8192, b"\xff" * 32, b"\xcc" * 32)
 _BEGIN = 16  # bytes of a function that are never all the same
 _FUNCTION = struct.Struct("<III")  # begin, end, how to unwind it
 _MOST = 8 << 20  # bytes of that table: torch_cpu.dll has 4 MiB
 _UNWINDS = frozenset({1, 2})  # versions
-#: What nvcc's host code hands to the run-time: magic, version, the container. The section's name
-#: is .nvFatBinSegment, of which a header has 8 bytes.
+#: What nvcc's host code passes to the runtime: magic, version, the container. The section is
+#: .nvFatBinSegment; headers have only the first 8 bytes of the name.
 _HANDLE, _SEGMENT, _MAGIC = struct.Struct("<IIQQ"), ".nvFatBi", 0x466243B1
 _UNNAMED = 100  # one of so many kernels may have no name
 _NAME = re.compile(rb"\0([\w$.@?]{1,8191})(?=\0)")
 
 
 def read_host(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes]) -> Iterator[str]:
-    """What is wrong with it, as far as that is known of its machine; any bytes are taken."""
+    """What is wrong with an x64 binary; accepts any bytes."""
     if pe.machine != X64:
         return
-    if sum(one.raw for one in pe.sections) > len(data):  # it would be searched for each
-        yield "its sections share bytes of the file"
+    if sum(section.raw for section in pe.sections) > len(data):  # each would be searched
+        yield "its sections overlap in the file"
         return
-    for one in pe.sections:
-        if one.executed and one.size and _constant(data, one):
-            yield f"{one.name} is empty, or all the same byte"
+    for section in pe.sections:
+        if section.executed and section.size and _constant(data, section):
+            yield f"{section.name} is empty or one repeated byte"
     if pe.exports and code.containers and not pe.called:  # others may have data alone
-        yield "none of its exports leads to code"
+        yield "none of its exports points to code"
     memory = _Memory(pe)
     yield from _functions(data, pe, memory)
     yield from _handles(data, pe, memory, code)
-    if any(one.name == _SEGMENT for one in pe.sections):
+    if any(section.name == _SEGMENT for section in pe.sections):
         yield from _unnamed(data, pe, code, kernels)
 
 
@@ -59,18 +59,18 @@ def _constant(data: Data, section: Section) -> bool:
 
 
 def _functions(data: Data, pe: PeFacts, memory: _Memory) -> Iterator[str]:
-    """Each function is in code, can be unwound, and was not overwritten."""
+    """Check that each function is in a code section, can be unwound and is not overwritten."""
     address, size = pe.functions
     table = memory.place(address, size)
     if size and (table is None or size % _FUNCTION.size or size > _MOST):
-        yield f"its table of functions ({size} bytes) is not in it"
+        yield f"its function table ({size} bytes) is outside the file"
         return
     rows = list(_FUNCTION.iter_unpack(data[table : table + size])) if table is not None else []
-    code = [one for one in pe.sections if one.executed]
+    code = [section for section in pe.sections if section.executed]
     wrong, starts = [], []
     for begin, end, unwind in rows:
         starts.append(begin)
-        if not begin < end:  # GNU's linker leaves such a row of what it has thrown away
+        if not begin < end:  # GNU's linker leaves such rows for discarded functions
             continue
         at = memory.place(begin, end - begin, code=True)
         how = memory.place(unwind & ~1, 1)
@@ -81,20 +81,20 @@ def _functions(data: Data, pe: PeFacts, memory: _Memory) -> Iterator[str]:
             wrong.append(begin)
     empty = sum(begin >= end for begin, end, _ in rows)
     if empty > len(rows) // 2:
-        yield f"{empty} of its {len(rows)} functions are nowhere"
+        yield f"{empty} of its {len(rows)} functions have no address"
     if wrong:
         yield f"{len(wrong)} of its {len(rows)} functions have no code, as at {wrong[0]:#x}"
     for filler in _FILLERS:
-        for one in code:
-            for at in _runs(data, filler, one):
+        for section in code:
+            for at in _runs(data, filler, section):
                 row = bisect_right(starts, at) - 1
                 if row >= 0 and at + len(filler) <= rows[row][1]:
-                    yield f"the function at {starts[row]:#x} was overwritten"
+                    yield f"the function at {starts[row]:#x} is overwritten"
                     return
 
 
 def _runs(data: Data, filler: bytes, section: Section) -> Iterator[int]:
-    """The addresses of such bytes."""
+    """Addresses of the filler bytes."""
     at, end = section.at, section.at + section.raw
     while (at := find(data, filler, at, end)) >= 0:
         yield section.address + at - section.at
@@ -102,56 +102,56 @@ def _runs(data: Data, filler: bytes, section: Section) -> Iterator[int]:
 
 
 def _handles(data: Data, pe: PeFacts, memory: _Memory, code: Inventory) -> Iterator[str]:
-    """Each handle leads to a container, and each container has one."""
+    """Check that each handle points to a container, and each container has one."""
     containers = {unit.offset for unit in code.containers}
     led = set()
-    for one in pe.sections:
-        if one.name != _SEGMENT:
+    for section in pe.sections:
+        if section.name != _SEGMENT:
             continue
-        size = min(one.size, one.raw) // _HANDLE.size * _HANDLE.size
-        for magic, _, pointer, _ in _HANDLE.iter_unpack(data[one.at : one.at + size]):
+        size = min(section.size, section.raw) // _HANDLE.size * _HANDLE.size
+        for magic, _, pointer, _ in _HANDLE.iter_unpack(data[section.at : section.at + size]):
             at = memory.place(pointer - pe.base, 1)
             if magic != _MAGIC or at not in containers:
-                yield "a handle of its device code leads to none"
+                yield "a handle of its device code points to no container"
                 return
             led.add(at)
-    # What is for linking at run time is handed over in a way of its own.
+    # Code for linking at run time is registered differently.
     lost = {unit.offset for unit in code.containers if not unit.other} - led
     if led and lost:
         yield f"{len(lost)} of its {len(containers)} containers have no handle"
 
 
 def _unnamed(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes]) -> Iterator[str]:
-    """Kernels are registered by their names, which are among the constants.
+    """Check that kernels' names, by which they are registered, are among the constants.
 
-    One in 5,000 was seen that is not: instantiated, and called by nobody.
+    One in 5,000 is not, as it is instantiated but never called.
     """
     left = set(kernels)
-    for one in pe.sections:
-        end = one.at + one.raw
-        if one.executed or any(one.at <= unit.offset < end for unit in code.containers):
+    for section in pe.sections:
+        end = section.at + section.raw
+        if section.executed or any(section.at <= unit.offset < end for unit in code.containers):
             continue
-        for start in range(one.at, end, _WINDOW):  # names are found in the window they begin in
+        for start in range(section.at, end, _WINDOW):  # names are found in the window they begin in
             piece = data[start : min(start + _WINDOW + 8192, end)]
-            left.difference_update(found[1] for found in _NAME.finditer(b"\0" + piece))
+            left.difference_update(match[1] for match in _NAME.finditer(b"\0" + piece))
         forget(data)
     if len(left) * _UNNAMED > len(kernels):
         first = min(left)[:60].decode(errors="replace")
-        yield f"{len(left)} of its {len(kernels)} kernels have no name in it: {first}"
+        yield f"{len(left)} of its {len(kernels)} kernels are not registered: {first}"
 
 
 class _Memory:
-    """Where the file has what is at an address."""
+    """Maps addresses to file offsets."""
 
     def __init__(self, pe: PeFacts) -> None:
-        self._parts = sorted(pe.sections, key=lambda one: one.address)
-        self._starts = [one.address for one in self._parts]
+        self._parts = sorted(pe.sections, key=lambda section: section.address)
+        self._starts = [part.address for part in self._parts]
 
     def place(self, address: int, size: int, *, code: bool = False) -> int | None:
-        """``None``: nothing; with ``code``, nothing that is executed."""
+        """The offset; ``None`` if there is none, or with ``code`` none that is executable."""
         number = bisect_right(self._starts, address) - 1
         if number < 0:
             return None
-        one = self._parts[number]
-        inside = address + size <= one.address + one.raw and (one.executed or not code)
-        return one.at + address - one.address if inside else None
+        part = self._parts[number]
+        inside = address + size <= part.address + part.raw and (part.executed or not code)
+        return part.at + address - part.address if inside else None

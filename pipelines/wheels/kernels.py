@@ -1,8 +1,8 @@
 """Checks of a wheel's device code.
 
-Made for one failure above all: a green build whose wheel lacks device code, wholly or for one
-GPU only. The first is an import that works and kernels that do not; the second is a crash on
-that GPU when the one unit without it is called.
+They exist mainly for one failure: a successful build whose wheel has no device code, at all or for
+one GPU. In the first case imports work and kernels do not; in the second the wheel crashes on that
+GPU when the unit without code is called.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Kernels, Result, check, unless
 from pipelines.wheels.fatbin import arch_key, compact
 from pipelines.wheels.metadata import WheelFacts
-from pipelines.wheels.toolkit import Told, cuda_in, may_be, newest
+from pipelines.wheels.toolkit import CudaEvidence, cuda_in, may_be, newest
 
 _NO_DEVICE_CODE = (
     "no device code at all: no extension module holds a fat binary, so no kernel can run on any "
@@ -37,9 +37,9 @@ Binaries = tuple[Binary, ...]
 @check("device-code", "device code")
 def device_code(
     binaries: Binaries,
-    kernels: Kernels,  # noqa: ARG001 - it applies where some were ordered
+    kernels: Kernels,  # noqa: ARG001 - only with requested device code
 ) -> Iterator[Result]:
-    """Whether there is any."""
+    """Whether there is any device code."""
     having = carriers(binaries)
     total = sum(len(binary.inventory.containers) for binary in having)
     yield Result(
@@ -50,117 +50,123 @@ def device_code(
     )
 
 
-@check("device-code-complete", "device code whole")
+@check("device-code-complete", "device code intact")
 def complete(binaries: Binaries, elsewhere: Binaries) -> Iterator[Result]:
-    """All of it, also what is not judged for its architectures."""
+    """Whether all device code is intact, including files not checked for architectures."""
     if every := (*binaries, *elsewhere):
         damaged = [
-            f"{one.name} at {unit.offset:#x}"
-            for one in every
-            for unit in one.inventory.containers
-            if not unit.whole
+            f"{binary.name} at {unit.offset:#x}"
+            for binary in every
+            for unit in binary.inventory.containers
+            if not unit.intact
         ]
-        damaged += [f"{one.name} read in part" for one in every if not one.inventory.complete]
-        damaged += [f"{one.name}: {why}" for one in every for why in one.code.damaged]
-        yield Result(unless(damaged), few(damaged) or "whole", "whole")
+        damaged += [
+            f"{binary.name} read only in part" for binary in every if not binary.inventory.complete
+        ]
+        damaged += [f"{binary.name}: {why}" for binary in every for why in binary.code.damaged]
+        yield Result(unless(damaged), few(damaged) or "intact", "intact")
 
 
 @check("device-code-read", "device code read")
 def read(binaries: Binaries, elsewhere: Binaries) -> Iterator[Result]:
-    """Each entry is looked into."""
+    """Whether every entry could be read."""
     if every := (*binaries, *elsewhere):
-        unread = [f"{one.name}: {why}" for one in every for why in one.code.unread]
-        found = few(unread) or f"{sum(one.code.read for one in every)} entries"
-        yield Result(unless(unread, "unknown"), found, "every entry")
+        unread = [f"{binary.name}: {why}" for binary in every for why in binary.code.unread]
+        actual = few(unread) or f"{sum(binary.code.read for binary in every)} entries"
+        yield Result(unless(unread, "unknown"), actual, "every entry")
 
 
 @check("cuda", "CUDA")
 def cuda(
     binaries: Binaries, kernels: Kernels | None = None, facts: WheelFacts | None = None
 ) -> Iterator[Result]:
-    """One release made all of it: that of the order, else the one that each binary tells."""
-    told = _agreeing(binaries, facts.version if facts else "0")
-    ordered = told
+    """Whether one CUDA version made all of it: the requested one, if any."""
+    agreed = _agreeing(binaries, facts.version if facts else "0")
+    ordered = agreed
     if kernels:
-        ordered = _ordered(carriers(binaries), kernels.cuda)._replace(values=told.values)
-    yield ordered if ordered.level == "error" or told.level != "error" else told
+        ordered = _ordered(carriers(binaries), kernels.cuda)._replace(values=agreed.values)
+    yield ordered if ordered.level == "error" or agreed.level != "error" else agreed
 
 
 def _ordered(having: list[Binary], release: str) -> Result:
-    """Nothing may come of another release of CUDA, and something must tell of which it is."""
-    told = Told(release)
+    """No device code may be of another CUDA version, and some must state its version."""
+    evidence = CudaEvidence(release)
     for binary in having:
-        told.hear(binary.inventory.containers, binary.pe.cudarts if binary.pe else ())
-    if told.wrong:
-        found, hint = told.wrong, "another tool kit has made this: do not use it"
-    elif told.seen:
-        found, hint = told.right, ""
+        evidence.add(binary.inventory.containers, binary.pe.cudarts if binary.pe else ())
+    if evidence.conflicting:
+        counts, hint = evidence.conflicting, "made with another CUDA toolkit: do not use it"
+    elif evidence.stating:
+        counts, hint = evidence.matching, ""
     else:
-        found, hint = Counter(), "see 'device code'"
-        if told.total:
+        counts, hint = Counter(), "see 'device code'"
+        if evidence.total:
             hint = (
-                "no container tells it: its device code is compressed, and has no PTX. Ask for PTX "
+                "no container states it: the device code is compressed and has no PTX. Add PTX "
                 "of one architecture (90+PTX), or build with -compress-mode=size or none"
             )
     words = (
-        name if name.endswith(".dll") else f"{name} in {count}/{told.total}"
-        for name, count in sorted(found.items())
+        name if name.endswith(".dll") else f"{name} in {count}/{evidence.total}"
+        for name, count in sorted(counts.items())
     )
     return Result(
-        unless(told.wrong or not told.seen),
-        few(words) or "not to be seen",
-        f"{release}, told by the device code itself",
+        unless(evidence.conflicting or not evidence.stating),
+        few(words) or "unknown",
+        f"{release}, as stated by the device code",
         hint,
     )
 
 
 def _agreeing(binaries: Binaries, version: str) -> Result:
-    """The device code of each binary, the run-time that it imports, and the wheel's version."""
+    """Whether each binary's device code, its CUDA runtime and the wheel's version agree."""
     wrong: list[str] = []
     mixed: list[str] = []
-    told: set[str] = set()
-    for one in binaries:
-        containers = one.inventory.containers
-        cudarts = one.pe.cudarts if one.pe else ()
+    stated: set[str] = set()
+    for binary in binaries:
+        containers = binary.inventory.containers
+        cudarts = binary.pe.cudarts if binary.pe else ()
         code, dll = newest(containers), newest((), cudarts)
         if code and dll and code.partition(".")[0] != dll:
-            wrong.append(f"{one.name}: its device code is of CUDA {code}, it imports {cudarts[0]}")
+            wrong.append(
+                f"{binary.name}: its device code is of CUDA {code}, it imports {cudarts[0]}"
+            )
         if own := code or dll:
-            told.add(own)
-            heard = Told(own)
-            heard.hear(containers)
-            if heard.wrong:  # NVIDIA's own libraries are of that kind
-                mixed.append(f"{one.name}: code of CUDA {own} and {few(heard.wrong)}")
+            stated.add(own)
+            evidence = CudaEvidence(own)
+            evidence.add(containers)
+            if evidence.conflicting:  # as in NVIDIA's own libraries
+                mixed.append(f"{binary.name}: code of CUDA {own} and {few(evidence.conflicting)}")
     named = cuda_in(Version(version).local or "")
-    if named and told and not any(may_be(named, own) for own in told):
+    if named and stated and not any(may_be(named, own) for own in stated):
         wrong.append(f"its version says cu{named}")
-    found = ", ".join(f"CUDA {each}" for each in sorted(told, key=Version))
+    actual = ", ".join(f"CUDA {each}" for each in sorted(stated, key=Version))
     level: Level = "error" if wrong else unless(mixed, "warning")
-    imports = {name for one in binaries if one.pe for name in one.pe.imports}
-    silent = any(one.inventory.containers for one in binaries)
-    if not found and (silent or named or any(_CUDA_DLLS.match(name) for name in imports)):
+    imports = {name for binary in binaries if binary.pe for name in binary.pe.imports}
+    silent = any(binary.inventory.containers for binary in binaries)
+    if not actual and (silent or named or any(_CUDA_DLLS.match(name) for name in imports)):
         level = "unknown" if silent else "warning"
         wrong.append(
-            "its device code does not tell its CUDA"
+            "its device code does not state its CUDA version"
             if silent
-            else "no binary has device code, and something speaks of CUDA: a build without nvcc?"
+            else "no device code although it refers to CUDA: a build without nvcc?"
         )
     return Result(
         level,
-        found or ("not told" if silent else "no device code"),
+        actual or ("not stated" if silent else "no device code"),
         hint=few(dict.fromkeys(wrong + mixed)),
-        values=sorted(told, key=Version),
+        values=sorted(stated, key=Version),
     )
 
 
 @check("sass", "SASS")
 def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
-    """Each architecture is due in every container of the binaries that can have it."""
+    """Whether every container has each requested architecture."""
     having = carriers(binaries)
-    found = Counter(a for one in having for unit in one.inventory.containers for a in unit.sass)
-    values = sorted(found, key=arch_key)
+    counts = Counter(
+        a for binary in having for unit in binary.inventory.containers for a in unit.sass
+    )
+    values = sorted(counts, key=arch_key)
     if kernels is None or kernels.jit:
-        yield Result("skipped", compact(found), values=values)
+        yield Result("skipped", compact(counts), values=values)
         return
     expects = kernels.expects or (lambda _: kernels.archs.sass)
     due = {arch: [b for b in having if arch in expects(b.name)] for arch in kernels.archs.sass}
@@ -172,7 +178,7 @@ def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]
     short = [arch for arch, every in units.items() if not every or have[arch] < len(every)]
     yield Result(
         unless(short),
-        ", ".join(f"{a} in {have[a]}/{len(units[a])}" for a in short) or compact(found),
+        ", ".join(f"{a} in {have[a]}/{len(units[a])}" for a in short) or compact(counts),
         f"{compact(kernels.archs.sass)} in every container",
         _where(due, short) if having else "see 'device code'",
         values=values,
@@ -181,14 +187,14 @@ def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]
 
 @check("ptx", "PTX")
 def ptx(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
-    """As :func:`sass`; what was linked of other containers, or holds no kernel, has none."""
+    """Like :func:`sass`; device links and containers without kernels have no PTX."""
     having = carriers(binaries)
-    have = Counter(a for one in having for unit in one.inventory.containers for a in unit.ptx)
+    have = Counter(a for binary in having for unit in binary.inventory.containers for a in unit.ptx)
     values = sorted(have, key=arch_key)
     total = sum(len(binary.inventory.containers) for binary in having)
-    found = ", ".join(f"{arch} in {have[arch]}/{total}" for arch in values) or "none"
+    actual = ", ".join(f"{arch} in {have[arch]}/{total}" for arch in values) or "none"
     if kernels is None or kernels.jit:
-        yield Result("skipped", found, values=values)
+        yield Result("skipped", actual, values=values)
         return
     units: dict[str, list[frozenset[str]]] = {arch: [] for arch in kernels.archs.ptx}
     for binary in having:
@@ -200,45 +206,47 @@ def ptx(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
                 if unit.ptx or unit.offset not in binary.code.links
             ]
     absent = [arch for arch, due in units.items() if not due or not all(arch in u for u in due)]
-    hint = f"without PTX of {compact(absent)} newer GPUs cannot run this wheel" if absent else ""
-    yield Result(unless(absent), found, compact(kernels.archs.ptx), hint, values=values)
+    hint = f"without PTX for {compact(absent)} newer GPUs cannot run this wheel" if absent else ""
+    yield Result(unless(absent), actual, compact(kernels.archs.ptx), hint, values=values)
 
 
-@check("extra-sass", "nothing unasked for")
+@check("extra-sass", "extra architectures")
 def extra(binaries: Binaries, kernels: Kernels) -> Iterator[Result]:
-    """Recipes add some of their own (90a): that costs size, not correctness."""
+    """Architectures that were not requested, such as a recipe's own (90a), only cost size."""
     if kernels.jit:
         return
-    found = {a for one in carriers(binaries) for u in one.inventory.containers for a in u.sass}
-    more = compact(found - {*kernels.archs.sass})
-    hint = f"SASS nobody asked for: {more}; it only costs size"
-    yield Result("ok", more, "none, or more", hint if found - {*kernels.archs.sass} else "")
+    archs = {
+        a for binary in carriers(binaries) for u in binary.inventory.containers for a in u.sass
+    }
+    more = compact(archs - {*kernels.archs.sass})
+    hint = f"SASS that was not requested: {more}; it only costs size"
+    yield Result("ok", more, "none, or more", hint if archs - {*kernels.archs.sass} else "")
 
 
-@check("covered", "runs on what was asked for")
+@check("covered", "runs on requested GPUs")
 def covered(binaries: Binaries, kernels: Kernels) -> Iterator[Result]:
-    """Machine code for it, or for one that it runs as well, or PTX."""
+    """Whether every container has machine code or PTX that runs on each requested GPU."""
     if kernels.jit:
         missing = ", ".join(uncovered(carriers(binaries), kernels.archs))
-        found = f"no code for {missing}" if missing else "code for each"
+        actual = f"no code for {missing}" if missing else "code for each"
         hint = f"a container has no code for {missing}" if missing else ""
-        yield Result(unless(missing), found, str(kernels.archs), hint)
+        yield Result(unless(missing), actual, str(kernels.archs), hint)
 
 
 def carriers(binaries: Iterable[Binary]) -> list[Binary]:
     """Binaries judged for device code: extension modules, or DLLs when no module has any.
 
-    A bundled library such as cuBLAS has architectures of its own, which are not ours to ask.
+    A bundled library such as cuBLAS has its own architectures.
     """
     having = [binary for binary in binaries if binary.inventory.containers]
     return [binary for binary in having if binary.module] or having
 
 
 def uncovered(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
-    """Of the architectures asked for, those that some container of device code cannot serve.
+    """The requested architectures that some container does not support.
 
     Machine code serves newer GPUs of its own major version (80 runs on 89), PTX every newer one.
-    Architectures with PTX alone are not asked about: they stand for GPUs of no name.
+    Architectures with PTX only are ignored: they stand for future GPUs.
     """
     units = [unit for binary in binaries for unit in binary.inventory.containers]
     return [
@@ -253,12 +261,12 @@ def uncovered(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
 
 
 def _where(due: dict[str, list[Binary]], short: list[str]) -> str:
-    """For each arch that is short: binaries with the offsets of containers that lack it."""
+    """For each missing architecture: binaries and offsets of containers without it."""
     lines = []
     for arch in short:
         for binary in due[arch]:
-            lack = [unit for unit in binary.inventory.containers if arch not in unit.sass]
-            if lack:
-                offsets = few(f"{unit.offset:#x}" for unit in lack)
-                lines.append(f"{arch}: {len(lack)} lack it in {binary.name}, at {offsets}")
+            without = [unit for unit in binary.inventory.containers if arch not in unit.sass]
+            if without:
+                offsets = few(f"{unit.offset:#x}" for unit in without)
+                lines.append(f"{arch}: missing in {len(without)} of {binary.name}, at {offsets}")
     return "; ".join(lines)

@@ -1,6 +1,6 @@
-"""Libraries that a wheel loads and does not hold: which are missing, and what brings them.
+"""Libraries that a wheel needs and does not contain: which are missing, and which package has them.
 
-Windows says of a missing one only that "the specified module could not be found", and not which.
+For a missing one Windows only reports "the specified module could not be found", not which.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.core.model import Model, Name, read_data
 
 _FILE = Path(__file__).with_name("libraries.yaml")
 _MENTIONED = re.compile(r"\b[\w.+-]{1,80}?\.(?:dll|so(?:\.\d{1,4}){1,3})\b", re.IGNORECASE)
-_MOST = 12  # that are told
+_MOST = 12  # hints
 
 
 class Library(Model):
@@ -27,7 +27,7 @@ class Library(Model):
     names: Annotated[tuple[str, ...], Field(min_length=1)]
     """Globs, in lower case."""
     cuda: str
-    """Major version that it is of."""
+    """Its CUDA major version."""
     project: Name
     folder: str
     """Below site-packages, on Windows."""
@@ -38,9 +38,9 @@ class Table(Model):
 
     libraries: tuple[Library, ...]
     system: tuple[str, ...]
-    """Globs of those that no wheel brings."""
+    """Globs of system libraries, which are in no wheel."""
     torch: tuple[str, ...]
-    """Globs of those that torch's wheel brings."""
+    """Globs of libraries in torch's wheel."""
 
 
 @functools.cache
@@ -49,56 +49,60 @@ def table() -> Table:
     return read_data(_FILE, Table)
 
 
-def bringers(name: str) -> tuple[Library, ...]:
-    """What brings the library ``name``; several where releases of CUDA share it."""
+def providers(name: str) -> tuple[Library, ...]:
+    """The projects that provide a library; several if CUDA versions share its name."""
     small = name.lower()
     return tuple(
         row for row in table().libraries if any(fnmatch.fnmatchcase(small, p) for p in row.names)
     )
 
 
-def is_systems(name: str) -> bool:
-    """Whether Windows, Python or the driver brings it."""
+def is_system_dll(name: str) -> bool:
+    """Whether it belongs to Windows, Python or the driver."""
     small = name.lower()
     return any(fnmatch.fnmatchcase(small, pattern) for pattern in table().system)
 
 
-def is_torchs(name: str) -> bool:
-    """Whether torch's wheel brings it, whatever torch it is."""
+def is_torch_dll(name: str) -> bool:
+    """Whether it is in a torch wheel, of whatever version."""
     small = name.lower()
     return any(fnmatch.fnmatchcase(small, pattern) for pattern in table().torch)
 
 
 def absent(imported: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
-    """Of imported DLLs, those that neither Windows nor one of ``files`` (paths) is."""
+    """Imported DLLs that are neither Windows' own nor among ``files`` (paths)."""
     here = {PurePosixPath(file).name.lower() for file in files}
-    wanted = {name.lower(): name for name in imported}
-    return tuple(sorted(n for s, n in wanted.items() if s not in here and not is_systems(s)))
+    names_by_lower = {name.lower(): name for name in imported}
+    return tuple(
+        sorted(n for s, n in names_by_lower.items() if s not in here and not is_system_dll(s))
+    )
 
 
 def mentioned(text: str) -> tuple[str, ...]:
-    """Libraries of CUDA that a text names, such as an error."""
-    found = dict.fromkeys(match[0] for match in _MENTIONED.finditer(text))
-    return tuple(name for name in found if bringers(name))
+    """CUDA libraries that a text such as an error message names."""
+    names = dict.fromkeys(match[0] for match in _MENTIONED.finditer(text))
+    return tuple(name for name in names if providers(name))
 
 
 def hint_for(
-    names: Iterable[str], beside: Collection[str] = (), cuda: str = "", named: Collection[str] = ()
+    names: Iterable[str],
+    installed: Collection[str] = (),
+    cuda: str = "",
+    named: Collection[str] = (),
 ) -> str:
-    """What to type for libraries that were not found; empty for none of CUDA's.
+    """Which projects provide libraries that were not found; empty for none of CUDA's.
 
-    ``beside`` are the projects that are installed already, ``named`` those whose libraries are
-    found; ``cuda`` is the release that is used, which says whose library it is where releases share
-    a name.
+    ``installed`` are projects that are installed, ``named`` those whose libraries are on the search
+    path; ``cuda`` decides between projects that share a library's name.
     """
-    said = []
-    for name, every in {name: rows for name in names if (rows := bringers(name))}.items():
+    hints = []
+    for name, every in {name: rows for name in names if (rows := providers(name))}.items():
         rows = tuple(row for row in every if row.cuda == cuda.partition(".")[0]) or every
         projects = " or ".join(row.project for row in rows)
         more = ""
         if any(row.project in named for row in rows):
-            more = ", which was looked into"
-        elif any(row.project in beside for row in rows):
-            more = ", which is installed: name it with --with as well"
-        said.append(f"{name} is in {projects} ({rows[0].folder}){more}")
-    return "; ".join(said[:_MOST])
+            more = ", which was searched"
+        elif any(row.project in installed for row in rows):
+            more = ", which is installed: add it with --with"
+        hints.append(f"{name} is in {projects} ({rows[0].folder}){more}")
+    return "; ".join(hints[:_MOST])

@@ -1,8 +1,7 @@
-"""What a wheel says it is, and what is really inside: facts only, :mod:`.checks` judges them.
+"""What a wheel claims to be, and what it contains: facts only, :mod:`.checks` judges them.
 
-A wheel comes from a build host and is untrusted: member names that would leave the directory
-they are unpacked in, doubled members and sizes of a zip bomb are refused with ``AuditError``;
-so is a file that is no wheel at all. Anything else wrong is a fact in the result.
+Wheels are untrusted: path traversal, duplicate members, zip bombs and files that are not wheels are
+refused with ``AuditError``. Anything else wrong is a fact in the result.
 
 Sources: the wheel format in the Python packaging guide (binary distribution format,
 "Recording installed projects") and PEP 440 for local versions (``1.0+cu130``).
@@ -35,12 +34,12 @@ from pipelines.wheels.fatbin import HEAD, Data
 from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
 from pipelines.wheels.zipform import Form, form
 
-_SMALL = 16 << 20  # RECORD: text that is read whole; 100 bytes a row
+_SMALL = 16 << 20  # RECORD: 100 bytes a row
 _SMALLER, _LINES = 1 << 20, 10_000  # METADATA and WHEEL, which become objects
-_SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
+_SPILL = 32 << 20  # larger binaries are unpacked to a file instead of memory
 _DEVICE = (".cubin", ".fatbin", ".ptx")
 _TAGS = 1000  # of one wheel
-_BILL, _BILLS = 4 << 20, 16  # bytes of a bill of materials, and how many of a wheel are read
+_SBOM, _SBOMS = 4 << 20, 16  # bytes of an SBOM, and how many of a wheel are read
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
@@ -62,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class RecordFacts:
-    """Names that RECORD lists and the wheel lacks, the reverse, and those whose bytes differ."""
+    """Files only in RECORD, only in the wheel, and with different contents."""
 
     missing: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
@@ -70,7 +69,7 @@ class RecordFacts:
 
     @property
     def true(self) -> bool:
-        """Whether RECORD tells the truth about every file."""
+        """Whether RECORD matches every file."""
         return not (self.missing or self.extra or self.wrong)
 
 
@@ -97,17 +96,17 @@ class WheelFacts:
     metadata: str = ""
     """METADATA as it is."""
     purelib: bool = False
-    """Whether WHEEL says that it is to be installed where no binaries are."""
+    """Root-Is-Purelib of WHEEL."""
     members: tuple[str, ...] = ()
     """The names of all its files."""
     sboms: tuple[tuple[str, bytes | None], ...] = ()
-    """Names and bytes of its bills of materials; ``None``: too large, or one too many."""
+    """Names and bytes of its SBOMs; ``None``: too large, or too many."""
     elsewhere: tuple[Binary, ...] = ()
-    """Files with device code that are no binaries by their names."""
+    """Files with device code whose names are not those of binaries."""
     broken: tuple[str, ...] = ()
-    """Sources of Python that it refuses: with a NUL in them."""
+    """Python sources with a NUL, which Python refuses."""
     form: Form = field(default_factory=Form)
-    """How its zip is written."""
+    """The form of its zip archive."""
 
     @property
     def extensions(self) -> tuple[Binary, ...]:
@@ -118,10 +117,10 @@ class WheelFacts:
     def names_agree(self) -> bool:
         """File name, METADATA and dist-info agree on name and version, local version included."""
         folder, _, version = self.dist_info.removesuffix(".dist-info").partition("-")
-        says = ((self.metadata_name, self.metadata_version), (folder, version))
+        stated = ((self.metadata_name, self.metadata_version), (folder, version))
         return all(
             canonicalize_name(name) == self.name and _version(text) == Version(self.version)
-            for name, text in says
+            for name, text in stated
         )
 
     @property
@@ -131,23 +130,23 @@ class WheelFacts:
 
 
 def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
-    """Read a wheel whole and say what it is. ``AuditError`` when it is none, or is hostile."""
+    """Read a whole wheel; ``AuditError`` if it is not one, or is hostile."""
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:  # InvalidWheelFilename, InvalidTag
-        raise _refuse(path, f"its name is not a wheel's: {error}") from error
+        raise _refuse(path, f"not the name of a wheel: {error}") from error
     try:
         with path.open("rb") as file, zipfile.ZipFile(path) as archive:
             members = _members(path, archive, limits or Limits())
             info = _dist_info(path, members)
-            said = _text(archive, members, f"{info}/METADATA", path, _SMALLER)
-            metadata = HeaderParser().parsestr(said)
+            text = _text(archive, members, f"{info}/METADATA", path, _SMALLER)
+            metadata = HeaderParser().parsestr(text)
             wheel = HeaderParser().parsestr(
                 _text(archive, members, f"{info}/WHEEL", path, _SMALLER)
             )
             alone = all((tag.interpreter[:2], tag.abi) == ("py", "none") for tag in tags)
             record, binaries, elsewhere, broken = _contents(path, archive, members, info, alone)
-            bills = [name for name in members if name.startswith(f"{info}/sboms/")]
+            sboms = [name for name in members if name.startswith(f"{info}/sboms/")]
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -163,11 +162,11 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
                 elsewhere=elsewhere,
                 broken=broken,
                 binaries=binaries,
-                metadata=said,
+                metadata=text,
                 purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
                 members=tuple(members),
                 form=form(file, archive),
-                sboms=tuple(_bill(archive, members[n], at) for at, n in enumerate(bills)),
+                sboms=tuple(_sbom(archive, members[n], at) for at, n in enumerate(sboms)),
             )
     except UNREADABLE as error:
         raise _refuse(path, f"it cannot be read: {error}") from error
@@ -175,13 +174,13 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
 
 def _refuse(path: Path, why: str) -> AuditError:
     return AuditError(
-        f"{path.name} is refused: {why}", hint="build it again; keep this file for a look"
+        f"{path.name} is refused: {why}", hint="Build it again; keep this file for inspection."
     )
 
 
 def _members(path: Path, archive: zipfile.ZipFile, limits: Limits) -> dict[str, zipfile.ZipInfo]:
     """Files by name, directories left out; refuses what must not be unpacked."""
-    found: dict[str, zipfile.ZipInfo] = {}
+    files: dict[str, zipfile.ZipInfo] = {}
     entries = archive.infolist()
     if len(entries) > limits.members:
         raise _refuse(path, f"{len(entries)} members, more than {limits.members}")
@@ -191,25 +190,29 @@ def _members(path: Path, archive: zipfile.ZipFile, limits: Limits) -> dict[str, 
         parts = name.rstrip("/").split("/")
         if "\\" in name or ":" in name or "\0" in name or any(p in {"", ".", ".."} for p in parts):
             raise _refuse(path, f"member {name!r} would land outside its directory")
-        if name in found:
-            raise _refuse(path, f"member {name!r} is there twice")
+        if name in files:
+            raise _refuse(path, f"duplicate member {name!r}")
         if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-            raise _refuse(path, f"member {name!r} is packed by method {member.compress_type}")
+            raise _refuse(path, f"member {name!r} has compression method {member.compress_type}")
         if member.file_size > limits.member_bytes:
             raise _refuse(path, f"member {name!r} unpacks to {member.file_size} bytes")
         if not member.is_dir():
-            found[name] = member
-    total, packed = sum(m.file_size for m in found.values()), path.stat().st_size
+            files[name] = member
+    total, packed = sum(m.file_size for m in files.values()), path.stat().st_size
     if total > limits.total_bytes or (total > limits.small and total > packed * limits.ratio):
         raise _refuse(path, f"{packed} bytes unpack to {total}: a zip bomb")
-    return found
+    return files
 
 
 def _dist_info(path: Path, members: dict[str, zipfile.ZipInfo]) -> str:
-    found = sorted({top for name in members if (top := name.split("/")[0]).endswith(".dist-info")})
-    if len(found) != 1:
-        raise _refuse(path, f"one .dist-info directory expected, found {len(found)}: {found[:3]}")
-    return found[0]
+    folders = sorted(
+        {top for name in members if (top := name.split("/")[0]).endswith(".dist-info")}
+    )
+    if len(folders) != 1:
+        raise _refuse(
+            path, f"one .dist-info directory expected, found {len(folders)}: {folders[:3]}"
+        )
+    return folders[0]
 
 
 def _text(
@@ -238,11 +241,11 @@ def _contents(
     info: str,
     alone: bool,
 ) -> tuple[RecordFacts, tuple[Binary, ...], tuple[Binary, ...], tuple[str, ...]]:
-    """Unpack every member: hash it, hold it against RECORD, look into binaries."""
+    """Unpack every member: hash it, compare it with RECORD, read binaries."""
     listed = [*_rows(_text(archive, members, f"{info}/RECORD", path))]
     rows, counts = dict(listed), Counter(name for name, _ in listed)
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
-    wrong = [name for name in members if counts[name] > 1]  # readers differ in which row they take
+    wrong = [name for name in members if counts[name] > 1]  # readers differ in which row they use
     binaries, elsewhere, broken = [], [], []
     for name, member in members.items():
         # Windows loads HELPER.DLL as well.
@@ -277,21 +280,21 @@ def _contents(
     return record, tuple(binaries), tuple(elsewhere), tuple(broken)
 
 
-def _bill(archive: zipfile.ZipFile, member: zipfile.ZipInfo, at: int) -> tuple[str, bytes | None]:
-    """One of the bills of PEP 770, the first few of which are read."""
-    if at >= _BILLS or member.file_size > _BILL:
+def _sbom(archive: zipfile.ZipFile, member: zipfile.ZipInfo, at: int) -> tuple[str, bytes | None]:
+    """An SBOM as in PEP 770; only the first few are read."""
+    if at >= _SBOMS or member.file_size > _SBOM:
         return member.filename, None
     return member.filename, b"".join(chunks(archive, member))
 
 
 def _looked_through(name: str, pieces: Iterable[bytes]) -> tuple[bool, bool]:
-    """Whether a file is called, or holds, device code; whether it has a NUL."""
-    found, nul, tail = name.lower().endswith(_DEVICE), False, b""
+    """Whether a file has device code, by its name or contents; whether it has a NUL."""
+    device, nul, tail = name.lower().endswith(_DEVICE), False, b""
     for chunk in pieces:
-        found = found or HEAD in tail + chunk
+        device = device or HEAD in tail + chunk
         nul = nul or b"\0" in chunk
         tail = chunk[1 - len(HEAD) :]
-    return found, nul
+    return device, nul
 
 
 def _hashed(pieces: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[bytes]:
@@ -303,7 +306,7 @@ def _hashed(pieces: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[b
 
 @contextmanager
 def _held(pieces: Iterable[bytes], size: int) -> Iterator[Data]:
-    """A binary as one piece: a large one in a file without a name, which costs no memory."""
+    """A binary as one buffer; a large one is mapped from an anonymous file."""
     if size < _SPILL:
         yield b"".join(pieces)
         return
@@ -329,20 +332,20 @@ def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _tags(lines: list[str]) -> tuple[str, ...]:
-    """WHEEL's Tag lines, expanded and sorted; a line that is no tag stays as it is.
+    """WHEEL's Tag lines, expanded and sorted; invalid lines are kept as they are.
 
-    So do those that would expand to more tags than there are: each part is multiplied.
+    So are lines that would expand to too many tags.
     """
-    found: set[str] = set()
+    tags: set[str] = set()
     total = 0
     for line in lines:
         many = math.prod(part.count(".") + 1 for part in line.split("-"))  # python-abi-platform
         total += many
         try:
-            found |= set(map(str, parse_tag(line))) if total <= _TAGS else {line}
+            tags |= set(map(str, parse_tag(line))) if total <= _TAGS else {line}
         except ValueError:
-            found.add(line)
-    return tuple(sorted(found))
+            tags.add(line)
+    return tuple(sorted(tags))
 
 
 def _version(text: str) -> Version | None:

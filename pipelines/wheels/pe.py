@@ -1,4 +1,4 @@
-"""What a Windows binary says of itself: its machine, its maker, what it exports and imports."""
+"""Reads a Windows binary: its machine, toolset, exports and imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pefile
 
 from pipelines.wheels.fatbin import Data
-from pipelines.wheels.linked import Linked, read_linked
+from pipelines.wheels.linker import LinkInfo, read_linked
 from pipelines.wheels.petables import (
     Image,
     Need,
@@ -46,44 +46,48 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class PeFacts:
-    """Of a Windows binary: machine (0x8664 is x64), the PyInit_* it exports, CUDA's DLLs."""
+    """A Windows binary: machine (0x8664 is x64), exported PyInit_* functions, imports."""
 
     machine: int
     inits: tuple[str, ...]
     cudarts: tuple[str, ...] = ()
-    """Those of CUDA's run-time that it imports, such as ``cudart64_12.dll``."""
+    """DLLs of CUDA's runtime that it imports, such as ``cudart64_12.dll``."""
     imports: tuple[str, ...] = ()
-    """Every DLL that must be there before it can be loaded."""
-    linked: Linked | None = None
-    """What it tells of its making."""
+    """Every DLL that is needed to load it."""
+    linked: LinkInfo | None = None
+    """How it was made."""
     exports: frozenset[str] | None = None
-    """Names, and numbers as ``#12``; ``None`` where not all of them could be read."""
+    """Names, and ordinals as ``#12``; ``None`` if not all of them could be read."""
     needs: tuple[Need, ...] | None = None
-    """DLLs that it imports, in lower case, each with a name or number; ``None`` as above."""
+    """Imports: DLL in lower case with a name or ordinal; ``None`` as above."""
     late: tuple[Need, ...] | None = None
-    """The same of those that are looked for when they are first called, or its exports are."""
+    """The same for delay-loaded imports and forwarded exports."""
     base: int = 0
-    """Where it wants to lie in memory."""
+    """Preferred load address."""
     sections: tuple[Section, ...] = ()
     functions: tuple[int, int] = (0, 0)
-    """Address and size of the table of its functions, ``.pdata``."""
+    """Address and size of its function table, ``.pdata``."""
     called: int = 0
-    """Exports that lead to code, or to another DLL."""
+    """Number of exports that point to code or another DLL."""
 
 
 def read_pe(data: Data) -> PeFacts:
-    """Headers, exports and imports, with the rest of the file left unparsed.
+    """Read headers, exports and imports; the rest of the file is not parsed.
 
-    Raises ``pefile.PEFormatError`` for what is none, ``UnreadableError`` where its headers are cut
-    off, on hostile files whatever pefile then does.
+    Raises ``pefile.PEFormatError`` if it is not a PE file, ``UnreadableError`` if its headers are
+    truncated, and for hostile files whatever pefile raises.
     """
-    # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
+    # Not closed: it only holds ``data``, and close() runs a full garbage collection.
     pe = pefile.PE(data=data, fast_load=True)
     image, sections = _image(pe, data)
     libraries, needs = _imported(image, _at(pe, _IMPORT), read_imports)
     _, late = _imported(image, _at(pe, _LATE), read_late)
     exports = _exported(image, _at(pe, _EXPORT))
-    code = [(one.address, one.address + one.size) for one in sections if one.executed]
+    code = [
+        (section.address, section.address + section.size)
+        for section in sections
+        if section.executed
+    ]
     called = {
         name
         for name, at in (exports or {}).items()
@@ -121,7 +125,7 @@ def machine_name(machine: int) -> str:
 
 
 def exports_of(data: Data) -> frozenset[str] | None:
-    """What a DLL for x64 exports; ``None`` where not all of it can be read, and of another one."""
+    """The exports of an x64 DLL; ``None`` if not all can be read or it is for another machine."""
     try:
         facts = read_pe(data)
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
@@ -131,10 +135,10 @@ def exports_of(data: Data) -> frozenset[str] | None:
 
 
 def _image(pe: pefile.PE, data: Data) -> tuple[Image, tuple[Section, ...]]:
-    """From headers that pefile has read.
+    """Sections from headers that pefile has read.
 
-    Raises :class:`UnreadableError` for those of a file that ends within them: pefile takes what
-    is left for a header without tables.
+    Raises :class:`UnreadableError` if the file ends within them: pefile takes the rest for a header
+    without tables.
     """
     head = pe.OPTIONAL_HEADER
     sections = int(pe.FILE_HEADER.NumberOfSections)
@@ -143,21 +147,21 @@ def _image(pe: pefile.PE, data: Data) -> tuple[Image, tuple[Section, ...]]:
     tables = min(int(head.NumberOfRvaAndSizes), _TABLES)
     missing = len(pe.sections) < sections or len(head.DATA_DIRECTORY) < tables
     if missing or start + own + sections * _SECTION > len(data):
-        raise UnreadableError("its headers are not whole")
+        raise UnreadableError("its headers are truncated")
     found = []
-    for one in pe.sections:
-        at = int(one.PointerToRawData) & _RAW
+    for section in pe.sections:
+        at = int(section.PointerToRawData) & _RAW
         found.append(
             Section(
-                name=bytes(one.Name).rstrip(b"\0").decode("ascii", "replace"),
-                address=int(one.VirtualAddress),
-                size=int(one.Misc_VirtualSize),
+                name=bytes(section.Name).rstrip(b"\0").decode("ascii", "replace"),
+                address=int(section.VirtualAddress),
+                size=int(section.Misc_VirtualSize),
                 at=at,
-                raw=max(min(int(one.SizeOfRawData), len(data) - at), 0),
-                executed=bool(int(one.Characteristics) & _EXECUTE),
+                raw=max(min(int(section.SizeOfRawData), len(data) - at), 0),
+                executed=bool(int(section.Characteristics) & _EXECUTE),
             )
         )
-    parts = [(one.address, one.raw, one.at) for one in found]
+    parts = [(section.address, section.raw, section.at) for section in found]
     wide = int(head.Magic) == pefile.OPTIONAL_HEADER_MAGIC_PE_PLUS
     first = (0, min(int(head.SizeOfHeaders), len(data)), 0)
     return Image(data, (first, *parts), wide, int(head.ImageBase)), tuple(found)
@@ -183,13 +187,13 @@ def _at(pe: pefile.PE, directory: int) -> int:
 def _imported(
     image: Image, at: int, read: Callable[[Image, int], Iterator[tuple[str, tuple[Need, ...]]]]
 ) -> tuple[set[str], tuple[Need, ...] | None]:
-    """The DLLs, also of a table that cannot be read to its end; what is wanted of them."""
+    """The DLLs, even if the table cannot be read to its end, and the symbols imported from them."""
     libraries: set[str] = set()
     needs: set[Need] = set()
     try:
-        for library, wanted in read(image, at) if at else ():
+        for library, names in read(image, at) if at else ():
             libraries.add(library)
-            needs.update(wanted)
+            needs.update(names)
     except UnreadableError:
         return libraries, None
     return libraries, tuple(sorted(needs))

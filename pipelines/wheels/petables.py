@@ -28,12 +28,12 @@ Need = tuple[str, str]
 
 
 class UnreadableError(ValueError):
-    """A table that says what cannot be, or more than any linker makes."""
+    """An invalid table, or one larger than any linker writes."""
 
 
 @dataclass
 class Image:
-    """A binary as it lies in memory: where its file has what is at an address."""
+    """A binary's memory layout: maps addresses to file offsets."""
 
     data: Data
     parts: tuple[tuple[int, int, int], ...]
@@ -42,19 +42,19 @@ class Image:
     """Whether its addresses have 64 bits."""
     base: int
     left: int = _TEXT
-    """Characters of names that it may still have."""
+    """Remaining budget of characters of names."""
     symbols: int = _MOST
-    """Names that it may still want: many tables can be one and the same."""
+    """Remaining budget of names: many tables can share the same bytes."""
 
     def place(self, address: int, size: int) -> int:
-        """Where the file has ``size`` bytes of that address."""
+        """The file offset of ``size`` bytes at that address."""
         for start, length, at in self.parts:
             if start <= address and address + size <= start + length:
                 return at + address - start
-        raise UnreadableError(f"nothing of the file is at {address:#x}")
+        raise UnreadableError(f"address {address:#x} is outside the file")
 
     def rows(self, kind: struct.Struct, address: int) -> Iterator[tuple[int, ...]]:
-        """The rows of a table, of which nothing says how long it is."""
+        """The rows of a table of unknown length."""
         for number in range(_MOST + 1):
             row = address + number * kind.size
             yield kind.unpack_from(self.data, self.place(row, kind.size))
@@ -68,75 +68,75 @@ class Image:
         return kind.unpack_from(self.data, self.place(address, kind.size)) if count else ()
 
     def text(self, address: int) -> str:
-        """A name; printable characters alone are taken for one."""
+        """A name of printable characters."""
         at = self.place(address, 1)
         end = self.data.find(b"\0", at, at + _LONGEST + 1)
-        found = self.data[at : max(end, at)]
-        self.left -= len(found)
-        if not found or self.left < 0 or not _PRINTED.issuperset(found):
+        text = self.data[at : max(end, at)]
+        self.left -= len(text)
+        if not text or self.left < 0 or not _PRINTED.issuperset(text):
             raise UnreadableError(f"no name at {address:#x}")
-        return found.decode("ascii")
+        return text.decode("ascii")
 
 
 def read_imports(image: Image, address: int) -> Iterator[tuple[str, tuple[Need, ...]]]:
-    """Each DLL as it is written there, with what is wanted of it.
+    """Each DLL as written, with the symbols imported from it.
 
     Raises :class:`UnreadableError`, perhaps after the first ones.
     """
     for names, library, addresses in image.rows(_IMPORT, address):
-        if not library or not addresses:  # by either Windows knows the end
+        if not library or not addresses:  # either ends the table
             return
-        yield _wanted(image, library, names or addresses, 0)
+        yield _imports_of(image, library, names or addresses, 0)
 
 
 def read_late(image: Image, address: int) -> Iterator[tuple[str, tuple[Need, ...]]]:
-    """As :func:`read_imports`, of what is looked for when it is first called."""
+    """Like :func:`read_imports`, for delay-loaded DLLs."""
     for attributes, library, names in image.rows(_LATE, address):
         if not library:
             return
-        # Before Visual C++ 7 these were addresses in memory, as the linker expected it.
+        # Before Visual C++ 7 these were absolute addresses.
         base = 0 if attributes & _BY_RVA else image.base
-        yield _wanted(image, library - base, names - base, base)
+        yield _imports_of(image, library - base, names - base, base)
 
 
-def _wanted(image: Image, library: int, names: int, base: int) -> tuple[str, tuple[Need, ...]]:
+def _imports_of(image: Image, library: int, names: int, base: int) -> tuple[str, tuple[Need, ...]]:
     written = image.text(library)
     kind, numbered = (
         (struct.Struct("<Q"), 1 << 63) if image.wide else (struct.Struct("<I"), 1 << 31)
     )
-    found = []
-    for (one,) in image.rows(kind, names):
-        if not one:
+    symbols = []
+    for (value,) in image.rows(kind, names):
+        if not value:
             break
         image.symbols -= 1
         if image.symbols < 0:
             raise UnreadableError("too many names")
-        number = f"#{one & 0xFFFF}"
-        found.append(number if one & numbered else image.text(one - base + 2))
-    return written, tuple((written.lower(), name) for name in found)
+        number = f"#{value & 0xFFFF}"
+        symbols.append(number if value & numbered else image.text(value - base + 2))
+    return written, tuple((written.lower(), name) for name in symbols)
 
 
 def read_exports(image: Image, address: int) -> dict[str, int]:
-    """Names, and numbers as ``#12``, with their addresses; raises :class:`UnreadableError`."""
+    """Names, and ordinals as ``#12``, with their addresses; raises :class:`UnreadableError`."""
     head = _EXPORT.unpack_from(image.data, image.place(address, _EXPORT.size))
     base, count, named, functions, names, ordinals = head
     there = image.numbers("I", count, functions)
-    found = [image.text(one) for one in image.numbers("I", named, names)]
+    labels = [image.text(rva) for rva in image.numbers("I", named, names)]
     numbers = image.numbers("H", named, ordinals)
-    if any(one >= count or not there[one] for one in numbers):
-        raise UnreadableError("a name of nothing")
-    if any(one >= found[at] for at, one in enumerate(found[:-1], 1)):
-        raise UnreadableError("names out of order: Windows looks them up by halving")
-    addresses = {f"#{base + at}": one for at, one in enumerate(there) if one}
-    return addresses | {name: there[at] for name, at in zip(found, numbers, strict=True)}
+    if any(number >= count or not there[number] for number in numbers):
+        raise UnreadableError("a name without an address")
+    if any(label >= labels[at] for at, label in enumerate(labels[:-1], 1)):
+        raise UnreadableError("names out of order: Windows uses binary search")
+    addresses = {f"#{base + at}": rva for at, rva in enumerate(there) if rva}
+    return addresses | {name: there[at] for name, at in zip(labels, numbers, strict=True)}
 
 
 def read_forwards(image: Image, address: int, size: int) -> Iterator[tuple[str, tuple[Need, ...]]]:
-    """As :func:`read_late`, of exports that lead on to another DLL: an address in the table."""
+    """Like :func:`read_late`, for exports forwarded to another DLL."""
     _, count, _, functions, _, _ = _EXPORT.unpack_from(
         image.data, image.place(address, _EXPORT.size)
     )
-    for one in image.numbers("I", count, functions):
-        if address <= one < address + size:
-            library, _, name = image.text(one).rpartition(".")
+    for forward in image.numbers("I", count, functions):
+        if address <= forward < address + size:
+            library, _, name = image.text(forward).rpartition(".")
             yield f"{library}.dll", ((f"{library}.dll".lower(), name),)

@@ -1,4 +1,4 @@
-"""The parts of a binary by their names: headers, sections, what is behind them."""
+"""The named parts of a binary: headers, sections and what follows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO, NamedTuple, cast
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.fatbin import Data
 
-_MOST = 2000  # sections; more has no compiler's binary
+_MOST = 2000  # sections; no compiler makes more
 
 
 class Portion(NamedTuple):
@@ -22,19 +22,19 @@ class Portion(NamedTuple):
 
 
 def portions(data: Data) -> list[Portion]:
-    """The parts of a PE or ELF file; of what is neither, or cannot be read, one: ``bytes``."""
-    whole = [Portion("bytes", 0, len(data))]
+    """The parts of a PE or ELF file; of any other or unreadable file only one, ``bytes``."""
+    everything = [Portion("bytes", 0, len(data))]
     try:
         if data[:2] == b"MZ":
-            found = _of_pe(data)
+            parts = _of_pe(data)
         elif data[:4] == b"\x7fELF":
-            found = _of_elf(data)
+            parts = _of_elf(data)
         else:
-            return whole
-    except Exception:  # readers raise anything on what is damaged; it is then compared as bytes
-        return whole
-    kept = [one for one in found if 0 <= one.start < one.end <= len(data)]
-    return sorted(kept, key=lambda one: one.start) or whole
+            return everything
+    except Exception:  # parsers raise anything on damaged files, which are then compared as bytes
+        return everything
+    valid = [portion for portion in parts if 0 <= portion.start < portion.end <= len(data)]
+    return sorted(valid, key=lambda portion: portion.start) or everything
 
 
 def _of_pe(data: Data) -> list[Portion]:
@@ -47,14 +47,16 @@ def _of_pe(data: Data) -> list[Portion]:
         name = raw.rstrip(b"\0").decode("ascii", "replace")
         made.append(Portion(f"section {name}", start, min(start + size, len(data))))
         last = max(last, made[-1].end)
-    first = min((one.start for one in made if one.end > one.start), default=len(data))
+    first = min(
+        (portion.start for portion in made if portion.end > portion.start), default=len(data)
+    )
     return [Portion("headers", 0, first), *made, Portion("behind the sections", last, len(data))]
 
 
 def _of_elf(data: Data) -> list[Portion]:
-    from elftools.elf.elffile import ELFFile  # slow, and only for a look into such a file
+    from elftools.elf.elffile import ELFFile  # slow to import
 
-    # What is mapped is a file already.
+    # A mapping already has the interface of a file.
     file = ELFFile(cast("IO[bytes]", data) if isinstance(data, mmap.mmap) else io.BytesIO(data))
     made = [Portion("headers", 0, int(file.header["e_ehsize"]))]
     for number in range(min(file.num_sections(), _MOST)):

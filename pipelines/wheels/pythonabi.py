@@ -1,8 +1,8 @@
-"""For which Python a Windows module was compiled: its name says so, and the DLL that it imports.
+"""Which Python a Windows module was compiled for, by its name and the DLL that it imports.
 
-``python314t.dll`` is of the Python without the global lock, whose objects are laid out in another
-way: a module that was compiled without ``Py_GIL_DISABLED`` imports ``python314.dll``, and the one
-process then has two Pythons in it. On Windows no header defines that macro, whoever builds must:
+``python314t.dll`` is free-threaded Python, whose objects have another layout: a module compiled
+without ``Py_GIL_DISABLED`` imports ``python314.dll``, and the process then has two Pythons in it.
+On Windows no header defines that macro, the build must:
 https://docs.python.org/3/howto/free-threading-extensions.html
 """
 
@@ -20,45 +20,44 @@ _STABLE = re.compile(r"(?:\.(?:abi3(t?))\.pyd$|^python3(t?)\.dll$)", re.IGNORECA
 
 
 def bound_to(name: str, imports: Iterable[str]) -> tuple[str, ...]:
-    """The Pythons that a module is for alone, such as ``3.14t``: of its name and of its imports.
+    """The Pythons that a module is tied to, such as ``3.14t``, by its name and imports.
 
-    None for one that says nothing, or keeps to the limited API. More than one contradict each
-    other.
+    Empty if it states none or uses only the limited API. Several contradict each other.
     """
-    found = [_MODULE.search(name), *map(_DLL.fullmatch, imports)]
-    return tuple(sorted({f"3.{one[1]}{one[2].lower()}" for one in found if one}))
+    matches = [_MODULE.search(name), *map(_DLL.fullmatch, imports)]
+    return tuple(sorted({f"3.{match[1]}{match[2].lower()}" for match in matches if match}))
 
 
-def misfit(tag: Tag, name: str, imports: Iterable[str]) -> str:
-    """Why a module is not for each Python that ``tag`` is for; empty: it is."""
+def incompatibility(tag: Tag, name: str, imports: Iterable[str]) -> str:
+    """Why a module does not work with each Python of ``tag``; empty if it does."""
     imports = [*imports]
     bound, own = bound_to(name, imports), python_of(tag)
     if tag.abi == "none":
-        return f"for Python {' and '.join(bound)} alone" if bound and bound != (own,) else ""
+        return f"only for Python {' and '.join(bound)}" if bound and bound != (own,) else ""
     if tag.abi in ("abi3", "abi3t"):
         if bound:
-            return f"for Python {' and '.join(bound)} alone, and {tag.abi} is for later ones too"
+            return f"only for Python {' and '.join(bound)}, but {tag.abi} includes later ones"
     elif not own:  # of another interpreter
         return ""
-    elif other := [one for one in bound if one != own]:
+    elif other := [python for python in bound if python != own]:
         why = f"for Python {' and '.join(other)}"
-        same = [one for one in other if one.removesuffix("t") == own.removesuffix("t")]
+        same = [python for python in other if python.removesuffix("t") == own.removesuffix("t")]
         if same and own.endswith("t"):
             why += ": it was compiled without Py_GIL_DISABLED"
         elif same:
-            why += ", the one without the global lock"
+            why += ", free-threaded"
         return why
     free = tag.abi.endswith("t")
-    for one in (name, *imports):
-        found = _STABLE.search(one)
-        if found and bool(found[1] or found[2]) != free:
-            kind = "of a Python without the global lock" if not free else "of one with it"
-            return f"{one} is {kind}"
+    for library in (name, *imports):
+        match = _STABLE.search(library)
+        if match and bool(match[1] or match[2]) != free:
+            kind = "free-threaded" if not free else "not free-threaded"
+            return f"{library} is {kind}"
     return ""
 
 
 def python_of(tag: Tag) -> str:
-    """The Python that a tag is for: ``3.14t`` of ``cp314-cp314t``; empty: none alone."""
-    found = _CPYTHON.fullmatch(tag.interpreter)
-    free = found and tag.abi == f"{tag.interpreter}t"
-    return f"3.{found[1]}{'t' * bool(free)}" if found else ""
+    """The Python of a tag, ``3.14t`` for ``cp314-cp314t``; empty if not a single one."""
+    match = _CPYTHON.fullmatch(tag.interpreter)
+    free = match and tag.abi == f"{tag.interpreter}t"
+    return f"3.{match[1]}{'t' * bool(free)}" if match else ""

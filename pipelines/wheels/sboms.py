@@ -1,7 +1,7 @@
-"""Bills of materials as they lie in wheels, of whoever: what they are, read with bounds.
+"""Reads the SBOMs of any wheel, with bounds.
 
-PEP 770 has them below ``sboms`` of the .dist-info directory, in any format. CycloneDX' JSON is
-held against its schema; of other formats it is said that nobody has looked.
+PEP 770 puts them below ``sboms`` in the .dist-info directory, in any format. CycloneDX JSON is
+validated against its schema; other formats are reported as not checked.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from pipelines.core.model import Model
 from pipelines.wheels.metadata import WheelFacts
 
 _DEPTH = 64
-#: Values in the bills of a wheel that are held against a schema: seconds. 300 crates have 6000.
+#: Most JSON values of a wheel's SBOMs to validate, which takes seconds. 300 crates have 6000.
 _VALUES = 20_000
 _SHOWN, _PROPERTIES = 2000, 20
-#: How properties of ours begin.
+#: Prefix of our own properties.
 OURS = "windows-cuda-wheels:"
-#: Those with a schema that says what may stand.
+#: Versions whose schema is available.
 _KNOWN = ("1.2", "1.3", "1.4", "1.5", "1.6", "1.7")
 
 
 class Component(Model):
-    """Something that a bill names, as it says."""
+    """A component as an SBOM describes it."""
 
     name: str
     version: str = ""
     kind: str = ""
     """Such as ``library``."""
     role: str = ""
-    """In the build, where the bill is ours; else its scope."""
+    """Its role in the build if the SBOM is ours; else its scope."""
     sha256: str = ""
     purl: str = ""
-    licence: str = ""
+    license: str = ""
     told: dict[str, str] = Field(default={})
-    """What our own properties say, such as ``stand-in``."""
+    """Our own properties, such as ``stand-in``."""
 
 
 class Sbom(Model):
-    """A bill of materials in a wheel."""
+    """An SBOM in a wheel."""
 
     file: str
     """Its name in the wheel."""
@@ -54,13 +54,13 @@ class Sbom(Model):
     """Such as ``CycloneDX 1.6``; empty: not recognised."""
     state: Literal["valid", "invalid", "not checked"]
     problem: str = ""
-    """Why it is not valid, or was not looked at."""
+    """Why it is not valid, or was not checked."""
     subject: str = ""
-    """Whose it says it is: name and version."""
+    """Name and version of what it describes."""
     told: dict[str, str] = Field(default={})
-    """Of the wheel, what our own properties say, such as ``gpu:architectures``."""
+    """Our own properties of the wheel, such as ``gpu:architectures``."""
     of_another: bool = False
-    """Whether it says that it is of another wheel."""
+    """Whether it describes another wheel."""
     count: int = 0
     """Components."""
     components: tuple[Component, ...] = ()
@@ -68,39 +68,39 @@ class Sbom(Model):
 
 
 def all_of(facts: WheelFacts) -> tuple[Sbom, ...]:
-    """Every one in a wheel."""
-    left, found = _VALUES, []
+    """All SBOMs of a wheel."""
+    left, sboms = _VALUES, []
     for file, data in facts.sboms:
-        one, values = read(file, data, facts.name, facts.version, left)
+        sbom, values = read(file, data, facts.name, facts.version, left)
         left = max(0, left - values)
-        found.append(one)
-    return tuple(found)
+        sboms.append(sbom)
+    return tuple(sboms)
 
 
 def read(
     file: str, data: bytes | None, name: str, version: str, most: int = _VALUES
 ) -> tuple[Sbom, int]:
-    """What there is to say of a bill in the wheel ``name`` ``version``, and its values.
+    """An SBOM of the wheel ``name`` ``version``, and how many values it has.
 
-    ``data`` is ``None`` where it is too large. With more than ``most`` values it is not held
-    against its schema. Never raises, whatever it is.
+    ``data`` is ``None`` if it is too large. With more than ``most`` values it is not validated.
+    Never raises.
     """
     made = Sbom(file=line(file, 300), state="not checked")
     if data is None:
         return _with(made, problem="too large, or one of too many"), 0
     try:
-        told, values = _parsed(data)
+        document, values = _parsed(data)
     except (ValueError, RecursionError) as error:
         if not file.endswith((".json", ".cdx", ".spdx")) or data.lstrip()[:1] == b"<":
-            return _with(made, problem="its format is not looked into"), 0
+            return _with(made, problem="this format is not checked"), 0
         return _with(made, state="invalid", problem=line(f"no JSON: {error}", 300)), 0
-    if isinstance(told, dict) and isinstance(told.get("spdxVersion"), str):
-        said = line(told["spdxVersion"].replace("SPDX-", "SPDX "), 40)
-        why = "SPDX is not held against its schema"
-        return _with(made, format=said, problem=why, count=len(_list(told.get("packages")))), 0
-    if not isinstance(told, dict) or told.get("bomFormat") != "CycloneDX":
-        return _with(made, problem="JSON of no format that is known here"), 0
-    return _cyclonedx(made, told, data, many=values > most, own=(name, version)), values
+    if isinstance(document, dict) and isinstance(document.get("spdxVersion"), str):
+        title = line(document["spdxVersion"].replace("SPDX-", "SPDX "), 40)
+        why = "SPDX is not validated"
+        return _with(made, format=title, problem=why, count=len(_list(document.get("packages")))), 0
+    if not isinstance(document, dict) or document.get("bomFormat") != "CycloneDX":
+        return _with(made, problem="unknown JSON format"), 0
+    return _cyclonedx(made, document, data, many=values > most, own=(name, version)), values
 
 
 def _with(made: Sbom, **more: object) -> Sbom:
@@ -108,14 +108,14 @@ def _with(made: Sbom, **more: object) -> Sbom:
 
 
 def _cyclonedx(
-    made: Sbom, told: dict[str, Any], data: bytes, *, many: bool, own: tuple[str, str]
+    made: Sbom, document: dict[str, Any], data: bytes, *, many: bool, own: tuple[str, str]
 ) -> Sbom:
-    release = told.get("specVersion")
-    rows = _list(told.get("components"))
-    subject = as_dict(as_dict(told.get("metadata")).get("component"))
-    state, problem = "not checked", "too much in it to be held against its schema"
+    release = document.get("specVersion")
+    rows = _list(document.get("components"))
+    subject = as_dict(as_dict(document.get("metadata")).get("component"))
+    state, problem = "not checked", "too large to validate"
     if release not in _KNOWN:
-        problem = f"no schema of that release here, only of {', '.join(_KNOWN)}"
+        problem = f"no schema for that version, only for {', '.join(_KNOWN)}"
     elif not many:
         problem = problem_of(data, release)
         state = "invalid" if problem else "valid"
@@ -133,7 +133,7 @@ def _cyclonedx(
 
 
 def _another(subject: dict[str, Any], name: str, version: str) -> bool:
-    """Whether it is of another release of PyPI's kind; other kinds of things have other names."""
+    """Whether it describes another PyPI release; other kinds of packages have other names."""
     if not _text(subject, "purl").startswith("pkg:pypi/"):
         return False
     try:
@@ -144,11 +144,11 @@ def _another(subject: dict[str, Any], name: str, version: str) -> bool:
 
 
 def problem_of(data: bytes, release: str, *, strict: bool = False) -> str:
-    """What the schema of CycloneDX ``release`` says against it; empty: it is valid.
+    """The first violation of the schema of CycloneDX ``release``; empty if it is valid.
 
-    ``strict``: what the schema does not know is wrong as well. What addresses and times look like
-    inside is not compared: a parser of addresses takes a millisecond for each character
-    (rfc3987-syntax 1.1), and a bill may have thousands.
+    ``strict`` also rejects unknown keys. The formats of addresses and times are not checked: the
+    address parser takes a millisecond per character (rfc3987-syntax 1.1), and an SBOM may have
+    thousands.
     """
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator, JsonValidator
@@ -161,31 +161,31 @@ def problem_of(data: bytes, release: str, *, strict: bool = False) -> str:
         validator = quick(theirs.schema, registry=theirs._registry)
         error = next(validator.iter_errors(json.loads(data)), None)
     except RecursionError:
-        return "nested deeper than its schema can be followed"
+        return "nested too deeply to validate"
     if error is None:
         return ""
     place = "/".join(map(str, error.absolute_path)) or "(top level)"
     return line(f"{place}: {error.message}", 300)
 
 
-def _unique(_: object, unique: bool, found: Any, __: object) -> Iterator[Exception]:
-    """As jsonschema's own, which compares each with each: 1500 components take it four seconds."""
+def _unique(_: object, unique: bool, items: Any, __: object) -> Iterator[Exception]:
+    """Like jsonschema's own, but not quadratic: that takes four seconds for 1500 components."""
     from jsonschema.exceptions import ValidationError
 
-    texts = [json.dumps(one, sort_keys=True) for one in found] if isinstance(found, list) else []
+    texts = [json.dumps(item, sort_keys=True) for item in items] if isinstance(items, list) else []
     if unique and len({*texts}) != len(texts):
-        yield ValidationError("two of its elements are the same")
+        yield ValidationError("two elements are equal")
 
 
 def _parsed(data: bytes) -> tuple[Any, int]:
-    """The JSON, and how many values are in it; ``ValueError``: too deep."""
-    told = json.loads(data, object_pairs_hook=once)
-    level, values = [told], 0
+    """The JSON and how many values are in it; ``ValueError`` if it is nested too deeply."""
+    document = json.loads(data, object_pairs_hook=once)
+    level, values = [document], 0
     for _ in range(_DEPTH):
         if not level:
-            return told, values
+            return document, values
         values += len(level)
-        level = [inner for one in level for inner in inside(one)]
+        level = [inner for value in level for inner in inside(value)]
     raise ValueError(f"nested deeper than {_DEPTH} levels")
 
 
@@ -193,35 +193,35 @@ def _component(row: dict[str, Any]) -> Component:
     hashes = {
         _text(as_dict(h), "alg"): _text(as_dict(h), "content") for h in _list(row.get("hashes"))
     }
-    licences = [
-        _text(as_dict(one), "expression")
-        or _text(as_dict(as_dict(one).get("license")), "id")
-        or _text(as_dict(as_dict(one).get("license")), "name")
-        for one in _list(row.get("licenses"))
+    licenses = [
+        _text(as_dict(entry), "expression")
+        or _text(as_dict(as_dict(entry).get("license")), "id")
+        or _text(as_dict(as_dict(entry).get("license")), "name")
+        for entry in _list(row.get("licenses"))
     ]
-    told = _ours(row)
+    properties = _ours(row)
     return Component(
         name=_text(row, "name"),
         version=_text(row, "version"),
         kind=_text(row, "type"),
-        role=told.pop("role", "") or _text(row, "scope"),
+        role=properties.pop("role", "") or _text(row, "scope"),
         sha256=hashes.get("SHA-256", ""),
         purl=_text(row, "purl"),
-        licence=", ".join(filter(None, licences)),
-        told=told,
+        license=", ".join(filter(None, licenses)),
+        told=properties,
     )
 
 
 def _ours(row: dict[str, Any]) -> dict[str, str]:
-    rows = [as_dict(one) for one in _list(row.get("properties"))[:_PROPERTIES]]
-    named = {_text(one, "name"): _text(one, "value") for one in rows}
+    rows = [as_dict(item) for item in _list(row.get("properties"))[:_PROPERTIES]]
+    named = {_text(item, "name"): _text(item, "value") for item in rows}
     return {name.removeprefix(OURS): text for name, text in named.items() if name.startswith(OURS)}
 
 
 def _text(row: dict[str, Any], key: str) -> str:
-    found = row.get(key)
-    return line(found, 200) if isinstance(found, str) else ""
+    value = row.get(key)
+    return line(value, 200) if isinstance(value, str) else ""
 
 
-def _list(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else []
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

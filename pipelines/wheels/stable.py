@@ -1,4 +1,4 @@
-"""Whether a wheel keeps to torch's stable C shim and Python's limited API, and which it needs."""
+"""Whether a wheel uses only torch's stable C shim and Python's limited API, and which versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.core.hosttext import line
 from pipelines.core.model import Model
 from pipelines.core.units import few
 from pipelines.wheels.checking import Result, check, unless
-from pipelines.wheels.imported import demangled
+from pipelines.wheels.imports import demangled
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.packaging import requirements
 from pipelines.wheels.petables import Need
@@ -27,32 +27,32 @@ _SHOWN = 20
 
 
 class Stable(Model):
-    """Of a wheel's Windows binaries together."""
+    """The ABIs that a wheel's Windows binaries use."""
 
     torch: Literal["none", "stable", "unstable", "unknown"]
-    """``none``: nothing of torch is imported. ``stable``: nothing but its C shim."""
+    """``none``: nothing is imported from torch. ``stable``: only its C shim."""
     least_torch: str = ""
-    """The least release that has all of the shim that is used, such as ``2.10.0``."""
+    """The oldest torch with all used functions of the shim, such as ``2.10.0``."""
     beyond_torch: tuple[str, ...] = ()
-    """Names of torch that are not of the shim: the first few, demangled."""
+    """Symbols of torch outside the shim: the first few, demangled."""
     python: Literal["none", "limited", "bound", "unknown"]
-    """``limited``: python3.dll alone, any later Python does. ``bound``: to the releases named."""
+    """``limited``: only python3.dll, works with later Pythons. ``bound``: to specific versions."""
     least_python: str = ""
-    """The least release whose limited API has all that is used, such as ``3.9``."""
+    """The oldest Python whose limited API has everything used, such as ``3.9``."""
     bound_to: tuple[str, ...] = ()
-    """Releases whose own DLL is imported, such as ``3.11``."""
+    """Versions whose own DLL is imported, such as ``3.11``."""
     beyond_python: tuple[str, ...] = ()
-    """Names that python3.dll has not: the first few."""
+    """Symbols that are not in python3.dll: the first few."""
     unread: tuple[str, ...] = ()
     """Binaries whose imports could not be read."""
 
 
 def stable_of(facts: WheelFacts) -> Stable | None:
-    """Of a wheel's Windows binaries, by the tables of torch-abi-audit and abi3info; of none none.
+    """The result by the tables of torch-abi-audit and abi3info; ``None`` without Windows binaries.
 
-    What these tables do not know is ``unknown``: a release may be newer than they are.
+    What the tables do not list is ``unknown``: a release may be newer than they are.
     """
-    every = [one for one in facts.binaries if not one.name.endswith(".so")]
+    every = [binary for binary in facts.binaries if not binary.name.endswith(".so")]
     if not every:
         return None
     unread = [b.name for b in every if b.pe is None or b.pe.needs is None or b.pe.late is None]
@@ -66,13 +66,13 @@ def stable_of(facts: WheelFacts) -> Stable | None:
 
 
 def is_stable(facts: WheelFacts) -> bool:
-    """Whether it imports of torch nothing but its stable C shim."""
+    """Whether it imports only the stable C shim from torch."""
     stable = stable_of(facts)
     return stable is not None and stable.torch == "stable"
 
 
 def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:
-    """Of the names that are imported from torch's DLLs."""
+    """Classify the symbols imported from torch's DLLs."""
     shim = _shim() if names else {}
     unlisted = sorted(name for name in names if name not in shim)
     beyond = [name for name in unlisted if not name.startswith(_SHIM)]
@@ -85,9 +85,9 @@ def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:
 
 
 def _python(needs: set[Need], libraries: set[str], unread: Collection[str]) -> dict[str, Any]:
-    """Of what is imported from Python's DLLs: the one for every Python 3, and those of one."""
-    found = [_BOUND.fullmatch(name) for name in libraries]
-    bound = {f"3.{one[1]}{one[2]}" for one in found if one}
+    """Classify what is imported from python3.dll and from version-specific DLLs."""
+    matches = [_BOUND.fullmatch(name) for name in libraries]
+    bound = {f"3.{match[1]}{match[2]}" for match in matches if match}
     names = {name for library, name in needs if library == _LIMITED}
     added = _added() if names else {}
     beyond = sorted(name for name in names if name not in added)
@@ -97,7 +97,7 @@ def _python(needs: set[Need], libraries: set[str], unread: Collection[str]) -> d
     return {
         "python": state if used or unread else "none",
         "least_python": _dotted(added[name] for name in names) if limited else "",
-        "bound_to": tuple(sorted(bound, key=lambda one: (len(one), one))),
+        "bound_to": tuple(sorted(bound, key=lambda version: (len(version), version))),
         "beyond_python": tuple(line(name) for name in beyond[:_SHOWN]),
     }
 
@@ -113,16 +113,16 @@ def _shim() -> Mapping[str, tuple[int, ...]]:
 
 
 def _added() -> dict[str, tuple[int, ...]]:
-    """Names of the limited API -> the release that it has been in since."""
+    """Symbols of the limited API -> the version that added them."""
     import abi3info
 
     every = (*abi3info.FUNCTIONS.values(), *abi3info.DATAS.values())
-    return {one.symbol.name: (one.added.major, one.added.minor) for one in every}
+    return {entry.symbol.name: (entry.added.major, entry.added.minor) for entry in every}
 
 
 @check("stable-abi", "stable ABI")
 def stable_abi(facts: WheelFacts) -> Iterator[Result]:
-    """Whether it keeps to what its tags and its METADATA promise."""
+    """Whether the ABIs match its tags and METADATA."""
     stable = stable_of(facts)
     if stable is None:
         return
@@ -130,13 +130,13 @@ def stable_abi(facts: WheelFacts) -> Iterator[Result]:
     torches = {
         "none": "nothing of torch",
         "stable": f"torch's stable ABI, {stable.least_torch} or later",
-        "unstable": "more of torch than its stable ABI: for one release alone",
+        "unstable": "torch's unstable ABI: for one version only",
         "unknown": "torch's not checked",
     }
     pythons = {
         "none": "nothing of Python",
         "limited": f"Python's limited API, {stable.least_python or '3.2'} or later",
-        "bound": f"Python {', '.join(stable.bound_to)} alone",
+        "bound": f"Python {', '.join(stable.bound_to)} only",
         "unknown": "Python's not checked",
     }
     unknown = "unknown" in (stable.torch, stable.python)
@@ -149,26 +149,33 @@ def stable_abi(facts: WheelFacts) -> Iterator[Result]:
 
 
 def _tag(facts: WheelFacts, stable: Stable) -> str:
-    """In what a tag for many Pythons promises too much."""
+    """What an abi3 tag promises that is not true."""
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
-    stated = [Version(one) for tag in tags if tag.abi == "abi3" and (one := python_of(tag))]
+    stated = [Version(version) for tag in tags if tag.abi == "abi3" and (version := python_of(tag))]
     if {tag.abi for tag in tags} != {"abi3"} or not stated or not stable.least_python:
         return ""
     if Version(stable.least_python) <= min(stated):
         return ""
-    return f"its tag says Python {min(stated)}, it wants {stable.least_python}"
+    return f"tagged for Python {min(stated)}, but needs {stable.least_python}"
 
 
 def _older(facts: WheelFacts, stable: Stable) -> str:
-    """The oldest torch that its METADATA names although it has not all of the shim.
+    """Whether METADATA accepts a torch that is older than the shim needs.
 
-    Plain ``torch`` names none: a bound would have pip replace a CUDA build by the index's.
+    Plain ``torch`` is accepted: a bound would make pip replace a CUDA build by the index's.
     """
     if stable.torch != "stable":
         return ""
     minor = int(stable.least_torch.split(".")[1])
-    for one in requirements(facts):
-        old = [f"2.{n}.0" for n in range(minor) if one.specifier.contains(f"2.{n}.0")]
-        if one.name.lower() == "torch" and one.specifier and one.marker is None and old:
-            return f"it takes torch {old[0]} ('{line(one, 80)}'), and wants {stable.least_torch}"
+    for requirement in requirements(facts):
+        old = [f"2.{n}.0" for n in range(minor) if requirement.specifier.contains(f"2.{n}.0")]
+        if (
+            requirement.name.lower() == "torch"
+            and requirement.specifier
+            and requirement.marker is None
+            and old
+        ):
+            return (
+                f"'{line(requirement, 80)}' accepts torch {old[0]}, it needs {stable.least_torch}"
+            )
     return ""

@@ -17,9 +17,9 @@ import pefile
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.fatbin import Data, find, forget
 
-#: What paths of build machines have in them; what is before and behind it decides.
+#: Marks of paths of build machines; the surrounding text decides.
 _MARKS = (b":\\", b":/", b"/home/", b"/root/", b"/Users/", b"/tmp/", b"/build/", b"/github/")
-#: Characters of a path as compilers write it (``__FILE__``), and how such a file's name ends.
+#: Characters of a path as compilers write it (``__FILE__``), and endings of source files.
 _DRIVE = re.compile(rb"[A-Za-z]\Z")
 _WITHIN = re.compile(rb"[\w:/\\.%+~-]", re.ASCII)
 _REST = re.compile(rb"[\w .+@~$()\[\]{}#=,/\\-]{3,240}", re.ASCII)
@@ -37,26 +37,26 @@ _DEVICE = (b".nv_fat", b".nvFatBi", _RELOCATABLE)  # sections, whose names are c
 
 @dataclass(frozen=True)
 class Traces:
-    """Of a Windows binary."""
+    """Traces in a Windows binary."""
 
     pdb: str = ""
-    """The file of its debug information, as the linker wrote it."""
+    """Path of its PDB, as the linker wrote it."""
     paths: tuple[str, ...] = ()
-    """Absolute paths of sources, in the order in which they stand."""
+    """Absolute paths of sources, in file order."""
     complete: bool = True
-    """Whether all of it was looked through, and all paths are kept."""
+    """Whether the whole file was searched and all paths are listed."""
     relocatable: tuple[int, int] = (0, 0)
-    """Where the device code is that was linked (nvcc -rdc=true): from which byte to which."""
+    """First and last offset of linked device code (nvcc -rdc=true)."""
     signed: bool = False
-    """Whether it has an Authenticode signature; nobody has verified that."""
+    """Whether it has an Authenticode signature, which is not verified."""
     cut: bool = False
-    """Whether its headers speak of more than there is: the end of the file was lost."""
+    """Whether it is truncated: its headers refer to data after the end of the file."""
 
 
 def read_traces(data: Data) -> Traces:
-    """What ``data``, a whole file, tells. Raises ``pefile.PEFormatError`` for what is no PE."""
+    """Read ``data``, a whole file; raises ``pefile.PEFormatError`` if it is not a PE file."""
     pe = pefile.PE(data=data, fast_load=True)
-    tables = {one.name: one for one in pe.OPTIONAL_HEADER.DATA_DIRECTORY}
+    tables = {table.name: table for table in pe.OPTIONAL_HEADER.DATA_DIRECTORY}
     signature = tables.get("IMAGE_DIRECTORY_ENTRY_SECURITY")
     paths: dict[str, None] = {}
     hits = 0
@@ -72,9 +72,9 @@ def read_traces(data: Data) -> Traces:
         complete=hits <= _HITS and len(paths) < _MOST,
         relocatable=next(
             (
-                (one.PointerToRawData, one.PointerToRawData + one.SizeOfRawData)
-                for one in pe.sections
-                if one.Name.startswith(_RELOCATABLE)
+                (section.PointerToRawData, section.PointerToRawData + section.SizeOfRawData)
+                for section in pe.sections
+                if section.Name.startswith(_RELOCATABLE)
             ),
             (0, 0),
         ),
@@ -84,11 +84,11 @@ def read_traces(data: Data) -> Traces:
 
 
 def _cut(pe: pefile.PE, signature: Any, size: int) -> bool:
-    """Whether a section, or the signature behind the last one, ends behind the file's end."""
-    parts = [(one.PointerToRawData, one.SizeOfRawData) for one in pe.sections]
+    """Whether a section or the signature extends past the end of the file."""
+    parts = [(section.PointerToRawData, section.SizeOfRawData) for section in pe.sections]
     if signature is not None:
-        parts.append((signature.VirtualAddress, signature.Size))  # an offset, of this table alone
-    # What begins nowhere is not in the file: its memory begins as zeros.
+        parts.append((signature.VirtualAddress, signature.Size))  # an offset, only in this table
+    # A section without an offset is zero-initialised and not in the file.
     lost = any(start and start + length > size for start, length in parts)
     return lost or len(pe.sections) < pe.FILE_HEADER.NumberOfSections
 
@@ -102,27 +102,27 @@ def _pdb(data: Data) -> str:
 
 
 def _ranges(pe: pefile.PE, size: int) -> Iterator[tuple[int, int]]:
-    """Where there may be paths: all but device code, which is large and mostly compressed."""
+    """Ranges to search: everything but device code, which is large and mostly compressed."""
     start = 0
-    for one in sorted(pe.sections, key=lambda one: one.PointerToRawData):
-        if one.Name.startswith(_DEVICE):
-            at = min(one.PointerToRawData, size)
+    for section in sorted(pe.sections, key=lambda section: section.PointerToRawData):
+        if section.Name.startswith(_DEVICE):
+            at = min(section.PointerToRawData, size)
             if start < at:
                 yield start, at
-            start = max(start, min(at + one.SizeOfRawData, size))
+            start = max(start, min(at + section.SizeOfRawData, size))
     yield start, size
 
 
 def _paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """For each mark the path that it is in, or nothing where it is in none."""
+    """For each mark its path, or an empty string."""
     for mark in _MARKS:
         for start, end in ranges:
-            at = kept = find(data, mark, start, end)
+            at = mapped_from = find(data, mark, start, end)
             while at >= 0:
                 yield _path(data, mark, at)
-                if at - kept > _KEPT:
+                if at - mapped_from > _KEPT:
                     forget(data)
-                    kept = at
+                    mapped_from = at
                 at = find(data, mark, at + len(mark), end)
 
 
@@ -130,7 +130,7 @@ def _path(data: Data, mark: bytes, at: int) -> str:
     drive = mark.startswith(b":")
     start = at - 1 if drive else at
     before = data[max(start - 1, 0) : start]
-    # A letter before the drive's is a URL's scheme or a word; a path begins its string.
+    # A letter before the drive letter belongs to a URL or a word; a path begins its string.
     if start < 0 or (drive and not _DRIVE.match(data[start:at])) or _WITHIN.match(before):
         return ""
     rest = _REST.match(data[at + len(mark) : at + _PATH])

@@ -1,4 +1,4 @@
-"""Members of archives in pieces, and files as one piece, without the memory they would take."""
+"""Reads members of archives in chunks and maps files, to save memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pipelines.wheels.fatbin import Data
 
 _CHUNK = 1 << 20
-#: What reading an archive of somebody else's raises. RuntimeError: an encrypted member; zlib.error
-#: and EOFError: a damaged one; UnicodeDecodeError: a name that says that it is UTF-8 and is not.
+#: What reading an untrusted archive raises. RuntimeError: an encrypted member; zlib.error
+#: and EOFError: a damaged one; UnicodeDecodeError: a name marked as UTF-8 that is not.
 UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, EOFError),
     *(RuntimeError, OSError, UnicodeDecodeError),
@@ -21,9 +21,9 @@ UNREADABLE = (
 
 
 def chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    """The member's bytes in pieces, which stop at the size it states.
+    """The member's bytes in chunks, up to its stated size.
 
-    ``ZipFile.read`` would unpack up to 2 GiB of a member that lies about its size.
+    ``ZipFile.read`` would unpack up to 2 GiB of a member with a false size.
     """
     with archive.open(member) as stream:
         while chunk := stream.read(_CHUNK):
@@ -32,7 +32,7 @@ def chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]
 
 @contextmanager
 def mapped(file: io.BufferedRandom | io.BufferedReader) -> Iterator[Data]:
-    """A file as one piece that costs no memory; ``b""`` where there is nothing to map."""
+    """A file as a memory map; ``b""`` for an empty one."""
     file.flush()
     if not file.seek(0, io.SEEK_END):
         yield b""

@@ -26,9 +26,9 @@ from fatbins import ELF, PTX, container
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.audit.examining import Asked, examine_all
+from pipelines.audit.examination import AuditOptions, examine_all
+from pipelines.audit.inputs import Input
 from pipelines.audit.page import render
-from pipelines.audit.taking import Taken
 
 pytestmark = pytest.mark.bench
 
@@ -65,12 +65,12 @@ def measured(into: dict[str, tuple[float, float]], name: str) -> Iterator[None]:
 
 def test_a_hundred_wheels(tmp_path: Path) -> None:
     found = wheels(tmp_path)
-    taken = [Taken(path.name, str(path), path) for path in found]
+    taken = [Input(path.name, str(path), path) for path in found]
     took: dict[str, tuple[float, float]] = {}
     with measured(took, "all"):
-        seen = examine_all(taken, Asked(), workers=CORES)
+        seen = examine_all(taken, AuditOptions(), workers=CORES)
     with measured(took, "one"):
-        again = examine_all(taken, Asked(), workers=1)
+        again = examine_all(taken, AuditOptions(), workers=1)
     assert again == seen
     size = sum(path.stat().st_size for path in found) / 1e6
     (wall, cpu), (alone, _) = took["all"], took["one"]
@@ -90,7 +90,9 @@ def test_beside_delvewheel(tmp_path: Path) -> None:
     found = [path for path in found if "win" in path.name]  # it refuses the others
     took: dict[str, tuple[float, float]] = {}
     with measured(took, "audit"):
-        seen = examine_all([Taken(one.name, str(one), one) for one in found], Asked(), workers=1)
+        seen = examine_all(
+            [Input(one.name, str(one), one) for one in found], AuditOptions(), workers=1
+        )
     with measured(took, "delvewheel"):
         for path in found:
             subprocess.run([program, "show", str(path)], check=True, capture_output=True)

@@ -14,10 +14,10 @@ import pefile
 import pytest
 from test_figures import show
 
-from pipelines.audit.exports.obtaining import of_torch
+from pipelines.audit.exports.lookup import of_torch
 from pipelines.audit.loads import judge
 from pipelines.prebuilt.candidates import offers_of
-from pipelines.prebuilt.fetching import fetch_all
+from pipelines.prebuilt.downloads import fetch_all
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.toolchain.sources import index_url
 from pipelines.wheels.metadata import inspect
@@ -32,9 +32,9 @@ LACKS = {"2.7.0": {}, "2.8.0": {"c10.dll": 1}, "2.5.1": {"c10.dll": 1, "torch_cp
 MEASURED = """
 import json, sys, time
 from pathlib import Path
-from pipelines.audit.examining import Asked, examine
-from pipelines.audit.loading import beside
-from pipelines.audit.taking import Taken
+from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.load_checks import references_to
+from pipelines.audit.inputs import Input
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels import binary
 path = Path(sys.argv[1])
@@ -43,7 +43,8 @@ if sys.argv[2:] == ["labels"]:  # as it was: the containers' labels alone
     binary.read_host = lambda *_: ()
 began, used = time.monotonic(), time.process_time()
 cache = Cache(load_lock(), offline=True)
-found = examine(Taken(path.name, "", path), Asked(beside=beside(["2.7.0"], [path.name], cache)))
+references = references_to(["2.7.0"], [path.name], cache)
+found = examine(Input(path.name, "", path), AuditOptions(references=references))
 print(json.dumps({
     "seconds": time.monotonic() - began, "cpu": time.process_time() - used,
     # ru_maxrss would begin with that of the process which started this one.

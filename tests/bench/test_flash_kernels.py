@@ -28,7 +28,7 @@ from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild, told
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.wheels.differing import compare
+from pipelines.wheels.differences import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
@@ -71,7 +71,7 @@ def recipes(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         "name": "flash-kernels",
         "summary": "Some kernels of FlashAttention 2.",
         "kind": "wheel",
-        "licence": "BSD-3-Clause",
+        "license": "BSD-3-Clause",
         "source": {
             "path": str(package / "mine"),
             "also": {
@@ -161,4 +161,4 @@ def test_without_the_switch_the_same_source_gives_other_bytes(
     verdict, found = compare(*wheels)
     assert verdict == "different"
     assert any(one.file.endswith(".so") for one in found)
-    print(f"\nwithout reproducible: true, {len(found)} differences, such as {found[0].told}")
+    print(f"\nwithout reproducible: true, {len(found)} differences, such as {found[0].summary}")

@@ -270,7 +270,7 @@ def test_what_is_chosen_by_hand(seen: dict[str, Any]) -> None:
     assert seen["chosen"]["gpu"] == seen["started"]["gpu"] == "RTX 40xx (8.9)"
     assert seen["cuda"] == "12.8"
     assert (seen["partly"]["state"], seen["partly"]["command"]) == ("ask", "")
-    assert "Still to say: GPU, package" in seen["partly"]["said"]
+    assert "Still missing: GPU, package" in seen["partly"]["said"]
     assert "Which package?" in seen["asked"]["said"]
     assert "flash-attn-3: nothing fits" in seen["asked"]["said"]
     assert seen["chosen"]["command"] == seen["copied"]

@@ -26,11 +26,11 @@ from fleet_shown import hard, history
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.audit.examining import Asked, examine
+from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.inputs import Input
 from pipelines.audit.listing import Listing
 from pipelines.audit.loads import Loads, Missing
 from pipelines.audit.page import render as render_wheels
-from pipelines.audit.taking import Taken
 from pipelines.fleet.report import render as render_fleet
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.index.pages import render as pages_of
@@ -93,7 +93,7 @@ def wheels(folder: Path) -> str:
     seen = [
         one(folder, {MODULE: msvc(old)}, version="2.0"),
         one(folder, {MODULE.replace("11", "12"): msvc(new)}, tag="cp312-cp312-win_amd64"),
-        examine(Taken(broken.name, "here", broken), Asked()),
+        examine(Input(broken.name, "here", broken), AuditOptions()),
     ]
     gone = Missing(binary=MODULE, library="c10.dll", symbol="x", demangled="x")
     loads = (

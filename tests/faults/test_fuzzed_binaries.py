@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pes import dll, msvc
 
 from pipelines.wheels.fatbin import inventory
-from pipelines.wheels.linked import RUN_TIMES
+from pipelines.wheels.linker import RUN_TIMES
 from pipelines.wheels.pe import PeFacts, exports_of, read_pe
 
 pytestmark = pytest.mark.faults
@@ -114,7 +114,7 @@ def test_noise_in_place_of_headers(seed: int) -> None:
 def test_fat_binaries(seed: int) -> None:
     data = changed(CODE, seed)
     found = inventory(data[: seed % len(data)] if seed % 3 else data)
-    assert all(one.sass or one.ptx or one.other or not one.whole for one in found.containers)
+    assert all(one.sass or one.ptx or one.other or not one.intact for one in found.containers)
 
 
 NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1).filter(

@@ -16,7 +16,7 @@ from fatbins import ELF, PTX, container
 from pes import stand_in
 
 from pipelines.remote.pestamps import settled
-from pipelines.wheels.differing import _binaries
+from pipelines.wheels.differences import _binaries
 from pipelines.wheels.portions import portions
 
 pytestmark = pytest.mark.faults

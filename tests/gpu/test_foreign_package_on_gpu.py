@@ -119,7 +119,7 @@ PACKAGES = (
             file="torch_scatter-2.1.2.tar.gz",
             sha256="69b3aa435f2424ac6a1bfb6ff702da6eb73b33ca0db38fb26989c74159258e47",
             size=108045,
-            found=("setuptools, setup.py, with torch", "not written out", "3 units"),
+            found=("setuptools, setup.py, with torch", "not detected", "3 units"),
             module="torch_scatter/_scatter_cuda",
         ),
         libraries=3,

@@ -32,8 +32,8 @@ from pipelines.matrix.buildplan import Request, resolve
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree
-from pipelines.record.divided import share_of
 from pipelines.record.results import BuildResult
+from pipelines.record.shards import share_of
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import BUILD, COLLECT, Line
 from pipelines.toolchain.lock import Cache, load_lock
@@ -81,7 +81,7 @@ def line(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         "name": "flash-shards",
         "summary": "Some kernels of FlashAttention 2.",
         "kind": "wheel",
-        "licence": "BSD-3-Clause",
+        "license": "BSD-3-Clause",
         "source": {
             "path": str(package / "mine"),
             "also": {

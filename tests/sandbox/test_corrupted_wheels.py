@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from corruptions import CORRUPTIONS, Members, packed
 
-from pipelines.audit.examining import Asked, examine
-from pipelines.audit.taking import Taken
+from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.inputs import Input
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import AuditError
 from pipelines.stages.line import Line, run_build
@@ -50,7 +50,7 @@ class Order:
 
 def found_by(path: Path, order: Order) -> dict[str, list[str]]:
     """What each of the three that look at a wheel has against it."""
-    audit = examine(Taken(path.name, "", path), Asked())
+    audit = examine(Input(path.name, "", path), AuditOptions())
     found = {"audit": [one.label for one in audit.findings if one.level in ("error", "warning")]}
     try:
         facts = inspect(path)

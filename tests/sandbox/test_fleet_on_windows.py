@@ -17,9 +17,9 @@ import pytest
 
 from pipelines.core.files import sha256_of
 from pipelines.core.paths import PACKAGE
-from pipelines.record.divided import Divided
 from pipelines.record.results import BuildResult
 from pipelines.record.run import Run
+from pipelines.record.shards import ShardsResult
 
 pytestmark = pytest.mark.sandbox
 
@@ -136,14 +136,14 @@ def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
         assert sha256_of(wheel) == made[arch], f"sm{arch} is another wheel than that of one host"
 
 
-def divided_of(run: Path) -> Divided | None:
+def divided_of(run: Path) -> ShardsResult | None:
     built = Run(run.resolve()).result(BuildResult)
     assert built is not None
     assert not built.kept, "it was built"
     return built.divided
 
 
-def divided(run: Path) -> Divided:
+def divided(run: Path) -> ShardsResult:
     found = divided_of(run)
     assert found is not None
     return found

@@ -27,7 +27,7 @@ from pipelines.record.toolsets import NATIVE
 from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild, told
-from pipelines.wheels.differing import compare
+from pipelines.wheels.differences import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment

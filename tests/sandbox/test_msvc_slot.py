@@ -19,7 +19,7 @@ from pipelines.doctor.model import Facts
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.record.toolsets import STAND_IN
+from pipelines.record.toolsets import STUB
 from pipelines.remote.inspection import tools
 from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel
@@ -150,4 +150,4 @@ def test_a_module_is_built_and_its_maker_is_told_apart(sandbox: Sandbox, tmp_pat
     checks = check_wheel(inspect(wheel), order=Order("win_amd64", "3.11", toolset=asked))
     (check,) = (one for one in checks if one.id == "toolset")
     assert check.failed
-    assert f"built with {STAND_IN.name}, not with MSVC" in check.hint
+    assert f"built with {STUB.name}, not with MSVC" in check.hint

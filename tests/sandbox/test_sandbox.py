@@ -35,7 +35,7 @@ from pipelines.hosts.sandbox.state import IN_USE, DamagedSandboxError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.recipe.archmap import translate
 from pipelines.record.results import ProvisionResult, ResourceResult, SmokeResult
-from pipelines.record.toolsets import MSVC, STAND_IN, ToolSet
+from pipelines.record.toolsets import MSVC, STUB, Toolset
 from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
 from pipelines.remote.safe_paths import tree_faults
@@ -130,8 +130,8 @@ def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
     bought = line.plan.cache.fetch("markupsafe-cp311")
     published = replace(MSVC, stamp="")
     for path, true, lie, told in (
-        (built, STAND_IN, MSVC, "stand-in 14"),
-        (bought, published, STAND_IN, "MSVC 14"),
+        (built, STUB, MSVC, "stand-in 14"),
+        (bought, published, STUB, "MSVC 14"),
     ):
         facts = inspect(path)
         right, wrong = toolset(facts, true), toolset(facts, lie)
@@ -144,7 +144,7 @@ def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
         assert toolset(replace(facts, version=local), true).failed
 
 
-def toolset(facts: WheelFacts, expected: ToolSet | None) -> Finding:
+def toolset(facts: WheelFacts, expected: Toolset | None) -> Finding:
     order = Order("win_amd64", "3.11", toolset=expected)
     (found,) = (one for one in check_wheel(facts, order=order) if one.id == "toolset")
     return found

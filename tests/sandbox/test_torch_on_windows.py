@@ -171,7 +171,7 @@ def test_its_build_extension_drives_the_compilers(
     )
     built = torch_line.do(BUILD)
     assert isinstance(built, BuildResult)
-    assert built.made_up == "a CPU build of torch was taken for one with CUDA 13.0"
+    assert built.made_up == "a CPU build of torch was presented as one with CUDA 13.0"
     log = (torch_line.run.path / "build.log").read_text("utf-8")
     assert "torch 2.10.0+cpu is a CPU build: used as one with CUDA 13.0" in log
     assert re.search(r"^\[1/2\] cl /showIncludes .*bind\.c", log, re.MULTILINE)

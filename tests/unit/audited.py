@@ -9,17 +9,17 @@ from pathlib import Path
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.audit.examining import Asked, examine
-from pipelines.audit.findings import Examined
-from pipelines.audit.taking import Taken
+from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.findings import WheelReport
+from pipelines.audit.inputs import Input
 from pipelines.core.finding import Finding
 
 TAG = "cp311-cp311-win_amd64"
 
 
-def look(path: Path, *gpus: tuple[str, str], sha256: str = "") -> Examined:
+def look(path: Path, *gpus: tuple[str, str], sha256: str = "") -> WheelReport:
     """What ``invoke audit`` finds in it."""
-    return examine(Taken(path.name, str(path), path, sha256), Asked(gpus=gpus))
+    return examine(Input(path.name, str(path), path, sha256), AuditOptions(gpus=gpus))
 
 
 def one(
@@ -30,20 +30,20 @@ def one(
     tag: str = TAG,
     requires: Sequence[str] = (),
     python: str = "",
-) -> Examined:
+) -> WheelReport:
     """What is found in a wheel with these files; without any with one module as MSVC makes it."""
     own = {"other/_C.cp311-win_amd64.pyd": msvc()} if files is None else files
     made = foreign(folder, "other", version, tag, requires=requires, files=own, python=python)
     return look(made, *gpus)
 
 
-def finding(seen: Examined, check: str) -> Finding:
+def finding(seen: WheelReport, check: str) -> Finding:
     """The one of that name."""
     (found,) = [each for each in seen.findings if each.label == check]
     return found
 
 
-def level(seen: Examined, check: str) -> str:
+def level(seen: WheelReport, check: str) -> str:
     """How bad it is."""
     return finding(seen, check).level
 

@@ -111,7 +111,7 @@ def record(
     checks = (
         samples.check("RECORD", "ok", "true"),
         samples.check("SASS", "ok" if ok else "error", archs, archs),
-        samples.check("tool set", "ok", "MSVC", id="toolset", values=("MSVC 14.44",)),
+        samples.check("toolset", "ok", "MSVC", id="toolset", values=("MSVC 14.44",)),
     )
     audited = AuditedFile(file=path.name, sha256=sha256, archs=parse(archs), checks=checks)
     samples.stage(run, "audit", "passed" if ok else "failed", 1.0, AuditResult(files=(audited,)))

@@ -11,7 +11,7 @@ from plans import Lab
 
 from pipelines.core.errors import HostError, PipelineError, RemoteError
 from pipelines.hosts.live import LiveSession
-from pipelines.record.followed import JobRecord
+from pipelines.record.job import JobRecord
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
 from pipelines.remote import process

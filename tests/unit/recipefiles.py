@@ -24,7 +24,7 @@ OWN = """\
 name: mine
 summary: A package of my own.
 kind: wheel
-licence: MIT
+license: MIT
 source: {path: mine}
 pythons: ["3.11"]
 cuda: "13.0"

@@ -15,7 +15,7 @@ from pipelines.core.architectures.archs import parse
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding, Level
 from pipelines.diagnosis import diagnose_file
-from pipelines.record.diagnosed import DiagnosisResult, HealedResult
+from pipelines.record.diagnosis import DiagnosisResult, HealedResult
 from pipelines.record.manifest import SCHEMA
 from pipelines.record.results import (
     AuditedFile,

@@ -102,17 +102,17 @@ def test_many_and_one_that_is_wrong(tmp_path: Path, capsys: Captured) -> None:
     assert run(["audit", str(tmp_path / "w")]) == AuditError.exit_code
     said = " ".join(capsys.readouterr().out.split())
     assert "outside its directory" in said
-    assert "3 wheels: problem 1, " in said
+    assert "3 wheels: error 1, " in said
 
 
 def test_what_programs_are_told(tmp_path: Path, capsys: Captured) -> None:
     assert run(["audit", str(gpu_wheel(tmp_path)), "--gpu", "GTX 1080", "--json"]) == 9
     said = json.loads(capsys.readouterr().out)
     (wheel,) = said["wheels"]
-    assert (said["schema"], wheel["level"]) == (1, "problem")
+    assert (said["schema"], wheel["level"]) == (1, "error")
     assert wheel["gpus"]["binaries"][0]["sass"] == {"80": 1}
     assert wheel["gpus"]["cards"][0]["names"] == ["GTX 1080"]
-    assert {each["level"] for each in wheel["findings"]} <= {"ok", "mind", "unknown", "problem"}
+    assert {each["level"] for each in wheel["findings"]} <= {"ok", "warning", "unknown", "error"}
 
 
 def test_what_ci_is_told(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from foreign_wheels import foreign
 from pes import dll, msvc
 
 from pipelines.audit import show
-from pipelines.audit.examining import Asked, examine, examine_all
-from pipelines.audit.exports.kept import Kept
-from pipelines.audit.exports.obtaining import of_torch
+from pipelines.audit.examination import AuditOptions, examine, examine_all
+from pipelines.audit.exports.cache import CacheEntry
+from pipelines.audit.exports.lookup import of_torch
 from pipelines.audit.exports.table import ExportTable
-from pipelines.audit.findings import Examined, held_against
-from pipelines.audit.loading import Beside, beside, python_of
+from pipelines.audit.findings import WheelReport, references_of
+from pipelines.audit.inputs import Input
+from pipelines.audit.load_checks import References, python_of, references_to
 from pipelines.audit.page import render
-from pipelines.audit.taking import Taken
 from pipelines.cli.program import run
 from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError, LockError
@@ -42,20 +42,20 @@ def wheel(
     late: Mapping[str, Sequence[str]] | None = None,
     tag: str = TAG,
     requires: Sequence[str] = (),
-) -> Taken:
+) -> Input:
     files = {"other/_C.pyd": msvc(imports=imports, late=late)}
     path = foreign(room, "other", "1.0", tag, files=files, requires=requires)
-    return Taken(path.name, str(path), path)
+    return Input(path.name, str(path), path)
 
 
-def held(room: Path, *torches: str, wheels: Sequence[Taken]) -> Beside:
+def held(room: Path, *torches: str, wheels: Sequence[Input]) -> References:
     cache = Cache(load_lock(), room / "cache", offline=True)
-    return beside(torches, [one.file for one in wheels], cache)
+    return references_to(torches, [one.file for one in wheels], cache)
 
 
-def seen(room: Path, taken: Taken, *torches: str) -> Examined:
+def seen(room: Path, taken: Input, *torches: str) -> WheelReport:
     given = held(room, *torches, wheels=[taken]) if torches else None
-    return examine(taken, Asked(beside=given))
+    return examine(taken, AuditOptions(references=given))
 
 
 def test_one_torch_of_two_is_to_be_minded(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_one_torch_of_two_is_to_be_minded(tmp_path: Path) -> None:
     levels = [finding(both, f"torch {v} (cp311)").level for v in ("2.7.0", "2.8.0")]
     assert levels == ["ok", "warning"]
     found = finding(both, "torch 2.8.0 (cp311)")
-    assert found.text == "it lacks 1 of the names that are imported"
-    assert (found.hint, found.values) == ("c10.dll lacks b", ("b",))
+    assert found.text.startswith("1 imported")
+    assert (found.hint, found.values) == ("c10.dll: b missing", ("b",))
     assert {one.against: one.verdict for one in both.loads} == {
         "torch 2.7.0 (cp311)": "ok",
         "torch 2.8.0 (cp311)": "problem",
@@ -78,14 +78,17 @@ def test_a_torch_that_was_not_looked_at_excuses_no_other(tmp_path: Path) -> None
     taken = wheel(tmp_path, {"c10.dll": ["b"]})
     given = held(tmp_path, torch(tmp_path, "2.8.0", "a"), wheels=[taken])
     given = replace(given, torches=(*given.torches, ("2.9.0", "3.11", "the index has none")))
-    assert finding(examine(taken, Asked(beside=given)), "torch 2.8.0 (cp311)").level == "error"
+    assert (
+        finding(examine(taken, AuditOptions(references=given)), "torch 2.8.0 (cp311)").level
+        == "error"
+    )
 
 
 def test_what_is_called_late_does_not_keep_it_from_loading(tmp_path: Path) -> None:
     taken = wheel(tmp_path, {"c10.dll": ["a"]}, late={"c10.dll": ["b"]})
     found = finding(seen(tmp_path, taken, torch(tmp_path, "2.8.0", "a")), "torch 2.8.0 (cp311)")
     assert found.level == "warning"
-    assert found.text.startswith("when they are called, it lacks 1")
+    assert found.text.endswith("when called")
 
 
 def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
@@ -94,7 +97,7 @@ def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
     every = seen(tmp_path, taken, torch(tmp_path, "2.8.0", "a"))
     found = finding(every, "torch 2.8.0 (cp311)")
     assert found.level == "unknown"
-    assert found.text == "1 name looked up, none is missing; not checked: c10_cuda.dll"
+    assert found.text == "1 imported symbol found; not checked: c10_cuda.dll"
     assert "a build without CUDA" in found.hint
     assert finding(every, "DLLs of CUDA 12").level == "unknown"  # nothing is fetched here
     shared = wheel(tmp_path, {"curand64_10.dll": ["c"], "nvjitlink_130_0.dll": ["d"]})
@@ -104,7 +107,7 @@ def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
     found = finding(seen(tmp_path, shared, torch(tmp_path, "2.8.0", "a")), "DLLs of CUDA")
     assert (found.level, found.hint) == (
         "unknown",
-        "not checked: of CUDA 11, 12, 13: nothing says which",
+        "not checked: from CUDA 11 or 12 or 13, not known which",
     )
     alone = seen(tmp_path, taken)
     assert alone.loads == ()
@@ -120,16 +123,16 @@ def test_of_a_wheel_for_another_machine_nothing_has_passed(tmp_path: Path) -> No
     ):
         path = foreign(tmp_path, "other", tag=f"cp311-cp311-{platform}", files=files)
         given = torch(tmp_path, "2.8.0", "a")
-        found = finding(seen(tmp_path, Taken(path.name, str(path), path), given), f"torch {given}")
+        found = finding(seen(tmp_path, Input(path.name, str(path), path), given), f"torch {given}")
         assert found.level == "unknown"
-        assert found.text == "not checked: its binaries are not of Windows on x64"
+        assert found.text.startswith("not checked: ")
         assert found.requested  # and has no answer
 
 
 def kept_release(room: Path, given: str) -> Path:
     """As an index has it whose wheel was fetched before; the file of its names."""
     table = of_torch(given, Cache(load_lock(), room / "cache", offline=True))
-    return Kept(table.path).listed(room / "cache", Path(given).name, "some index").path
+    return CacheEntry(table.path).listed(room / "cache", Path(given).name, "some index").path
 
 
 def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
@@ -141,14 +144,14 @@ def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
         wheel(tmp_path, {"c10.dll": ["a"]}, tag=other),
     ]
     both = held(tmp_path, "2.8.0", wheels=wheels)
-    first, second = examine_all(wheels, Asked(beside=both), workers=2)
+    first, second = examine_all(wheels, AuditOptions(references=both), workers=2)
     assert finding(first, "torch 2.8.0 (cp311)").level == "ok"
     found = finding(second, "torch 2.8.0")
     assert (found.level, found.text) == (
         "unknown",
-        "not checked: the exports of torch are not kept here, and nothing is fetched",
+        "not checked: the exports of torch are not cached, and --offline forbids fetching them",
     )
-    with pytest.raises(LockError, match="nothing is fetched"):
+    with pytest.raises(LockError, match="--offline"):
         held(tmp_path, "2.8.0", wheels=wheels[1:])
 
 
@@ -157,7 +160,7 @@ def test_a_file_answers_no_release_of_its_name(tmp_path: Path) -> None:
     given = torch(tmp_path, "2.8.0", "a")
     taken = wheel(tmp_path, {"c10.dll": ["a"]})
     assert finding(seen(tmp_path, taken, given), "torch 2.8.0 (cp311)").level == "ok"
-    with pytest.raises(LockError, match="nothing is fetched"):
+    with pytest.raises(LockError, match="--offline"):
         held(tmp_path, "2.8.0", wheels=[taken])
     kept_release(tmp_path, given)
     assert finding(seen(tmp_path, taken, "2.8.0"), "torch 2.8.0 (cp311)").level == "ok"
@@ -166,7 +169,7 @@ def test_a_file_answers_no_release_of_its_name(tmp_path: Path) -> None:
 def test_of_two_that_indexes_have_called_alike_none_is_chosen(tmp_path: Path) -> None:
     for name in ("one", "two"):
         kept_release(tmp_path, torch(tmp_path / name, "2.8.0", name))
-    with pytest.raises(ConfigError, match="indexes have called several so"):
+    with pytest.raises(ConfigError, match="ambiguous"):
         held(tmp_path, "2.8.0", wheels=[])
 
 
@@ -186,7 +189,7 @@ def test_each_torch_is_named_by_its_sha256(tmp_path: Path, capsys: Captured) -> 
         f"torch 2.8.0 (cp311) {second[:8]}": f"sha256 {second}",
         f"torch 2.8.0 in {tmp_path / 'site'}": f"a directory; its table of exports has {said}",
     }
-    assert {k: v for k, v in held_against([found]).items() if k in torches} == torches
+    assert {k: v for k, v in references_of([found]).items() if k in torches} == torches
     assert [f.level for f in found.findings if f.label in torches] == ["ok", "warning", "ok"]
     page = render([found])
     for against, which in torches.items():
@@ -213,7 +216,7 @@ def test_two_directories_whose_names_are_cut_alike_are_two(tmp_path: Path) -> No
         folders.append(str(folder))
     found = seen(tmp_path, taken, *folders)
     assert len({one.against for one in found.loads if one.table}) == 2
-    assert len([one for one in held_against([found]) if one.startswith("torch ")]) == 2
+    assert len([one for one in references_of([found]) if one.startswith("torch ")]) == 2
 
 
 def test_a_table_that_was_swapped_is_not_looked_up(tmp_path: Path) -> None:
@@ -229,8 +232,8 @@ def test_a_table_that_was_swapped_is_not_looked_up(tmp_path: Path) -> None:
     assert isinstance(rich, ExportTable)
     assert isinstance(poor, ExportTable)
     poor.path.write_bytes(rich.path.read_bytes())
-    given = Beside(Cache(load_lock(), tmp_path / "cache", offline=True), (("x", "3.11", poor),))
-    assert finding(examine(taken, Asked(beside=given)), poor.against).level == "unknown"
+    given = References(Cache(load_lock(), tmp_path / "cache", offline=True), (("x", "3.11", poor),))
+    assert finding(examine(taken, AuditOptions(references=given)), poor.against).level == "unknown"
 
 
 @pytest.mark.parametrize(

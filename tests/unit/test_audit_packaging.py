@@ -44,7 +44,7 @@ def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
     [
         ({MODULE: msvc()}, "cp312-cp312-win_amd64", "Python's own ABI", "for Python 3.11"),
         ({MODULE: msvc()}, "py3-none-win_amd64", "Python's own ABI", "for Python 3.11 alone"),
-        ({MODULE: msvc()}, "py3-none-any", "tags true", "it is for any platform"),
+        ({MODULE: msvc()}, "py3-none-any", "tags match contents", "it is for any platform"),
         (
             {"other/_C.pyd": msvc(imports={"python312.dll": ["Py_x"]})},
             TAG,
@@ -57,7 +57,7 @@ def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
             "Python's own ABI",
             "for Python 3.11 alone",
         ),
-        ({"other/_C.so": b"\x7fELF"}, TAG, "tags true", "no binary of Windows"),
+        ({"other/_C.so": b"\x7fELF"}, TAG, "tags match contents", "no binary of Windows"),
         ({MODULE: msvc()}, "cp311-cp311-win_arm64", "machine", "(expected ARM64 (0xaa64))"),
         ({MODULE: msvc()}, "cp311-cp311-manylinux_2_28_x86_64", "machine", "no machine of Windows"),
     ],
@@ -80,11 +80,11 @@ def test_tags_that_are_not_true(
 )
 def test_tags_that_are_true(tmp_path: Path, files: dict[str, bytes], tag: str) -> None:
     seen = one(tmp_path, files, tag=tag)
-    assert (level(seen, "tags true"), level(seen, "Python's own ABI")) == ("ok", "ok")
+    assert (level(seen, "tags match contents"), level(seen, "Python's own ABI")) == ("ok", "ok")
 
 
 def test_a_platform_without_a_binary(tmp_path: Path) -> None:
-    assert level(one(tmp_path, {"other/a.py": b""}), "tags true") == "warning"
+    assert level(one(tmp_path, {"other/a.py": b""}), "tags match contents") == "warning"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_a_platform_without_a_binary(tmp_path: Path) -> None:
     [
         ((), ">=3.12", "error", "no Python that its tags are for"),
         ((), ">=3.11.4", "ok", ""),
-        ((), "3.x", "error", "no range"),
-        (["torch=2.7"], "", "error", "no requirement"),
+        ((), "3.x", "error", "range"),
+        (["torch=2.7"], "", "error", "requirement"),
         (["a @ https://example.org/a.whl"], "", "warning", "names an address"),
         (["other>=1"], "", "warning", "itself"),
         (["other[cuda]>=1"], "", "ok", ""),
@@ -142,7 +142,7 @@ def test_paths_that_are_too_long_somewhere(tmp_path: Path, length: int, expected
 
 def test_what_an_index_does_not_take_is_told(tmp_path: Path) -> None:
     found = finding(one(tmp_path, version="1.0+cu128"), "upload")
-    assert "PyPI takes no local version (+cu128)" in found.hint
+    assert "local version" in found.hint
 
 
 def test_two_metadata(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_two_metadata(tmp_path: Path) -> None:
     assert "found 2" in found.text
     with pytest.warns(UserWarning, match="Duplicate name"):
         path = with_member(foreign(tmp_path), "other-1.0.dist-info/METADATA", b"Name: evil\n")
-    assert "twice" in finding(look(path), "readable").text
+    assert "duplicate" in finding(look(path), "readable").text
 
 
 @pytest.mark.parametrize("name", ["../evil.py", "/etc/evil", "a/../../b", "C:/evil", "a\\..\\b"])
@@ -227,7 +227,7 @@ def test_a_full_disk_is_not_the_wheels_fault(
     def full(*_: object, **__: object) -> None:
         raise StorageError("cannot write to /tmp: No space left on device")
 
-    monkeypatch.setattr("pipelines.audit.examining.inspect", full)
+    monkeypatch.setattr("pipelines.audit.examination.inspect", full)
     with pytest.raises(StorageError):
         look(foreign(tmp_path))
 

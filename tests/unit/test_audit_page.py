@@ -13,7 +13,7 @@ from fatbins import ELF, PTX, container
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.audit.findings import Examined
+from pipelines.audit.findings import WheelReport
 from pipelines.audit.loads import Loads, Missing
 from pipelines.audit.page import render, write
 from pipelines.core.finding import Finding
@@ -36,7 +36,7 @@ def tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return reader.seen
 
 
-def with_gpus(folder: Path) -> Examined:
+def with_gpus(folder: Path) -> WheelReport:
     code = container((ELF, "80", 8), (PTX, "80", 8), cuda="12.8", isa="8.7")
     return one(folder, {"other/_C.cp311-win_amd64.pyd": msvc(code)})
 
@@ -56,7 +56,7 @@ def test_its_policy_names_its_own_style_and_script_and_nothing_else(tmp_path: Pa
 
 
 def test_what_a_wheel_says_stays_text() -> None:
-    seen = Examined(
+    seen = WheelReport(
         file=f"{EVIL}.whl",
         name=EVIL,
         version=EVIL,
@@ -83,8 +83,8 @@ def test_what_it_says_of_a_wheel(tmp_path: Path) -> None:
     assert '"5.2": "no"' in (gpu["data-gpus"] or "")
     assert '"8.9": "none"' in (pure["data-gpus"] or "")
     assert (gpu["data-python"], pure["data-python"]) == ("3.11", "any")
-    assert "Least driver of Windows: 528.33 for" in page
-    assert "2 wheels looked into" in page
+    assert "Oldest Windows driver: 528.33 for" in page
+    assert "Audit of 2 wheels" in page
 
 
 def test_what_it_loads_with_is_only_what_was_looked_at(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_what_it_loads_with_is_only_what_was_looked_at(tmp_path: Path) -> None:
     page = render([seen])
     (row,) = [a for t, a in tags(page) if t == "tr" and "data-gpus" in a]
     assert row["data-torch"] == "torch 2.7.0|torch 2.8.0"
-    words = re.findall(r"</span> (loads|in part|lacks \d+|not checked)</span>", page)
-    assert words[:4] == ["loads", "in part", "lacks 1", "not checked"]
+    words = re.findall(r"</span> (loads|in part|\d+ missing|not checked)</span>", page)
+    assert words[:4] == ["loads", "in part", "1 missing", "not checked"]
 
 
 def test_hundreds_fit_into_a_page(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pipelines.matrix.buildplan import BuildPlan
 from pipelines.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.record.results import BuildResult, ProvisionResult, ResourceResult, Units
-from pipelines.record.toolsets import MSVC, STAND_IN
+from pipelines.record.toolsets import MSVC, STUB
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.remote.jobs import launch, prune
@@ -364,7 +364,7 @@ def test_another_tool_set_names_another_job(tmp_path: Path) -> None:
     plan = lab_plan(tmp_path)
     names = set()
     others = (replace(MSVC, version="14.38"), replace(MSVC, version="14.38", files="another SDK"))
-    for tools in (MSVC, STAND_IN, *others):
+    for tools in (MSVC, STUB, *others):
         supply = Supply(toolset=tools, origin="x")
         names.add(job_of(changed(plan, supply=partial(replace, supply)), "source", None))
     assert len(names) == 4

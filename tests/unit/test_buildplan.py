@@ -21,7 +21,7 @@ from pipelines.provisioning.resources import EXISTING_FILE, RESOURCES_FILE, load
 from pipelines.recipe.model import Fix
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record.results import RunFacts
-from pipelines.record.toolsets import MSVC, NATIVE, STAND_IN, Api, ToolSet
+from pipelines.record.toolsets import MSVC, NATIVE, STUB, Api, Toolset
 from pipelines.stages.buildspec import environment_of
 from pipelines.toolchain.compilecache.settings import DiskCache
 
@@ -161,14 +161,14 @@ def test_a_run_begins_with_what_decides_it() -> None:
 @pytest.mark.parametrize(
     ("tools", "api", "library", "flags"),
     [
-        (STAND_IN, "cxx", "1", None),
-        (STAND_IN, "plain", None, None),
+        (STUB, "cxx", "1", None),
+        (STUB, "plain", None, None),
         (MSVC, "cxx", None, "-fixed"),
         (NATIVE, "cxx", None, None),
     ],
 )
 def test_what_a_tool_set_needs_and_takes(
-    tools: ToolSet, api: Api, library: str | None, flags: str | None
+    tools: Toolset, api: Api, library: str | None, flags: str | None
 ) -> None:
     """libc++ for the stand-in, a recipe's fixes for MSVC; to other compilers nothing is said."""
     plan = made(None, Lab())

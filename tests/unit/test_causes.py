@@ -10,7 +10,7 @@ import pytest
 import report_samples as samples
 from rich.console import Console
 
-from pipelines.record.diagnosed import DiagnosisResult
+from pipelines.record.diagnosis import DiagnosisResult
 from pipelines.record.run import Run
 from pipelines.reports import html as pages
 from pipelines.reports import markdown, terminal

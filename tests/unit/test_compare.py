@@ -13,7 +13,7 @@ from pipelines.core import errors
 from pipelines.core.errors import UNFIT, WORSE
 from pipelines.core.evidence import Evidence
 from pipelines.record.target import AXES, Target
-from pipelines.reports.compare import Difference, compare, told
+from pipelines.reports.compare import Difference, compare, payload
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.provenance import NUMBERS
@@ -49,7 +49,7 @@ def test_what_cannot_be_read_does_not_pass(base: RunView, out: Path) -> None:
     samples.row(run, "audit", "passed", samples.EPOCH, 1.0, None, '{"files": 3}')
     damaged = load_view(run)
     assert damaged.verdict == "unfinished"
-    assert damaged.headline.startswith("what audit left cannot be read: files")
+    assert damaged.headline.startswith("the result of audit cannot be read: files")
     assert ("verdict", "run") in worse(base, damaged)
 
 
@@ -84,15 +84,15 @@ def test_the_units_that_changed_most(base: RunView, out: Path) -> None:
 def test_another_host_or_gpu_is_named(base: RunView, out: Path) -> None:
     other = replace(load_view(samples.good(out, host="other")), gpu="NVIDIA T4")
     notes = compare(base, other).notes
-    assert "another host: lab, now other" in notes
-    assert f"another GPU: {base.gpu}, now NVIDIA T4" in notes
+    assert "different host: lab, now other" in notes
+    assert f"different GPU: {base.gpu}, now NVIDIA T4" in notes
 
 
 def test_another_way_of_the_gpu_is_named(base: RunView) -> None:
     """A run that saw no test is not another one."""
     own = replace(base, gpu_way="WDDM, the host's own")
     passed = replace(base, gpu_way="MCDM, VFIO in a virtual machine")
-    said = f"another way of the GPU: {own.gpu_way}, now {passed.gpu_way}"
+    said = f"different way of the GPU: {own.gpu_way}, now {passed.gpu_way}"
     assert said in compare(own, passed).notes
     for before, after in ((own, own), (replace(base, gpu_way=""), own)):
         assert not [note for note in compare(before, after).notes if "way of the GPU" in note]
@@ -100,7 +100,7 @@ def test_another_way_of_the_gpu_is_named(base: RunView) -> None:
 
 def test_another_level_of_evidence_is_named(base: RunView) -> None:
     plain, bridged = (replace(base, evidence=e) for e in (Evidence.BINARIES, Evidence.BRIDGED))
-    assert "another evidence: B, now B + GPU" in compare(plain, bridged).notes
+    assert "different evidence: B, now B + GPU" in compare(plain, bridged).notes
     assert not [note for note in compare(plain, plain).notes if "evidence" in note]
 
 
@@ -108,11 +108,11 @@ def test_every_axis_that_differs_is_named(base: RunView) -> None:
     nothing = replace(base, target=Target(), jobs=None)
     notes = compare(base, nothing).notes
     assert {note.partition(":")[0] for note in notes} == {
-        *(f"another {name}" for name in AXES),
-        "another jobs",
+        *(f"different {name}" for name in AXES),
+        "different jobs",
     }
-    assert "another archs: 80;86;89;90, now -" in notes
-    assert "another jobs: 6, now -" in notes
+    assert "different archs: 80;86;89;90, now -" in notes
+    assert "different jobs: 6, now -" in notes
 
 
 def test_other_units_are_named(base: RunView) -> None:
@@ -247,4 +247,4 @@ def test_numbers_that_no_float_holds(base: RunView) -> None:
         "a.b": ("1", "2", "changed"),
     }
     assert "2 of 5 numbers of the script are the same" in seen.notes
-    json.dumps(told(seen), allow_nan=False)
+    json.dumps(payload(seen), allow_nan=False)

@@ -314,10 +314,10 @@ def test_a_version_of_what_has_none() -> None:
     ("old", "new", "said"),
     [
         ("name: smoke-attention\n", "name: other\n", "expected 'mine'"),
-        ("licence:", "progress: '[{done}]'\nlicence:", "progress: expected {done} and {total}"),
+        ("license:", "progress: '[{done}]'\nlicense:", "progress: expected {done} and {total}"),
         ("{archs}", "{archz}", "environment.SMOKE_ATTENTION_ARCHS: unknown field {archz}"),
         ("kind: wheel", "kind: egg", "kind"),
-        ("licence:", "license:", "license: unknown key; did you mean 'licence'?"),
+        ("license:", "licence:", "licence: unknown key; did you mean 'license'?"),
         ('cuda: "13.0"', "cuda: new", "cuda"),
     ],
 )

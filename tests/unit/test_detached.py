@@ -11,7 +11,7 @@ from jobscripts import ENDED, LINE, Clock, Script, finish, job, kept
 from plans import Lab
 
 from pipelines.core.errors import AuthError, BuildError, HostError, RemoteError
-from pipelines.record.followed import JobRecord
+from pipelines.record.job import JobRecord
 from pipelines.remote import process
 from pipelines.remote.jobs import launch
 from pipelines.session.base import DeadHostError

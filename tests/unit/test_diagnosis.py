@@ -335,11 +335,11 @@ GOOD: dict[str, Any] = {
         ({"needles": ["bang"]}, "none of the needles"),
         ({"needles": ["bo"]}, "at least 4 characters"),
         ({"needles": ["böööm"]}, "printable ASCII"),
-        ({"evidence": []}, "where was it seen"),
+        ({"evidence": []}, "evidence_note"),
         ({"evidence": ["FA#12"]}, "should match pattern"),
         ({"kind": "guess"}, "'cause', 'wrapper' or 'warning'"),
         ({"heals": [{"kind": "pray"}]}, "unknown kind 'pray'; there are"),
-        ({"heals": [{"kind": "fewer-jobs"}], "kind": "wrapper"}, "a wrapper heals nothing"),
+        ({"heals": [{"kind": "fewer-jobs"}], "kind": "wrapper"}, "a wrapper cannot have heals"),
         ({"heals": [{"kind": "set", "variable": "a b", "value": "1"}]}, "should match pattern"),
         ({"fix": "x"}, "unknown key"),
         ({"hint": " "}, "at least 1 character"),
@@ -642,7 +642,7 @@ def test_what_uv_says_last_is_not_the_cause() -> None:
 def test_our_own_words_in_a_log_are_no_finding() -> None:
     """What is said of healing goes into the log, which may be diagnosed again."""
     for signature in (s for s in CATALOGUE.signatures if s.heals):
-        ours = diagnose([f"--- healed 1 of 1: x - because of line 1, {signature.id}: "
+        ours = diagnose([f"--- retry 1 of 1 with x (line 1, {signature.id}: "
                          f"{signature.cause} ---"])  # fmt: skip
         assert ours is None, signature.id
 
@@ -754,7 +754,7 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = console.export_text()
     signature = diagnosis.signature
     wanted = [signature.cause, signature.hint, *signature.evidence, "build.log, line 7", "below",
-              f"unit {UNIT}/a.obj", "by itself", "ninja-wrapper"]  # fmt: skip
+              f"unit {UNIT}/a.obj", "automatically", "ninja-wrapper"]  # fmt: skip
     assert not [text for text in wanted if text not in shown]
     kept = reports.result(diagnosis)
     assert (kept.id, kept.is_cause, kept.line) == ("oom-edg", True, 7)
@@ -773,7 +773,7 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     console.print(reports.render(diagnose(["::error:: fatal error C1060: x"]), "x.log"))
     assert "::error" not in console.export_text()
     console.print(reports.render(None, "x.log"))
-    assert "Nothing in x.log" in console.export_text()
+    assert "found in x.log" in console.export_text()
 
 
 def test_catalogue_is_shipped() -> None:

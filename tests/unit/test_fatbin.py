@@ -21,7 +21,7 @@ from timing import cost
 
 from pipelines.wheels import fatbin
 from pipelines.wheels.fatbin import MAGIC, Container, Inventory, compact, inventory
-from pipelines.wheels.toolkit import Told
+from pipelines.wheels.toolkit import CudaEvidence
 
 
 def test_a_file_with_two_units() -> None:
@@ -66,12 +66,12 @@ def test_a_wrong_container_size_is_seen_and_hides_nothing(size: int) -> None:
     broken = container((ELF, "75", 8), (ELF, "80", 8), size=size)
     found = inventory(broken + container((ELF, "90", 8)))
     assert "90" in found.sass
-    assert not all(unit.whole for unit in found.containers if "90" not in unit.sass)
+    assert not all(unit.intact for unit in found.containers if "90" not in unit.sass)
 
 
 def test_a_cut_file_keeps_what_is_whole() -> None:
     found = inventory(container((ELF, "75", 8), (ELF, "80", 100))[:-1])
-    assert [(unit.sass, unit.whole) for unit in found.containers] == [(frozenset({"75"}), False)]
+    assert [(unit.sass, unit.intact) for unit in found.containers] == [(frozenset({"75"}), False)]
 
 
 def test_the_walk_of_a_hostile_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_the_walk_of_a_hostile_file_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     found = inventory(MAGIC * 5000)
     assert not found.complete
     found = inventory(container(*[(ELF, "75", 0)] * 5000))
-    assert not found.complete or not found.containers[0].whole
+    assert not found.complete or not found.containers[0].intact
 
 
 def test_a_big_file_is_scanned_fast() -> None:
@@ -93,7 +93,7 @@ def test_a_big_file_is_scanned_fast() -> None:
 @given(st.lists(st.one_of(st.binary(max_size=90), st.just(MAGIC), st.just(MAGIC + b"\1\0\x10\0"))))
 def test_never_raises(parts: list[bytes]) -> None:
     found = inventory(b"".join(parts))
-    assert all(unit.sass or unit.ptx or unit.other or not unit.whole for unit in found.containers)
+    assert all(unit.sass or unit.ptx or unit.other or not unit.intact for unit in found.containers)
 
 
 @settings(derandomize=True, max_examples=25, deadline=None)
@@ -123,7 +123,7 @@ def test_round_trip(units: list[tuple[bytes, list[Entry]]]) -> None:
     assert [unit.ptx for unit in found] == [
         {arch for kind, arch, _ in entries if kind == PTX} for _, entries in units
     ]
-    assert all(unit.whole for unit in found)
+    assert all(unit.intact for unit in found)
 
 
 # --- the tool kit that made it --------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_round_trip(units: list[tuple[bytes, list[Entry]]]) -> None:
 def test_sass_tells_the_release_that_made_it(cuda: str) -> None:
     (unit,) = inventory(container((ELF, "80", 0), (ELF, "90a", 0), cuda=cuda)).containers
     assert unit.releases == {cuda}
-    assert (unit.isas, unit.whole) == (frozenset(), True)
+    assert (unit.isas, unit.intact) == (frozenset(), True)
 
 
 def test_two_releases_in_one_file() -> None:
@@ -189,9 +189,9 @@ def test_zstandard_is_unpacked(change: Callable[[bytes], bytes], release: set[st
     (unit,) = inventory(_packed(change(zstd.compress(CUBIN + os.urandom(9000))))).containers
     assert unit.releases == release
     assert unit.sass == {"90"}
-    other = Told("12.8")
-    other.hear([unit])
-    assert set(other.wrong) == {f"CUDA {one}" for one in release}
+    other = CudaEvidence("12.8")
+    other.add([unit])
+    assert set(other.conflicting) == {f"CUDA {one}" for one in release}
 
 
 def test_of_zstandard_only_a_part_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +259,9 @@ def test_real_containers(compiled: Path) -> None:
     assert replace(unit, isas=frozenset(), releases=frozenset()) == Container(
         0, frozenset({"90a", "120f"}), frozenset({"120f"})
     )
-    told = Told(release_of_nvcc())
-    told.hear([unit])
-    assert (told.seen, told.wrong) == (1, {})
+    told = CudaEvidence(release_of_nvcc())
+    told.add([unit])
+    assert (told.stating, told.conflicting) == (1, {})
 
 
 @pytest.mark.parametrize("mode", ["default", "none", "size"])

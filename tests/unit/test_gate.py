@@ -133,7 +133,7 @@ def test_ptx_must_be_somewhere() -> None:
 
 
 def test_unasked_for_is_told_and_not_refused() -> None:
-    (told,) = [check for check in judged(FACTS, "75") if check.label == "nothing unasked for"]
+    (told,) = [check for check in judged(FACTS, "75") if check.label == "extra architectures"]
     assert not told.failed
     assert "90a" in told.hint
 
@@ -153,8 +153,8 @@ def test_what_was_found_is_there_for_programs() -> None:
 
 
 def test_damaged_device_code() -> None:
-    assert "at 0x400" in failed(device(replace(GOOD, whole=False)))["device code whole"].actual
-    assert "in part" in failed(device(GOOD, complete=False))["device code whole"].actual
+    assert "at 0x400" in failed(device(replace(GOOD, intact=False)))["device code intact"].actual
+    assert "in part" in failed(device(GOOD, complete=False))["device code intact"].actual
 
 
 def test_a_bundled_library_is_judged_only_when_no_module_has_code() -> None:
@@ -221,10 +221,10 @@ FREE = replace(PE, imports=("KERNEL32.dll", "python314t.dll"))
         # Named for the one, compiled for the other: both pips install it, and it breaks.
         ("cp314-cp314t", "pkg/_C.pyd", ("python314.dll",), "3.14t", "without Py_GIL_DISABLED"),
         ("cp314-cp314t", "pkg/_C.cp314-win_amd64.pyd", (), "3.14t", "without Py_GIL_DISABLED"),
-        ("cp314-cp314", "pkg/_C.pyd", ("python314t.dll",), "3.14", "the one without the global"),
+        ("cp314-cp314", "pkg/_C.pyd", ("python314t.dll",), "3.14", "free-threaded"),
         ("cp314-cp314", "pkg/_C.pyd", ("python313.dll",), "3.14", "for Python 3.13"),
-        ("cp314-cp314t", "pkg/_C.pyd", ("python3.dll",), "3.14t", "of one with it"),
-        ("cp314-cp314", "pkg/_C.pyd", ("python3t.dll",), "3.14", "without the global lock"),
+        ("cp314-cp314t", "pkg/_C.pyd", ("python3.dll",), "3.14t", "not free-threaded"),
+        ("cp314-cp314", "pkg/_C.pyd", ("python3t.dll",), "3.14", "free-threaded"),
     ],
 )
 def test_a_python_without_the_global_lock(
@@ -289,7 +289,7 @@ def test_windows_binaries() -> None:
     odd = replace(MODULE, pe=None, problem="no readable Windows binary: DOS Header not found.")
     assert "DOS Header" in failed(replace(FACTS, binaries=(odd,)))["machine"].actual
     elf = replace(MODULE, name="pkg/_C.so", pe=None)
-    assert "pkg/_C.so is no binary" in failed(replace(FACTS, binaries=(elf,)))["tags true"].hint
+    assert "pkg/_C.so is no" in failed(replace(FACTS, binaries=(elf,)))["tags match contents"].hint
 
 
 def test_without_an_extension() -> None:
@@ -349,7 +349,7 @@ def test_a_library_of_kernels() -> None:
         (unit(0, "75 90a", "90a", "", "77.1"), "13.0", "PTX 77.1 in 1/1"),
         # a release that is not in the table is told by its SASS alone
         (unit(0, "75 90a", "90a", "14.2", "9.9"), "14.2", ""),
-        (unit(0, "75 90a", "90a", "", "9.9"), "14.2", "not to be seen"),
+        (unit(0, "75 90a", "90a", "", "9.9"), "14.2", "unknown"),
         # by the major version, as names of wheels say it
         (unit(0, "75 90a", "90a", "12.3", "8.3"), "12", ""),
         (unit(0, "75 90a", "90a", "12.3", "8.3"), "13", "CUDA 12.3 in 1/1, PTX 8.3 in 1/1"),
@@ -375,7 +375,7 @@ def test_one_unit_of_another_tool_kit_is_found() -> None:
 def test_a_tool_kit_that_cannot_be_seen_is_no_tool_kit() -> None:
     """All SASS compressed, no PTX: that is said, with what shows it; it does not pass."""
     told = failed(device(unit(0, "75 90a", cuda="")), "75;90a")["CUDA"]
-    assert told.actual == "not to be seen"
+    assert told.actual == "unknown"
     assert "90+PTX" in told.hint
 
 

@@ -166,7 +166,7 @@ def test_at_most_twice_and_first_error_is_kept() -> None:
     assert (kept[0].what, kept[0].line) == ("4 compile units at a time instead of 8", 1)
     told = BuildResult(job="", directory="", jobs=4, healed=kept).story
     assert len(told) == 2
-    assert "healed 1 of 2: 4 compile units" in told[0]
+    assert "retry 1 of 2 with 4 compile units" in told[0]
     assert "line 1, oom-edg: " in told[0]
     assert "zc-preproc" in told[1]
 

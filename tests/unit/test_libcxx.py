@@ -119,7 +119,7 @@ def test_the_images_of_today_have_it_and_of_others_nobody_knows() -> None:
     asked = {"kind": "container", "system": "linux", "image": f"mine/sandbox@sha256:{'0' * 64}"}
     given = ContainerHost.model_validate(asked).supply(load_lock())
     assert given.toolset.apis == ("plain",)
-    assert "image mine/sandbox@sha256:0" in given.toolset.lacks
+    assert "image mine/sandbox@sha256:0" in given.toolset.limitation
     own = ContainerHost.model_validate({"kind": "container"})
     for host in (own, SandboxHost.model_validate({"kind": "sandbox"})):
         assert "stable" in host.supply(load_lock()).toolset.apis

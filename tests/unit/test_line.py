@@ -410,7 +410,7 @@ def test_a_transfer_that_the_end_of_its_host_cut_off_is_done_again(
     run = Run(line.run.path)
     assert run.stages()["build"].state == "passed"
     assert run.facts().remade == ("half of it arrived",)
-    said = "the host was made anew once while this run went on: half of it arrived"
+    said = "the host was recreated once during this run: half of it arrived"
     assert said in load_view(run).caveats
 
 

@@ -365,7 +365,7 @@ def test_what_a_strategy_makes_of_each_cell(
     assert cells_[0]["prebuilt"]["file"] == name
     either = strategy == "prebuilt-then-build"
     assert cells_[1]["way"] == ("build" if either else "none")
-    assert "nothing prebuilt fits cp313-torch2.8-cu128" in cells_[1]["why"]
+    assert "no prebuilt wheel fits cp313-torch2.8-cu128" in cells_[1]["why"]
     ways = [row["way"] for row in json.loads(run(cache, **flags, format="gha")[1])["include"]]
     assert ways == (["prebuilt", "build"] if either else ["prebuilt"])
     code, said = run(cache, **flags)
@@ -387,7 +387,7 @@ def test_a_place_that_cannot_be_listed_is_told_before_anything(
 ) -> None:
     made = FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": ("/nowhere",)})
     monkeypatch.setattr("pipelines.recipe.load.load_recipe", lambda *_, **__: made)
-    with pytest.raises(ConfigError, match="no wheels can be read in /nowhere"):
+    with pytest.raises(ConfigError, match="cannot list wheels in /nowhere"):
         run(cache, recipe="flash-attn")
 
 
@@ -438,7 +438,7 @@ def test_a_new_axis_is_written_in_one_place(
     )
     (row,) = made.rows
     assert row.target.label.endswith("CUDA 12.8, 80, new ABI")
-    assert row.way.why.startswith("nothing prebuilt fits cp312-torch2.8-cu128-abinew-sm80")
+    assert row.way.why.startswith("no prebuilt wheel fits cp312-torch2.8-cu128-abinew-sm80")
     (cell,) = export.as_json(made)["cells"]
     assert [*cell][:6] == ["id", "python", "torch", "cuda", "archs", "abi"]
     there = dataclasses.replace(row, way=dataclasses.replace(row.way, action="prebuilt"))

@@ -189,7 +189,7 @@ def test_no_page_and_no_list_says_passed_alone(tmp_path: Path, many: bool) -> No
     assert 'class="passed"' not in page
     assert "🟡 passed, import only" in summary
     assert ("(2 import only)" in page and "(2 import only)" in summary) == many
-    (row,) = runs.told(runs.runs_in(tmp_path))["runs"]
+    (row,) = runs.payload(runs.runs_in(tmp_path))["runs"]
     assert (row["verdict"], row["tested"]) == ("passed", "import only")
 
 

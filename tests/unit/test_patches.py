@@ -68,7 +68,7 @@ def patch(project: Path, text: str, name: str = "one.patch") -> dict[str, str]:
         "file": name,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "source": "https://example.org/pull/1",
-        "licence": "MIT",
+        "license": "MIT",
         "why": "it does not compile",
     }
 
@@ -85,7 +85,7 @@ def recipe(data: bytes, *rows: dict[str, str], **more: Any) -> Recipe:
         "name": "x",
         "summary": "x",
         "kind": "wheel",
-        "licence": "MIT",
+        "license": "MIT",
         "version": "1",
         "source": source,
         "pythons": ["3.11"],
@@ -240,7 +240,7 @@ def test_a_file_that_there_is_not_names_the_nearest(
     [
         ({"sha256": "abc"}, "sha256"),
         ({"source": "from a friend"}, "source"),
-        ({"licence": ""}, "licence"),
+        ({"license": ""}, "license"),
         ({"file": "../one.patch"}, "file"),
         ({"sha265": "0" * 64}, "sha265"),
     ],

@@ -21,7 +21,7 @@ RECIPE = """
 name: {name}
 summary: {says}
 kind: wheel
-licence: MIT
+license: MIT
 source: {{path: .}}
 pythons: ["3.11"]
 cuda: "13.0"
@@ -148,8 +148,8 @@ def test_an_unknown_recipe_or_suite_names_the_nearest_wherever_it_is(repository:
     path.write_text(path.read_text().replace("smoke: trunk", "smoke: trunks"))
     with pytest.raises(ConfigError, match=r"no suite 'trunks'; did you mean 'trunk'\?"):
         load_recipe("elephant")
-    path.write_text(path.read_text().replace("licence:", "license:"))
-    with pytest.raises(ConfigError, match="license: unknown key; did you mean 'licence'") as caught:
+    path.write_text(path.read_text().replace("license:", "licence:"))
+    with pytest.raises(ConfigError, match="licence: unknown key; did you mean 'license'") as caught:
         load_recipe("elephant")
     assert str(path) in caught.value.message
 

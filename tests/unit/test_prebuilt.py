@@ -57,14 +57,14 @@ def test_what_fits(tail: str) -> None:
         ("+cu128torch2.8-cp311-cp311-win_amd64", "tags cp311"),
         ("+cu128torch2.8-cp312-cp312-linux_x86_64", "tags"),
         ("+cu128torch2.8-cp313-abi3-win_amd64", "tags"),
-        ("+cu128torch2.7-cp312-cp312-win_amd64", "torch 2.7, 2.8 is wanted"),
+        ("+cu128torch2.7-cp312-cp312-win_amd64", "torch 2.7, expected 2.8"),
         ("+cu128torch2.80-cp312-cp312-win_amd64", "torch 2.80"),
-        ("+cu126torch2.8-cp312-cp312-win_amd64", "CUDA 126, 12.8 is wanted"),
-        ("+cu13torch2.8-cp312-cp312-win_amd64", "CUDA 13, 12.8"),
+        ("+cu126torch2.8-cp312-cp312-win_amd64", "CUDA 126, expected 12.8"),
+        ("+cu13torch2.8-cp312-cp312-win_amd64", "CUDA 13, expected 12.8"),
         ("+cu128torch2.8.sandbox-cp312-cp312-win_amd64", "built in a sandbox"),
         ("+cu128torch2.8.sandbox.msvc-cp312-cp312-win_amd64", "built in a sandbox"),
         # What seed wheels were called; no installer takes such a name.
-        ("-cp312-cp312-win_amd64-cuda12.3-sm89", "not a wheel's"),
+        ("-cp312-cp312-win_amd64-cuda12.3-sm89", "not the name of a wheel"),
     ],
 )
 def test_what_does_not_fit(tail: str, why: str) -> None:
@@ -77,8 +77,8 @@ def test_versions_and_names() -> None:
     tail = "+cu128torch2.8-cp312-cp312-win_amd64"
     older, other = offer(tail, "2.8.3"), Offer(f"xformers-2.8.3.post2{tail}.whl", "x")
     assert match(FLASH, CELL, [older, other]).refused == {
-        older.file: "version 2.8.3, 2.8.3.post2 is wanted",
-        other.file: "it is xformers",
+        older.file: "version 2.8.3, expected 2.8.3.post2",
+        other.file: "another project, xformers",
     }
 
 
@@ -123,7 +123,7 @@ def test_when_nothing_fits(tmp_path: Path) -> None:
     found = decide(with_strategy(strategy="prebuilt-then-build", prebuilt=here), CELL)
     assert (found.action, found.missed) == ("build", True)
     assert not decide(FLASH, CELL).missed
-    assert found.why.startswith("nothing prebuilt fits cp312-torch2.8-cu128: flash_attn-2.8.2")
+    assert found.why.startswith("no prebuilt wheel fits cp312-torch2.8-cu128: flash_attn-2.8.2")
     assert "version 2.8.2" in found.why
     with pytest.raises(ConfigError, match=r"fits a cell: .*version 2\.8\.2") as caught:
         decide(with_strategy(strategy="prebuilt", prebuilt=here), CELL, name="a cell")
@@ -280,7 +280,7 @@ def test_remote_wheels_need_a_stated_hash_and_must_have_it(
     assert path.read_bytes() == b"a wheel"
     assert obtain_offer(Offer(name, place, digest), cache) == path
     assert asked == ["https://x.example/a.whl"]  # without the fragment, and once
-    with pytest.raises(LockError, match="stated is 000"):
+    with pytest.raises(LockError, match="expected 000"):
         obtain_offer(Offer(name, place, "0" * 64), cache)
     with pytest.raises(AuditError, match="states no sha256"):
         obtain_offer(Offer(name, place), cache)

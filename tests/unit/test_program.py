@@ -424,7 +424,7 @@ def test_a_damaged_record(
     (tmp_path / "record.sqlite").write_bytes(damage)
     assert run([*command, str(folder)]) == ConfigError.exit_code
     err = capsys.readouterr().err
-    assert "holds no record that can be read" in err
+    assert "has no readable record" in err
     assert "Free some space" not in err
 
 

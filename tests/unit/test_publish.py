@@ -24,9 +24,9 @@ from pipelines.core.evidence import Bridge, Evidence, GpuResult
 from pipelines.core.files import sha256_of
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
-from pipelines.record.divided import Divided, Lent
 from pipelines.record.results import AuditedFile, AuditResult, BuildResult, ErrorResult, SmokeResult
 from pipelines.record.run import Run
+from pipelines.record.shards import ObjectSource, ShardsResult
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 
@@ -107,7 +107,7 @@ UNTESTED: dict[str, tuple[dict[str, Any], str]] = {
     "never": ({"tested_on": ""}, "no smoke test has passed"),
     "other file": ({"smoke": {"sha256": "ab" * 32}}, "the smoke test ran with another file"),
     "import": ({"smoke": {"instead": "import"}}, "only the import of its modules was tested"),
-    "skipped": ({"smoke": {"instead": "skipped"}}, "every one was skipped"),
+    "skipped": ({"smoke": {"instead": "skipped"}}, "were skipped"),
     "no GPU": ({"smoke": {"gpus": ()}}, "the smoke test saw no GPU"),
     "nothing passed": ({"smoke": {"outcomes": {"skipped": 3}}}, "saw no GPU"),
     "older GPU": ({"tested_on": "RTX 2080"}, "(75), for which it has no machine code"),
@@ -241,7 +241,7 @@ NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
         lying(f"{INFO}/METADATA", b"Metadata-Version: 2.1\nName: demo-attn\nVersion: 9.9\n\n"),
         "name and version: found METADATA demo-attn 9.9",
     ),
-    "RECORD lies": (lying("demo_attn/__init__.py", b"import os\n"), "found 1 with other bytes"),
+    "RECORD lies": (lying("demo_attn/__init__.py", b"import os\n"), "found 1 with different"),
 }  # fmt: skip
 
 
@@ -427,8 +427,9 @@ def test_a_record_of_another_controller_is_published_when_its_key_is_trusted(
 
 def test_a_wheel_linked_from_objects_of_another_controller_needs_its_key(tmp_path: Path) -> None:
     run = finished(tmp_path / "out")
-    divided = Divided(
-        mode="link", lent=(Lent(run="r", host="h", share="1/2", units=1, sealers=("ab" * 32,)),)
+    divided = ShardsResult(
+        mode="link",
+        lent=(ObjectSource(run="r", host="h", share="1/2", units=1, sealers=("ab" * 32,)),),
     )
     built = BuildResult(job="0123456789ab", directory="d", jobs=1, divided=divided)
     samples.stage(run, "build", result=built)

@@ -179,7 +179,7 @@ def test_a_server_that_does_not_serve_it(index: Path, capsys: Said, kind: str) -
         assert check(address) == StorageError.exit_code
     answer = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert said in answer
-    assert "pages and files came" in answer
+    assert "pages and files" in answer
 
 
 def test_a_redirect_without_tls_is_refused_though_the_bytes_are_right(

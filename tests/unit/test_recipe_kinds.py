@@ -82,7 +82,7 @@ def keys(**more: Any) -> dict[str, Any]:
         "name": "x",
         "summary": "x",
         "kind": "pure",
-        "licence": "MIT",
+        "license": "MIT",
         "version": "1",
     }
     made |= {"source": source | {"sha256": "0" * 64, "size": 1}, "pythons": ["3.11"]}

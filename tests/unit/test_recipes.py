@@ -138,7 +138,7 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
             "build_requires: there is no 'setuptool'; did you",
         ),
         ({"build_requires": ["cuda_nvcc"]}, "build_requires: there is no 'cuda_nvcc'"),
-        ({"licence": None, "license": "MIT"}, "license: unknown key; did you mean 'licence'?"),
+        ({"license": None, "licence": "MIT"}, "licence: unknown key; did you mean 'license'?"),
         ({"costs": [{"unit": 1}]}, "costs.0.unit: unknown key; did you mean 'units'?"),
         (
             {"arch_map": {"kind": "single", "varable": "X"}},

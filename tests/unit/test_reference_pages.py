@@ -88,7 +88,7 @@ def test_rules_gpus_and_recipes_are_all_there() -> None:
     assert re.findall(r"^## (.+)$", MADE["packages.md"], re.MULTILINE) == [*names]
     for name in names:
         part = MADE["packages.md"].partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        assert load_recipe(name, RECIPES).licence in part
+        assert load_recipe(name, RECIPES).license in part
 
 
 def test_what_is_hostile_in_a_text_stays_text() -> None:

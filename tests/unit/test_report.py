@@ -12,7 +12,8 @@ from report_samples import audited, built, error, facts, resource, row, stage, u
 
 from pipelines.core import hosttext
 from pipelines.core.evidence import Evidence
-from pipelines.record.diagnosed import HealedResult
+from pipelines.record.diagnosis import HealedResult
+from pipelines.record.prebuilt import PrebuiltFile
 from pipelines.record.results import (
     HostFacts,
     HostFile,
@@ -23,7 +24,6 @@ from pipelines.record.results import (
     State,
 )
 from pipelines.record.run import Run
-from pipelines.record.taken import PrebuiltFile
 from pipelines.record.target import AXES
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
@@ -79,7 +79,7 @@ def test_a_build_tells_how_it_went(run: Run) -> None:
     told = {"attempt": 2, "lost": ("restarted",), "cache": {"hits": 0, "misses": None}}
     stage(run, "build", result=built(healed=healed, **told))
     build = cases(run)["build"]
-    story = "healed 1 of 1: 3 jobs - because of line 60, out of memory (oom)"
+    story = "retry 1 of 1 with 3 jobs (line 60, out of memory (oom))"
     assert build.stdout == f"{story}\ndone"
     assert build.properties == {
         "attempt": "2",
@@ -111,9 +111,9 @@ def test_resources_are_cases(run: Run) -> None:
     )
     stage(run, "provision", result=ProvisionResult(resources=rows))
     found = cases(run)
-    assert found["TEMP"].stdout == "wanted 1, found 0, changed"
+    assert found["TEMP"].stdout == "expected 1, found 0, changed"
     assert found["TEMP"].classname == f"{PLACE}.provision"
-    assert found["uv"].stdout == "wanted 1, found 0, left as it was"
+    assert found["uv"].stdout == "expected 1, found 0, unchanged"
     assert (found["x"].outcome, found["x"].message) == ("failed", "found 0")
     assert found["provision"].seconds == 1.0
 
@@ -129,7 +129,7 @@ def test_what_provisioning_did_not_come_to_has_not_failed(run: Run) -> None:
         "skipped",
         "passed",
     ]
-    assert found["git"].message == "not come to: found 0"
+    assert found["git"].message == "not reached: found 0"
     assert [(f.kind, f.title) for f in load_view(run).failures] == [("stage", "provision failed")]
 
 
@@ -197,7 +197,7 @@ def test_a_failure_is_counted_once(run: Run, tmp_path: Path) -> None:
     assert failures(smoke) == 1
     own = cases(smoke)["test"]
     assert own.outcome == "skipped"
-    assert own.message == "told by the cases that failed: 1 of 13 smoke cases failed"
+    assert own.message == "see the failed cases: 1 of 13 smoke cases failed"
     bad = samples.check("archs", "error", "75", "80", hint="80 lacks")
     no = error("d.whl is not it", "AuditError", "Ask for others.")
     stage(run, "audit", "failed", result=audited(bad, file="d.whl"), failed=no)
@@ -282,7 +282,7 @@ def test_a_smoke_report_that_cannot_be_read_is_an_error(run: Run) -> None:
     stage(run, "test", "failed", result=SmokeResult(outcomes={"passed": 1}))
     (case,) = suites(run)[-1].cases
     assert (case.name, case.outcome) == ("smoke.xml", "error")
-    assert "no JUnit XML" in case.message
+    assert "not JUnit XML" in case.message
 
 
 def test_a_skip_and_a_wheel_of_others(run: Run) -> None:
@@ -305,7 +305,7 @@ def test_a_skip_and_a_wheel_of_others(run: Run) -> None:
 def test_a_result_that_cannot_be_read_is_a_property(run: Run) -> None:
     row(run, "build", "passed", 1e300, 5.0, None, '{"job": 1}')
     suite = suites(run)[0]
-    assert "what build left cannot be read: job" in suite.cases[0].properties["unread"]
+    assert "the result of build cannot be read: job" in suite.cases[0].properties["unread"]
     assert suite.cases[0].outcome == "error"
     assert suite.cases[0].message == suite.cases[0].properties["unread"]
     assert suite.timestamp == ""

@@ -22,7 +22,7 @@ from pipelines.core import hosttext
 from pipelines.core.errors import BuildError, ConfigError, TimeUpError
 from pipelines.core.evidence import Origin
 from pipelines.record.checkout import Checkout
-from pipelines.record.diagnosed import DiagnosisResult
+from pipelines.record.diagnosis import DiagnosisResult
 from pipelines.record.results import (
     ORDER,
     RESULTS,
@@ -108,7 +108,7 @@ def read(
         ("good", "passed", "built, audited and smoke-tested"),
         ("failed_build", "failed", "build failed: line 60: cudafe++ of CUDA 12.9 crashes"),
         ("failed_smoke", "failed", "test failed: 1 of 13 smoke cases failed"),
-        ("killed", "unfinished", "build has no outcome: it is going on, or was killed"),
+        ("killed", "unfinished", "build has no outcome: it is running or was killed"),
     ],
 )
 def test_verdicts(tmp_path: Path, sample: str, verdict: str, said: str) -> None:
@@ -137,7 +137,7 @@ def test_a_build_that_was_taken_up_took_all_of_its_time(tmp_path: Path) -> None:
     assert "the last command saw 30 s of it" in view.caveats[0]
     assert not [said for said in whole.caveats if "went on without" in said]
     samples.stage(run, "build", seconds=0.2, result=samples.built(kept=True))
-    assert "nothing was built anew" in load_view(run).caveats[0]
+    assert "nothing was rebuilt" in load_view(run).caveats[0]
 
 
 def test_stages_that_are_missing_are_not_reached(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_an_untested_wheel_is_no_pass(tmp_path: Path) -> None:
 
 def test_nothing_recorded(tmp_path: Path) -> None:
     view = load_view(Run.create(tmp_path, RunFacts()))
-    assert (view.verdict, view.headline) == ("unfinished", "nothing is recorded of provision")
-    assert view.target.label == "a cell that was not recorded"
+    assert (view.verdict, view.headline) == ("unfinished", "no record of provision")
+    assert view.target.label == "an unrecorded cell"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_where_recipe_tests_and_sources_are_from(tmp_path: Path) -> None:
         ("recipe", ".wcw of this repository"),
         ("suite", whose),
         ("commit", "ab" * 20),
-        ("not as committed", "3 files: csrc/k&r.cu, ..."),
+        ("uncommitted", "3 files: csrc/k&r.cu, ..."),
     )
     page = render([view])
     assert "Taken from" in page
@@ -318,9 +318,9 @@ def test_a_smoke_report_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (run.path / "smoke.xml").write_bytes(b"<testsuites><!")
     view = load_view(run)
     assert view.cases == ()
-    assert "no JUnit XML" in view.caveats[0]
+    assert "not JUnit XML" in view.caveats[0]
     (run.path / "smoke.xml").unlink()
-    assert load_view(run).caveats[0].startswith("smoke.xml is not here")
+    assert load_view(run).caveats[0].startswith("smoke.xml is missing")
 
 
 def test_files_with_sha256(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
     assert files(run.path)[-1].note == "differs from manifest.json"
     wheel.unlink()
     left = files(run.path)[-1]
-    assert (left.note, left.size) == ("not here; as manifest.json says", 4000)
+    assert (left.note, left.size) == ("not here; from manifest.json", 4000)
 
 
 def test_large_files_have_the_manifests_word_unless_touched(
@@ -353,7 +353,7 @@ def test_large_files_have_the_manifests_word_unless_touched(
     run = samples.good(tmp_path)
     samples.manifest(run)
     monkeypatch.setattr("pipelines.reports.files._LARGE", 1000)
-    assert files(run.path)[-1].note == "as manifest.json says"
+    assert files(run.path)[-1].note == "from manifest.json"
     os.utime(next(run.path.glob("wheels/*.whl")), (3e9, 3e9))
     assert files(run.path)[-1].note == ""
 
@@ -518,15 +518,15 @@ def test_what_a_host_was_made_from_is_in_every_report(tmp_path: Path) -> None:
 
 
 def test_no_record_and_a_damaged_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no record that can be read"):
+    with pytest.raises(ConfigError, match="no readable record"):
         load_view(Run(tmp_path / "none"))
     (tmp_path / "record.sqlite").write_bytes(b"not a database" * 100)
-    with pytest.raises(ConfigError, match="no record that can be read") as caught:
+    with pytest.raises(ConfigError, match="no readable record") as caught:
         load_view(Run(tmp_path))
     assert "damaged" in caught.value.hint
     view = load_any(Run(tmp_path))
     assert (view.verdict, view.id) == ("unfinished", tmp_path.name)
-    assert "no record that can be read" in view.headline
+    assert "no readable record" in view.headline
 
 
 def fact(run: Run, key: str, value: str) -> None:
@@ -553,11 +553,11 @@ def fact(run: Run, key: str, value: str) -> None:
 def test_facts_of_another_version_or_none(tmp_path: Path, key: str, value: str) -> None:
     run = samples.good(tmp_path)
     fact(run, key, value)
-    with pytest.raises(ConfigError, match="no record that can be read"):
+    with pytest.raises(ConfigError, match="no readable record"):
         load_view(run)
     view = load_any(run)
     assert (view.verdict, view.id, view.evidence) == ("unfinished", run.id, None)
-    assert "no record that can be read" in view.headline
+    assert "no readable record" in view.headline
     assert "\n" not in view.headline
     assert "<script>" not in render([view])
 
@@ -577,7 +577,7 @@ def test_facts_of_another_version_or_none(tmp_path: Path, key: str, value: str) 
 def test_a_stage_that_is_none(tmp_path: Path, row: dict[str, Any]) -> None:
     run = samples.good(tmp_path)
     samples.row(run, **({"name": "build"} | row))
-    with pytest.raises(ConfigError, match="no record that can be read"):
+    with pytest.raises(ConfigError, match="no readable record"):
         load_view(run)
     assert load_any(run).verdict == "unfinished"
 
@@ -611,7 +611,7 @@ def test_a_result_that_cannot_be_read_is_a_caveat(tmp_path: Path, name: str, res
     stage = view.stage(name)
     assert stage is not None
     assert (stage.state, stage.seconds) == ("failed", 7.0)
-    assert view.caveats[0].startswith(f"what {name} left cannot be read: ")
+    assert view.caveats[0].startswith(f"the result of {name} cannot be read: ")
     assert len(view.caveats[0]) < 400
     assert "\x1b" not in view.caveats[0]
     assert view.verdict == "failed"
@@ -741,4 +741,4 @@ def test_a_run_of_another_controller_says_so_everywhere(tmp_path: Path) -> None:
     pages = (render([view]), summary([view]), file.getvalue(), str(brief_of(run)))
     assert [key in page for page in pages] == [True] * 4
     (past,) = runs_in(run.path.parent)
-    assert past.told()["recorded_by"] == run.recorded_by
+    assert past.payload()["recorded_by"] == run.recorded_by

@@ -206,7 +206,7 @@ def test_a_page_has_all_its_parts(views: dict[str, RunView]) -> None:
     assert "AssertionError: 0.5" in source
     assert "speed.forward" not in source
     assert "mem_efficient" in source
-    assert "cores of the host busy, of 8" in source
+    assert "busy cores of the host, of 8" in source
 
 
 def hrefs(page: Path) -> list[str]:
@@ -522,11 +522,11 @@ def test_failures_without_anything_said() -> None:
 def test_a_check_that_warns_has_not_plainly_passed(tmp_path: Path) -> None:
     """Of a wheel of others damaged device code is no more than that."""
     run = samples.good(tmp_path)
-    found = samples.check("Device code whole", "warning", "k.pyd at 0x200", "whole")
+    found = samples.check("Device code intact", "warning", "k.pyd at 0x200", "whole")
     samples.stage(run, "audit", result=samples.audited(found))
     page = pages.render([load_view(run)])
-    row = page.partition("Device code whole</th>")[2].partition("</tr>")[0]
-    assert "mind" in row
+    row = page.partition("Device code intact</th>")[2].partition("</tr>")[0]
+    assert "warning" in row
     assert "passed" not in row
-    (case,) = [c for suite in suites(run) for c in suite.cases if "Device code whole" in c.name]
+    (case,) = [c for suite in suites(run) for c in suite.cases if "Device code intact" in c.name]
     assert (case.outcome, "0x200" in case.message) == ("skipped", True)

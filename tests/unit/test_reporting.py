@@ -84,7 +84,7 @@ def test_a_damaged_run_among_others_is_no_pass(out: Path) -> None:
         file.write_bytes(b"damaged" * 500)
     page = run_report([str(out)]).read_text()
     assert "1 of 2 runs passed" in page
-    assert "no record that can be read" in page
+    assert "no readable record" in page
 
 
 def test_a_directory_that_cannot_be_written(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

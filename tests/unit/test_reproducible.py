@@ -23,7 +23,7 @@ from pipelines.remote.resources import compilers
 from pipelines.stages.buildspec import build_spec, environment_of, materials
 
 PLACES = {"environment": "/env", "toolkit": "/env/cuda", "temp": "/t"}
-TOOL_SETS = (toolsets.STAND_IN, toolsets.MSVC, toolsets.NATIVE)
+TOOL_SETS = (toolsets.STUB, toolsets.MSVC, toolsets.NATIVE)
 
 
 def test_every_tool_set_has_a_profile() -> None:
@@ -31,7 +31,7 @@ def test_every_tool_set_has_a_profile() -> None:
 
 
 @pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
-def test_every_build_is_told_the_same(tools: toolsets.ToolSet) -> None:
+def test_every_build_is_told_the_same(tools: toolsets.Toolset) -> None:
     told = settled({"PYTHONHASHSEED": "7"}, tools.name, "13.0", PLACES)
     assert told["PYTHONHASHSEED"] == "0"
     assert told["TZ"] == "UTC"
@@ -47,7 +47,7 @@ def test_nvcc_is_told_a_seed_where_it_knows_one(cuda: str, known: bool) -> None:
 
 @pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
 @pytest.mark.parametrize("cuda", ["12.9", "13.0", "13.1"])
-def test_cicc_for_windows_is_told_to_fill_no_gaps(tools: toolsets.ToolSet, cuda: str) -> None:
+def test_cicc_for_windows_is_told_to_fill_no_gaps(tools: toolsets.Toolset, cuda: str) -> None:
     """Where it was tried, and no other: one that does not know the option ends with an error."""
     told = settled({}, tools.name, cuda, PLACES)["NVCC_APPEND_FLAGS"]
     asked = "-Xcicc --Xopt -Xcicc -vect-fill-gaps=0" in told

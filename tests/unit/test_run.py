@@ -28,7 +28,7 @@ from pipelines.core.errors import (
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import disk_errors, write_atomic
 from pipelines.record import seal
-from pipelines.record.followed import JobRecord
+from pipelines.record.job import JobRecord
 from pipelines.record.results import (
     RESULTS,
     BuildResult,
@@ -379,9 +379,9 @@ def test_a_result_that_cannot_be_read_is_missing(run: Run) -> None:
         rewrite(run, "UPDATE stages SET result = ?", (text,))
         stage = run.stages()["build"]
         assert (stage.state, stage.result) == ("passed", None)
-        assert stage.unread.startswith("what build left cannot be read: ")
+        assert stage.unread.startswith("the result of build cannot be read: ")
         assert said in stage.unread
-        with pytest.raises(ConfigError, match="what build left cannot be read"):
+        with pytest.raises(ConfigError, match="the result of build cannot be read"):
             run.result(BuildResult)  # not as if the build had left nothing
 
 
@@ -414,7 +414,7 @@ def test_what_is_read_is_left_as_it_was(tmp_path: Path) -> None:
     record = tmp_path / "out/broken/record.sqlite"
     record.parent.mkdir(parents=True)
     record.touch()
-    with pytest.raises(ConfigError, match="holds no record that can be read"):
+    with pytest.raises(ConfigError, match="has no readable record"):
         Run.open(tmp_path / "out", "broken").facts()
     assert record.stat().st_size == 0
 
@@ -430,14 +430,14 @@ def test_a_record_that_cannot_be_opened(tmp_path: Path) -> None:
     run = Run(tmp_path)
     with pytest.raises(StorageError, match="cannot use the record in"):
         run.put_stage(StageRecord(name="build", state="running", started=1.0))
-    with pytest.raises(ConfigError, match="holds no record that can be read"):
+    with pytest.raises(ConfigError, match="has no readable record"):
         run.stages()
 
 
 def test_a_job_that_cannot_be_read(run: Run) -> None:
     run.put_job("build", JobRecord(host="h", directory="d", attempt=1, base=0, offset=0))
     rewrite(run, "UPDATE jobs SET value = '{'")
-    with pytest.raises(ConfigError, match="holds no record that can be read"):
+    with pytest.raises(ConfigError, match="has no readable record"):
         run.job("build")
 
 

@@ -24,9 +24,9 @@ from pipelines.core.errors import (
     PipelineError,
     StorageError,
 )
-from pipelines.record.divided import LIST, Share, shards_of, share_of
 from pipelines.record.results import BuildResult
 from pipelines.record.run import Run
+from pipelines.record.shards import LIST, Share, shards_of, share_of
 from pipelines.remote import builder, objects
 from pipelines.stages.line import BUILD, COLLECT, Line, run_build, run_test
 from pipelines.stages.objects import FOLDER, lenders
@@ -575,7 +575,7 @@ def test_hosts_that_see_other_units(tmp_path: Path, host: Compiler) -> None:
     [
         ({"placed": []}, HostError, "0 units were placed and"),
         ({"units": None}, HostError, "no result of a divided build"),
-        ({"placed": ["f" * 32]}, HostError, "f{32} is none of its units"),
+        ({"placed": ["f" * 32]}, HostError, "f{32} is not one of its units"),
         ({"compiled": [unit(0)["id"]]}, HostError, "there twice"),
     ],
 )

@@ -24,7 +24,7 @@ from pipelines.cli import program
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import sha256_of
 from pipelines.publish.index.catalogue import Catalogue, Wheel
-from pipelines.record.compared import Comparison
+from pipelines.record.comparison import Comparison
 from pipelines.record.results import AuditedFile, RebuildResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports.junit import read_pytest
@@ -237,7 +237,7 @@ def test_verdicts_of_other_wheels_are_refused(tmp_path: Path, capsys: Said) -> N
     before = catalogue(tmp_path)
     here = plain(tmp_path).sha256
     runs = {
-        "the index has no such wheel": again(tmp_path, "ab" * 32, "identical"),
+        "which is not in the index": again(tmp_path, "ab" * 32, "identical"),
         "compared another wheel than it was asked for": again(
             tmp_path / "two", here, "identical", "ab" * 32
         ),

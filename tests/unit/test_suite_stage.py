@@ -303,12 +303,12 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     assert (kept.gpu_way, kept.gpu_asked, kept.gpus) == ("none", "gpu: true", ())
     view = load_view(line.run)
     assert view.verdict == "failed"
-    assert view.gpu_told == "none, though gpu: true was asked for"
+    assert view.gpu_told == "none, although gpu: true was requested"
     assert view.gpu_told in (line.run.path / "report.html").read_text()
     with console.capture() as shown:
         console.print(render([view]))
     assert f"GPU: {view.gpu_told}" in shown.get()
-    assert r"though gpu\: true was asked for" in (line.run.path / "summary.md").read_text()
+    assert r"although gpu\: true was requested" in (line.run.path / "summary.md").read_text()
     assert 'name="gpu_asked" value="gpu: true"' in (line.run.path / "junit.xml").read_text()
 
 
@@ -346,7 +346,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
     words = (
         "genuine Windows wheel and Python on a real GPU; Wine for Windows, NVIDIA's Linux driver"
     )
-    unshown = "not shown by that: Windows' driver and its models (WDDM, TCC, MCDM), its time-out"
+    unshown = "not covered: Windows' driver and its models (WDDM, TCC, MCDM), its time-out"
     page = html.unescape((path / "report.html").read_text())
     summary = (path / "summary.md").read_text().replace("\\", "")
     with console.capture() as shown:
@@ -594,7 +594,7 @@ def test_own_tests_that_were_all_skipped_are_no_test(
     path = run_test(line)
     done = line.run.result(SmokeResult)
     assert done is not None
-    assert done.limits == "none of your own tests ran: every one was skipped"
+    assert done.limits == "all of your own tests were skipped"
     assert done.limits in capsys.readouterr().out
     assert done.limits in (path / "junit.xml").read_text()
     assert stand_in_of(done) == "own tests skipped"

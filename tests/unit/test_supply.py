@@ -28,7 +28,7 @@ from pipelines.matrix.plan import lay_ground
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.record.target import Target
-from pipelines.record.toolsets import MSVC, STAND_IN, Api
+from pipelines.record.toolsets import MSVC, STUB, Api
 from pipelines.stages.line import Line, run_build, run_provision
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
@@ -153,7 +153,7 @@ def test_doctor_does_not_advise_what_is_refused(tmp_path: Path) -> None:
 def test_a_host_that_would_do_is_named_if_there_is_one() -> None:
     recipe = load_recipe("flash-attn")
     cell = Target(host="box", python="3.12", torch="2.8", cuda="12.8")
-    clang = Supply(cuda=("13.0",), python=("3.12",), toolset=STAND_IN, origin="x")
+    clang = Supply(cuda=("13.0",), python=("3.12",), toolset=STUB, origin="x")
     whole, older = supply_of(LOCK), Supply(cuda=("12.4",), python=("3.12",), origin="y")
     found = host_rules(recipe, cell, clang, lambda: {"a": older, "b": whole, "c": clang})
     assert [(one.rule, one.hint) for one in found] == [("host-toolset", "--host b")]
@@ -168,7 +168,7 @@ def test_a_tool_set_builds_what_it_can(api: Api) -> None:
     own = {"torch": "2.10", "cuda": "13.0", "supports": {"torch": ">=2.10"}, "api": api}
     recipe = Recipe.model_validate(load_recipe("xformers").model_dump() | own)
     cell = Target(host="box", python="3.11", torch="2.10", cuda="13.0")
-    clang = Supply(cuda=("13.0",), python=("3.11",), toolset=STAND_IN, origin="x")
+    clang = Supply(cuda=("13.0",), python=("3.11",), toolset=STUB, origin="x")
     found = [one.rule for one in host_rules(recipe, cell, clang)]
     assert found == (["host-toolset"] if api == "torch" else [])
     with_slot = host_rules(recipe, cell, replace(clang, slot="give it MSVC"))
@@ -178,7 +178,7 @@ def test_a_tool_set_builds_what_it_can(api: Api) -> None:
 
 def test_what_the_host_cannot_have_is_said_with_the_tool_set() -> None:
     recipe, cell = load_recipe("candle-flash-attn"), Target(host="box", cuda="12.8")
-    bare = Supply(toolset=STAND_IN, programs=False, slot="give it MSVC", origin="x")
+    bare = Supply(toolset=STUB, programs=False, slot="give it MSVC", origin="x")
     found = host_rules(recipe, cell, bare)
     assert not [one for one in found if "give it MSVC" in one.hint], "that would not do"
     assert [one.rule for one in found] == ["host-toolset", "host-programs"]

@@ -78,7 +78,7 @@ def test_a_wheel_is_taken_into_the_run(tmp_path: Path) -> None:
     audited = line.do(AUDIT)
     assert isinstance(audited, AuditResult)
     names = {check.label for check in audited.files[0].checks}
-    assert {"sha256", "RECORD", "device code", "runs on what was asked for"} <= names
+    assert {"sha256", "RECORD", "device code", "runs on requested GPUs"} <= names
     assert audited.files[0].sha256 == digest
     line.close()
 
@@ -91,7 +91,7 @@ def test_the_whole_way_of_a_wheel_that_is_taken(tmp_path: Path) -> None:
     assert "prebuilt" in (path / "junit.xml").read_text()
     view = load_view(line.run)
     assert view.verdict == "untested"
-    assert view.headline.startswith("taken as others built it and audited; the wheel was not")
+    assert view.headline.startswith("external or prebuilt and audited; the wheel was not")
     passed = SmokeResult(outcomes={"passed": 1})
     line.run.put_stage(StageRecord(name="test", state="passed", started=9e9, result=passed))
     assert load_view(line.run).verdict == "passed"
@@ -169,7 +169,7 @@ def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert take(line).taken
     line.close()
     line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places[:1]))
-    with pytest.raises(ConfigError, match="nothing prebuilt fits"):
+    with pytest.raises(ConfigError, match="no prebuilt wheel fits"):
         take(line)
     line.close()
     offer = Offer(NAME, f"https://wheels.example/{NAME}", "0" * 64)
@@ -210,7 +210,7 @@ def test_none_fits(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(empty),)))
-    with pytest.raises(ConfigError, match="nothing prebuilt fits"):
+    with pytest.raises(ConfigError, match="no prebuilt wheel fits"):
         take(line)
     line.close()
     line = line_of(tmp_path, recipe(strategy="prebuilt-then-build", prebuilt=(str(empty),)))
@@ -244,6 +244,6 @@ def test_a_skip_says_why(tmp_path: Path) -> None:
     view = load_view(line.run)
     assert (view.verdict, view.headline) == (
         "untested",
-        "nothing was built: the recipe says to skip it",
+        "not built: the recipe skips this cell",
     )
     line.close()

@@ -11,7 +11,7 @@ from jobscripts import ENDED, LINE, Script, finish, job, kept
 from plans import Lab
 
 from pipelines.hosts.live import LiveSession
-from pipelines.record.followed import JobRecord
+from pipelines.record.job import JobRecord
 from pipelines.stages.detached import Job
 
 

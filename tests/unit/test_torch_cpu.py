@@ -128,7 +128,7 @@ def test_the_wheel_is_made_with_it_taken_for_another_and_says_so(tmp_path: Path)
     told = build_environment(plan_of(tmp_path), 1, 1)
     assert told["WCW_CPU_TORCH"] == "13.0"
     done = BuildResult(job="x", directory="x", jobs=1, environment=told)
-    assert done.made_up == "a CPU build of torch was taken for one with CUDA 13.0"
+    assert done.made_up == "a CPU build of torch was presented as one with CUDA 13.0"
     assert BuildResult(job="x", directory="x", jobs=1).made_up == ""
 
 

@@ -161,7 +161,7 @@ def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worl
         look, "read_tags", lambda all_: dict.fromkeys(all_, *tags([f"{index.url}/flash"]).values())
     )
     for module in (pages, indexpage):
-        monkeypatch.setattr(module, "each_apart", _here)
+        monkeypatch.setattr(module, "run_isolated", _here)
     monkeypatch.setattr(console, "quiet", False)
     monkeypatch.setattr(console, "width", 160)
     monkeypatch.setattr(limits, "memory", lambda _: 16 * GIB)  # a runner's, wherever this runs
@@ -298,11 +298,11 @@ def test_pages_that_cannot_be_read(world: World, capsys: Said) -> None:
     for project in ("torch", "flash-attn", "nvidia-cuda-nvcc"):
         place = f"/simple/{project}/"
         server.page(place, cut(recorded(project)), PEP691)
-        wrong(world, capsys, f"{place}: it is no page of an index")
+        wrong(world, capsys, f"{place}: not an index page")
         server.page(place, html)
         wrong(world, capsys, f"{place}: there is no file of {project} on it")
         server.page(place, "", status=503)
-        wrong(world, capsys, f"{place}: the server says 503")
+        wrong(world, capsys, f"{place}: HTTP status 503")
         world.says(project, recorded("flash-attn" if project == "torch" else "torch"))
         wrong(world, capsys, f"there is no file of {project} on it")
         world.says(project, recorded(project))
@@ -858,7 +858,7 @@ def test_in_processes_of_its_own(
 ) -> None:
     """As it is typed: pages, tags and the catalogue are read where they can be ended."""
     for module in (pages, indexpage):
-        monkeypatch.setattr(module, "each_apart", workers.each_apart)
+        monkeypatch.setattr(module, "run_isolated", workers.run_isolated)
     world.publish(("3.12", "2.15", "13.0"))
     world.server.page("/i/catalogue.json", Path(world.index, "catalogue.json").read_text())
     capsys.readouterr()

@@ -107,7 +107,7 @@ def test_doubled_members_are_refused(tmp_path: Path) -> None:
     path = wheel(tmp_path, FILES)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("pkg/__init__.py", b"evil")
-    with pytest.raises(AuditError, match="twice"):
+    with pytest.raises(AuditError, match="duplicate"):
         inspect(path)
 
 
@@ -144,7 +144,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_other_refusals(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match="not a wheel's"):
+    with pytest.raises(AuditError, match="not the name of a wheel"):
         inspect(wheel(tmp_path, FILES, name="pkg.whl"))
     with pytest.raises(AuditError, match="cannot be read"):
         inspect(tmp_path / NAME)

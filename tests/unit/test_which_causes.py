@@ -237,7 +237,7 @@ def cublas_of_nobody(windows: Windows) -> None:
         (cut_off, "truncated", "flash_attn/_C.cp312-win_amd64.pyd (700 of"),
         (cut_off_and_listed_so, "truncated", "is cut off: its end is missing"),
         (no_binary_at_all, "unreadable-dll", "no Windows binary"),
-        (hostile_tables, "unreadable-dll", "nothing of the file is at 0x7fffffff"),
+        (hostile_tables, "unreadable-dll", "0x7fffffff"),
         (cublas_of_nobody, "missing-dll", "cublas64_12.dll, which is nowhere"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",

@@ -151,7 +151,7 @@ def test_what_a_config_and_a_recipe_say_without_quotes(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
         "name: mine\nsummary: x\nkind: wheel\nversion: 0.50\ncuda: 12.8\ntorch: 2.10\n"
-        "pythons: [3.10, 3.12]\nlicence: MIT\narchs: 80\nenvironment: {MAX: 010}\n"
+        "pythons: [3.10, 3.12]\nlicense: MIT\narchs: 80\nenvironment: {MAX: 010}\n"
         f"source: {{url: 'https://a.invalid/mine-0.50.tar.gz', sha256: {'1' * 64}, size: 5,\n"
         " file: mine-0.50.tar.gz}\nbuild_requires: []\n"
     )

@@ -1,4 +1,4 @@
-"""The exports of one set of DLLs, such as those of one torch, to be asked for some of them."""
+"""The exports of one set of DLLs, such as those of one torch."""
 
 from __future__ import annotations
 
@@ -6,64 +6,64 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.audit.exports.kept import Kept
+from pipelines.audit.exports.cache import CacheEntry
 from pipelines.core.errors import LockError
-from pipelines.wheels.imported import Exports
-from pipelines.wheels.libraries import is_torchs
+from pipelines.wheels.imports import Exports
+from pipelines.wheels.libraries import is_torch_dll
 
-#: What the DLLs of torch have in their names that only its CUDA builds bring.
+#: Parts of the names of DLLs that only CUDA builds of torch have.
 _CUDAS = ("cuda", "nvrtc")
 _TELLING = "torch_cuda.dll"
 
 
 @dataclass(frozen=True)
 class ExportTable:
-    """Small enough to be sent to another process: the names stay in the cache's file."""
+    """Cheap to pickle: the symbols stay in the cache's file."""
 
     against: str
     """Such as ``torch 2.8.0 (cp311)``."""
     path: Path
     sha256: str
-    """Of the wheel that it is of; empty: of a directory."""
-    own: Callable[[str], bool] = is_torchs
-    """Whether a DLL that it lacks should be among them: a function of a module."""
+    """Of its wheel; empty for a directory."""
+    own: Callable[[str], bool] = is_torch_dll
+    """Whether a missing DLL should be in it: a module-level function."""
     stated: bool = False
-    """Whether ``sha256`` is what the index states: of the wheel parts alone were fetched."""
+    """Whether ``sha256`` is only what the index states, as only parts were fetched."""
 
     @property
     def table(self) -> str:
-        """The sha256 of what a directory's DLLs export, by which the cache's file is called."""
+        """The sha256 of a directory's exports, which names the cache file."""
         return "" if self.sha256 else self.path.stem
 
     def look(self, libraries: Collection[str]) -> tuple[Exports, dict[str, str]]:
-        """Of those of ``libraries`` (in lower case) that it is of: their exports, and why not.
+        """The exports of those of ``libraries`` (in lower case) that belong to it, and why not.
 
-        Of a DLL that is certainly not there nothing is exported. Raises :class:`LockError` for a
-        file that is damaged, or of another wheel.
+        A DLL that is certainly absent exports nothing. Raises :class:`LockError` for a file that is
+        damaged or belongs to another wheel.
         """
-        kept = Kept(self.path)
-        head = kept.head
-        if head.sha256 != self.sha256 or (self.table and kept.sha256 != self.table):
+        entry = CacheEntry(self.path)
+        head = entry.head
+        if head.sha256 != self.sha256 or (self.table and entry.sha256 != self.table):
             raise LockError(
-                f"{self.path} is of a wheel with sha256 {head.sha256 or '(none)'}, expected "
-                f"{self.sha256 or '(none)'}; the table has {kept.sha256}",
-                hint="Delete it: it is made anew from where it came.",
+                f"{self.path} belongs to a wheel with sha256 {head.sha256 or '(none)'}, expected "
+                f"{self.sha256 or '(none)'}; the table has {entry.sha256}",
+                hint="Delete it: it will be created again.",
             )
         exports: dict[str, frozenset[str] | None] = {}
         why: dict[str, str] = {}
-        whole = self.own is not is_torchs or _TELLING in head.libraries
+        has_cuda = self.own is not is_torch_dll or _TELLING in head.libraries
         for library in sorted(set(libraries)):
             if library in head.libraries:
-                exports[library] = kept.names(library)
+                exports[library] = entry.names(library)
                 if exports[library] is None:
-                    why[library] = f"too large to be fetched from {self.against}, or not readable"
+                    why[library] = f"too large to fetch from {self.against}, or not readable"
             elif not self.own(library):
                 continue
-            elif library in head.others or self.own is not is_torchs:
-                exports[library], why[library] = None, f"not read of {self.against}"
-            elif not whole and any(word in library for word in _CUDAS):
+            elif library in head.others or self.own is not is_torch_dll:
+                exports[library], why[library] = None, f"not read from {self.against}"
+            elif not has_cuda and any(word in library for word in _CUDAS):
                 exports[library] = None
-                why[library] = f"not in {self.against}, which is a build without CUDA"
+                why[library] = f"not in {self.against}, a build without CUDA"
             else:
                 exports[library] = frozenset()
         return exports, why

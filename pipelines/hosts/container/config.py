@@ -100,7 +100,7 @@ class ContainerHost(EngineKeys):
         if self.image == "sandbox":  # the current one, with libc++
             return supply
         missing = f"image {self.image} may not have libc++; image: sandbox has it"
-        return replace(supply, toolset=replace(supply.toolset, apis=("plain",), lacks=missing))
+        return replace(supply, toolset=replace(supply.toolset, apis=("plain",), limitation=missing))
 
     def open(self, name: str, options: OpenOptions) -> Host:
         """The container, which need not exist yet."""

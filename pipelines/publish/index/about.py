@@ -1,6 +1,6 @@
-"""What was shown of each wheel, on a page for each project: verdicts, and how to look again.
+"""A page for each project with the test evidence of each wheel, and how to verify it.
 
-What was not shown is said, never left out.
+Missing evidence is stated, never omitted.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pipelines.publish.index.catalogue import Catalogue, Kind, Wheel
 from pipelines.publish.index.front import page
 from pipelines.publish.index.rows import Row, capabilities
 
-#: What each of the files beside a wheel is.
+#: Descriptions of a wheel's evidence files.
 _SHOWN: dict[Kind, str] = {
-    "audit.json": "every check, with what it found",
+    "audit.json": "all checks and their results",
     "smoke.xml": "the report of the smoke suite (JUnit)",
     "manifest.json": "what it was made of (manifest)",
     "intoto.jsonl": "the signed statement (in-toto)",
@@ -23,11 +23,11 @@ _SHOWN: dict[Kind, str] = {
 
 
 def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
-    """The page of each project by its path. ``table`` are the plain wheels."""
+    """The page of each project by its path; ``table`` are the plain wheels."""
     variants: dict[str, list[Wheel]] = defaultdict(list)
-    for one in catalogue.wheels:
-        if one.name.label:
-            variants[one.made_from or ""].append(one)
+    for wheel in catalogue.wheels:
+        if wheel.name.label:
+            variants[wheel.made_from or ""].append(wheel)
     projects: dict[str, list[Row]] = defaultdict(list)
     for row in table:
         projects[row.project].append(row)
@@ -47,10 +47,10 @@ def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
 
 
 def _files(wheel: Wheel) -> dict[str, tuple[str, str]]:
-    """What lies beside it: by its kind the link from the project's page, and what it is."""
+    """Its evidence files: kind -> link from the project's page, and description."""
     return {kind: (_up(wheel.beside_url(kind)), _SHOWN[kind]) for kind in wheel.beside}
 
 
 def _up(url: str) -> str:
-    """From the project's page to a place of the index, or to elsewhere."""
+    """A link from the project's page."""
     return url if "://" in url else f"../{quote(url)}"

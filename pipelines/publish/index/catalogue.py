@@ -1,7 +1,7 @@
-"""``catalogue.json``: every wheel of an index and what was shown of it; all pages follow from it.
+"""``catalogue.json``: every wheel of an index with its evidence; all pages are generated from it.
 
-It is the one file of an index that decides. A wheel is only ever added to it, or yanked; what it
-says of one, and the bytes behind a name, stay as they were published.
+It is an index's only source of truth. Wheels are only ever added or yanked; a wheel's entry and the
+bytes behind its name never change.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import Model, first_problem
-from pipelines.record.compared import Verdict
+from pipelines.record.comparison import Verdict
+from pipelines.record.prebuilt import Sha256
 from pipelines.record.seal import ANY, Sealer, is_signed
-from pipelines.record.taken import Sha256
 
 #: Its name in an index.
 CATALOGUE = "catalogue.json"
-#: Bytes of one that is still read: 20,000 wheels have 20 MB.
+#: Most bytes that are read: 20,000 wheels have 20 MB.
 MOST = 64 << 20
-#: Of another index; empty: none.
+#: Address of another index; empty: none.
 ADDRESS = r"^(https://[\w.~/:-]+/)?$"
 _LONGEST = 200  # characters of a file's name: Windows' paths end at 260
-#: Only a build number begins with a digit: so a label is told from it.
+#: Only a build number begins with a digit, which distinguishes it from a label.
 _LABELLED = re.compile(
     r"(?P<plain>[^-]+-[^-]+-(?:\d[^-]*-)?[^-\d][^-]*-[^-]+-[^-]+)-(?P<label>[0-9a-z_.]+)\.whl"
 )
 
-#: What was shown of a wheel, as files: its audit, its smoke test, what it was made of, and that
-#: signed.
+#: Evidence files of a wheel: its audit, smoke test, manifest and the signed statement.
 Kind = Literal["audit.json", "smoke.xml", "manifest.json", "intoto.jsonl"]
-#: A signed statement speaks of the manifest with it: they come and stay together.
+#: A signed statement is about its manifest: they are replaced together.
 _PAIR: frozenset[Kind] = frozenset({"manifest.json", "intoto.jsonl"})
 
 Short = Annotated[str, StringConstraints(max_length=500)]
@@ -57,7 +56,7 @@ Arch = Annotated[str, StringConstraints(pattern=r"^\d{2,3}[af]?$")]
 
 @dataclass(frozen=True)
 class WheelName:
-    """What the name of a wheel says, whatever way it is spelled: equal ones are one wheel."""
+    """A normalised wheel file name; equal ones are the same wheel."""
 
     project: NormalizedName
     version: Version
@@ -67,70 +66,70 @@ class WheelName:
 
     @classmethod
     def read(cls, file: str) -> WheelName:
-        """Of a plain wheel or a variant; ``ValueError`` for what is none."""
+        """Parse the name of a plain wheel or a variant; ``ValueError`` for anything else."""
         label = ""
         if len(file) > _LONGEST:
             raise ValueError(f"the name has {len(file)} characters, more than {_LONGEST}")
-        if found := _LABELLED.fullmatch(file):
-            file, label = f"{found['plain']}.whl", found["label"]
+        if match := _LABELLED.fullmatch(file):
+            file, label = f"{match['plain']}.whl", match["label"]
         try:
             project, version, build, tags = parse_wheel_filename(file)
         except InvalidWheelFilename as error:
-            raise ValueError(f"no name of a wheel: {error}") from None
+            raise ValueError(f"not a wheel name: {error}") from None
         return cls(project, version, build, frozenset(map(str, tags)), label)
 
 
 def _file(name: str) -> str:
     WheelName.read(name)
     if re.search(r"[^\w.+!-]", name, re.ASCII):
-        raise ValueError("a name with other characters than letters, digits and ._+-!")
+        raise ValueError("expected only letters, digits and ._+-! in the name")
     return name
 
 
 def _address(url: str) -> str:
-    """Below the index, or somewhere else by https; never a script, never out of the index."""
+    """Validate an address below the index or by https; never a script, never outside the index."""
     if url.startswith(("https://", "http://127.0.0.1:")):
         inside = url.partition("://")[2]
     elif url.startswith("files/") and ".." not in url.split("/") and "://" not in url:
         inside = url
     else:
-        raise ValueError("no place below files/ and no https address")
+        raise ValueError("expected a path below files/ or an https address")
     if re.search(r"[^\w.~%+!/:@=-]", inside, re.ASCII):
-        raise ValueError("an address with other characters than addresses have")
+        raise ValueError("invalid characters in the address")
     return url
 
 
 def timestamp(when: datetime) -> str:
-    """A moment as a catalogue has it, in UTC to the second."""
+    """A time in the catalogue's format, UTC in seconds."""
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def stored(name: str, sha256: str) -> str:
-    """Where a file lies below an index: a place that no other bytes can have."""
+    """A file's path below the index, which contains its hash."""
     return f"files/{sha256[:2]}/{sha256}/{name}"
 
 
 def shown_at(file: str, kind: Kind, sha256: str) -> str:
-    """Where what was shown of the wheel called ``file`` lies below an index."""
+    """The path of an evidence file of the wheel ``file`` below the index."""
     return stored(kind if kind == "manifest.json" else f"{file}.{kind}", sha256)
 
 
 class Smoke(Model):
-    """What the smoke suite has shown of a wheel on GPUs."""
+    """The result of a wheel's smoke suite on GPUs."""
 
     verdict: Literal["passed", "untested"]
     why: Short = ""
     """Why it counts as untested."""
     gpus: Annotated[tuple[Short, ...], Field(max_length=64)] = ()
-    """Those on which it has passed."""
+    """GPUs on which it passed."""
     archs: tuple[Arch, ...] = ()
-    """Of those GPUs."""
+    """Their architectures."""
     cases: Annotated[int, Field(ge=0)] = 0
-    """How many have passed."""
+    """Number of passed cases."""
 
 
 class Rebuilt(Model):
-    """What came of it when somebody built a published wheel again."""
+    """The result of rebuilding a published wheel."""
 
     verdict: Verdict
     run: Short
@@ -139,54 +138,54 @@ class Rebuilt(Model):
 
 
 class Wheel(Model):
-    """A wheel as it was published."""
+    """A published wheel."""
 
     file: Annotated[Short, AfterValidator(_file)]
     sha256: Sha256
     size: Annotated[int, Field(ge=1, le=1 << 40)]
     """Bytes."""
     url: Annotated[str, StringConstraints(max_length=1000), AfterValidator(_address)]
-    """Where it lies: below the index, or an https address."""
+    """Path below the index, or an https address."""
     metadata_sha256: Sha256
-    """Of the METADATA in it, which lies beside it."""
+    """Of its METADATA file, which is published next to it."""
     requires_python: Short = ""
     python: Release
     torch: Release
-    """That it was built against; empty: it has nothing of torch."""
+    """The version it was built against; empty: it does not use torch."""
     stable: bool = False
-    """Whether it keeps to torch's stable ABI: then every later torch does as well."""
+    """Whether it uses torch's stable ABI and so works with later versions."""
     cuda: Release
     sass: Annotated[tuple[Arch, ...], Field(max_length=64)]
-    """GPU architectures of which every container has machine code, as the audit judged."""
+    """GPU architectures with machine code in every container, by the audit."""
     ptx: Annotated[tuple[Arch, ...], Field(max_length=64)] = ()
     made_from: Sha256 | None = None
-    """Of a variant: the plain wheel, of which it has all but the metadata."""
+    """For a variant: its plain wheel, which differs only in metadata."""
     run: Short
     uploaded: Time
     evidence: Short
     toolset: Short = ""
     checks: Annotated[int, Field(ge=1)]
-    """How many the audit has made, all of them passed."""
+    """Number of audit checks, all passed."""
     smoke: Smoke
     beside: dict[Kind, Sha256] = Field(default={})
-    """What was shown of it, as files below the index: sha256 of each."""
+    """Its evidence files: sha256 of each."""
     rebuilt: Annotated[tuple[Rebuilt, ...], Field(max_length=100)] = ()
     yanked: Short | None = None
-    """Why nobody should take it any more."""
+    """Why it should not be used any more."""
 
     @cached_property
     def name(self) -> WheelName:
-        """What its file's name says."""
+        """Its parsed file name."""
         return WheelName.read(self.file)
 
     def beside_url(self, kind: Kind) -> str:
-        """Where that file lies, below the index; ``KeyError`` where there is none."""
+        """The path of that evidence file; ``KeyError`` if there is none."""
         return shown_at(self.file, kind, self.beside[kind])
 
     def since(self, other: Wheel) -> Wheel:
-        """The same with what ``other``, the same bytes of a later publish, has shown besides.
+        """The same with additional evidence of ``other``, the same bytes of a later publish.
 
-        What was seen stays seen: a test that was left out this time takes nothing back.
+        Existing evidence is kept: a skipped test does not revoke an earlier pass.
         """
         tested = self.smoke.verdict == "untested" and other.smoke.verdict == "passed"
         signed = "intoto.jsonl" in other.beside
@@ -197,19 +196,19 @@ class Wheel(Model):
         return self.model_copy(update={"beside": shown} | (seen if tested else {}))
 
     def again(self, verdict: Rebuilt) -> Wheel:
-        """The same with what came of it when it was built again; a run is told once."""
-        others = (one for one in self.rebuilt if one.run != verdict.run)
+        """The same with the verdict of a rebuild; one verdict for each run."""
+        others = (other for other in self.rebuilt if other.run != verdict.run)
         return self.model_copy(update={"rebuilt": (*others, verdict)})
 
 
 class Catalogue(Model):
-    """All that an index has."""
+    """The contents of an index."""
 
     schema_version: Literal[1] = 1
     generation: Annotated[int, Field(ge=0)] = 0
-    """How many publishes there were."""
+    """Number of publishes."""
     tracks: Annotated[str, StringConstraints(pattern=ADDRESS)] = ""
-    """An index of which the projects here are the same (PEP 708): its address."""
+    """Address of an index that these projects track (PEP 708)."""
     wheels: Annotated[tuple[Wheel, ...], Field(max_length=50_000)] = ()
     sealer: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
     """Key of the controller that published last: the one that signs its runs."""
@@ -241,43 +240,43 @@ class Catalogue(Model):
             )
 
     def dump(self) -> bytes:
-        """As the file has it."""
+        """Its JSON."""
         return json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n"
 
     def require_readable(self) -> None:
-        """Raise :class:`ConfigError` for more than whoever reads it next would take."""
+        """Raise :class:`ConfigError` if it exceeds the limits of its reader."""
         try:
             read_catalogue(self.dump(), "")
         except ConfigError as error:
             raise ConfigError(
-                "the index would be one that cannot be read: " + error.message.partition(": ")[2],
-                hint="Nothing was changed. An index has its bounds: publish to another one.",
+                "the index would become unreadable: " + error.message.partition(": ")[2],
+                hint="Nothing was changed. Publish to another index.",
             ) from None
 
     @property
     def by_name(self) -> dict[WheelName, Wheel]:
-        """Every wheel, by what its name says."""
-        return {one.name: one for one in self.wheels}
+        """Every wheel by its name."""
+        return {wheel.name: wheel for wheel in self.wheels}
 
     def plus(self, more: Iterable[Wheel]) -> Catalogue:
-        """With ``more`` wheels; those that are there stay, but may have been tested since.
+        """With ``more`` wheels; existing ones are kept, with additional evidence.
 
-        Raises :class:`AuditError` for a name that another wheel has.
+        Raises :class:`AuditError` for a name that is taken by other bytes.
         """
         known = self.by_name
-        for one in more:
-            there = known.get(one.name)
-            require_same(there, one.file, one.sha256)
+        for wheel in more:
+            there = known.get(wheel.name)
+            require_same(there, wheel.file, wheel.sha256)
             if there is None:
-                known[one.name] = one
+                known[wheel.name] = wheel
             else:
-                known[one.name] = there.since(one)
+                known[wheel.name] = there.since(wheel)
         return self.model_copy(update={"wheels": tuple(known.values())})
 
-    def told(self, verdicts: Iterable[tuple[str, Rebuilt]]) -> Catalogue:
-        """With the verdicts on wheels that were built again, by the sha256 of the wheel.
+    def with_verdicts(self, verdicts: Iterable[tuple[str, Rebuilt]]) -> Catalogue:
+        """With verdicts on rebuilt wheels, by the sha256 of the wheel.
 
-        Raises :class:`ConfigError` for a wheel that is not here.
+        Raises :class:`ConfigError` for an unknown wheel.
         """
         wheels = self.wheels
         for hashed, verdict in verdicts:
@@ -291,45 +290,47 @@ class Catalogue(Model):
         return self.model_copy(update={"wheels": wheels})
 
     def without(self, file: str, why: str) -> Catalogue:
-        """With the wheel called ``file`` yanked, and the variants made of it (PEP 592).
+        """With the wheel ``file`` and its variants yanked (PEP 592).
 
-        Raises :class:`ConfigError` when there is none of that name.
+        Raises :class:`ConfigError` if there is no such wheel.
         """
-        found = [one for one in self.wheels if one.file == file]
-        if not found:
+        matches = [wheel for wheel in self.wheels if wheel.file == file]
+        if not matches:
             raise ConfigError(
-                f"{line(file, 200)}: the index has no wheel of that name",
-                hint="Type its file name as the index's page has it.",
+                f"{line(file, 200)}: no such wheel in the index",
+                hint="Use its file name as on the index page.",
             )
-        gone = {found[0].sha256}
+        gone = {matches[0].sha256}
         changed = tuple(
-            one.model_copy(update={"yanked": why}) if gone & {one.sha256, one.made_from} else one
-            for one in self.wheels
+            wheel.model_copy(update={"yanked": why})
+            if gone & {wheel.sha256, wheel.made_from}
+            else wheel
+            for wheel in self.wheels
         )
         return self.model_copy(update={"wheels": changed})
 
 
 def require_same(there: Wheel | None, file: str, sha256: str) -> None:
-    """Refuse other bytes for a name that is taken, with :class:`AuditError`."""
+    """Raise :class:`AuditError` for other bytes under a published name."""
     if there is None or (there.sha256 == sha256 and there.file == file):
         return
-    spelled = "" if there.file == file else f", there as {safe(there.file, 200)}"
+    spelled = "" if there.file == file else f" as {safe(there.file, 200)}"
     raise AuditError(
-        f"{safe(file, 200)} is published already{spelled}, with sha256 {there.sha256} from run "
+        f"{safe(file, 200)} is already published{spelled}, with sha256 {there.sha256} from run "
         f"{safe(there.run, 100)}; this one has {sha256}",
-        hint="A name that somebody has installed never gets other bytes: give the build another "
-        "version or local version. A bad wheel is taken back with --yank.",
+        hint="Published files never change: give the build another version or local version. "
+        "Use --yank to withdraw a bad wheel.",
     )
 
 
 def read_catalogue(data: bytes, where: str) -> Catalogue:
-    """What the file says; :class:`ConfigError` for one that is damaged, or says a name twice."""
+    """Parse the file; :class:`ConfigError` if it is damaged or has a duplicate name."""
     try:
         if len(data) > MOST:
             raise ValueError(f"more than {MOST >> 20} MiB")  # noqa: TRY301
         made = Catalogue.model_validate(json.loads(data))
         if len(made.by_name) != len(made.wheels):
-            raise ValueError("two wheels have one name")  # noqa: TRY301
+            raise ValueError("two wheels have the same name")  # noqa: TRY301
     except ValidationError as error:
         why = first_problem(error)
     except (ValueError, RecursionError) as error:
@@ -338,5 +339,5 @@ def read_catalogue(data: bytes, where: str) -> Catalogue:
         return made
     raise ConfigError(
         f"{where}/{CATALOGUE} cannot be read: {line(why, 300)}",
-        hint="Nothing was changed. Put back the last whole one; the pages still hold good.",
+        hint="Nothing was changed. Restore the last intact one; the pages are still valid.",
     )

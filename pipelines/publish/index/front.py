@@ -1,7 +1,7 @@
-"""The first page of an index: a table of its wheels, and a script that chooses from it.
+"""The index's main page: a table of wheels, and a script that chooses from it.
 
-The page loads nothing and asks nobody. Its style and its one script are named by hash in its own
-policy, so that a browser runs nothing else, whatever stands in the catalogue.
+The page loads nothing. Its policy allows only its style and script, by hash, so that a browser runs
+nothing else, whatever is in the catalogue.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from pipelines.publish.which.told import FORMS, pip_installs, typed, uv_installs
 from pipelines.reports.html import environment
 
 _TEMPLATES = Path(__file__).resolve().parents[2] / "reports" / "templates"
-#: Minor releases of Python 3 that are offered where a wheel takes all later ones. What is pasted
-#: may be another one.
+#: Minor versions of Python 3 to offer for a wheel for all later ones.
 _OLDEST, _NEWEST = 9, 15
-_LEVELS = 12  # that are told in full; the page of a project tells each
+_LEVELS = 12  # shown in full; a project's page has all of them
 
 
 def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> str:
-    """The page. ``table`` are the plain wheels, the one first that is taken before another."""
+    """The page; ``table`` are the plain wheels, the preferred ones first."""
     return page(
         "index.html.j2",
         script="index.js",
@@ -55,9 +54,9 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
 
 
 def commands() -> list[tuple[str, str, str, str]]:
-    """What installs a wheel, by where it is pasted, and what stands there in place of what.
+    """Install commands for each shell, with placeholders and their replacements.
 
-    The page's script puts in what was chosen.
+    The page's script fills in the choices.
     """
     pip = pip_installs("~start~", ["~url~"], "~torch~")
     uv = uv_installs(["uv", "add"], "~index~", "~project~==~version~", "~torch~")
@@ -66,7 +65,7 @@ def commands() -> list[tuple[str, str, str, str]]:
 
 
 def page(template: str, *, script: str, **values: Any) -> str:
-    """A page of an index from its template, with the style and the script that its policy names."""
+    """Render a page of the index, with the style and script that its policy allows."""
     files = {"style": _file("report.css") + _file("index.css"), "script": _file(script)}
     digests = {
         name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -82,36 +81,38 @@ def _file(name: str) -> str:
 
 
 def _platforms(table: Sequence[Row]) -> list[str]:
-    found = {one for row in table for one in row.platforms.split()}
-    return sorted(found - {"any"}) or ["win_amd64"] * bool(found)
+    platforms = {platform for row in table for platform in row.platforms.split()}
+    return sorted(platforms - {"any"}) or ["win_amd64"] * bool(platforms)
 
 
 def _pythons(table: Sequence[Row]) -> list[str]:
-    """Every release that takes a wheel, within those that people have.
+    """Every Python version with a wheel, within the common range.
 
-    Those without the global lock are there where a wheel is for one of them alone.
+    Free-threaded ones are included if a wheel is for a single one of them.
     """
-    found = {minor for row in table for minor in row.minors}
+    minors = {minor for row in table for minor in row.minors}
     named = max((row.minors[-1] for row in table if row.minors and not row.later), default=0)
-    own = [f"3.{minor}" for minor in sorted(found) if _OLDEST <= minor <= max(named, _NEWEST)]
+    own = [f"3.{minor}" for minor in sorted(minors) if _OLDEST <= minor <= max(named, _NEWEST)]
     free = {minor for row in table for minor in row.lockless if len(row.lockless) == 1}
     return sorted([*own, *(f"3.{minor}t" for minor in free)], key=python_order)
 
 
 def _torches(table: Sequence[Row]) -> list[str]:
-    """As torch's wheels for these releases and CUDA are called."""
+    """Versions of torch's wheels for these versions and CUDA."""
     pairs = {(row.wheel.torch, row.wheel.cuda) for row in table if row.wheel.torch}
-    ordered = sorted(pairs, key=lambda pair: [Version(one or "0") for one in pair], reverse=True)
+    ordered = sorted(
+        pairs, key=lambda pair: [Version(version or "0") for version in pair], reverse=True
+    )
     return [f"{torch}.0+cu{cuda.replace('.', '')}" if cuda else torch for torch, cuda in ordered]
 
 
 def _cudas(table: Sequence[Row]) -> list[str]:
-    found = {row.wheel.cuda for row in table if row.wheel.cuda}
-    return sorted(found, key=Version, reverse=True)
+    releases = {row.wheel.cuda for row in table if row.wheel.cuda}
+    return sorted(releases, key=Version, reverse=True)
 
 
 def _capabilities(table: Sequence[Row]) -> list[str]:
-    """Of every card that has a name here, and of every architecture in a wheel."""
+    """Compute capabilities of all known cards and of all wheels."""
     archs = {arch for row in table for arch in (*row.wheel.sass, *row.wheel.ptx)}
-    found = {capability(arch) for arch in archs} | {gpu.capability for gpu in load_gpus()}
-    return sorted(found, key=Version)
+    capabilities = {capability(arch) for arch in archs} | {gpu.capability for gpu in load_gpus()}
+    return sorted(capabilities, key=Version)

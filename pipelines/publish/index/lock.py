@@ -1,4 +1,4 @@
-"""One publisher at a time: a lock in the index, and a last look before the write that decides."""
+"""One publisher at a time: a lock in the index, and a final check before writing the catalogue."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from pipelines.core.hosttext import line
 from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, read_catalogue
 from pipelines.publish.index.store import Store
 
-#: Held by the one that publishes.
+#: The publisher's lock file.
 LOCK = "publish.lock"
 _LOCK_BYTES = 4096
 
 
 @contextmanager
 def locked(store: Store, unlock: bool) -> Iterator[bytes]:
-    """Keep others out; what the lock says. Whoever dies on this machine holds it no longer."""
+    """Hold the lock and yield its contents; a lock of a dead process of this machine is removed."""
     about = {"host": socket.gethostname(), "pid": os.getpid(), "token": secrets.token_hex(8)}
     mine = json.dumps(about | {"since": datetime.now(UTC).isoformat(timespec="seconds")}).encode()
     if not store.create(LOCK, mine):
         there = store.read(LOCK, _LOCK_BYTES) or b""
         if not unlock and not _dead(there):
             raise StorageError(
-                f"somebody else is publishing to {store.name}: {_said(there)}",
-                hint="Wait for it. If it has died, type the same with --unlock.",
+                f"another publish to {store.name} is running: {_holder(there)}",
+                hint="Wait for it. If it has died, repeat the command with --unlock.",
             )
         store.remove(LOCK)
         if not store.create(LOCK, mine):
             raise StorageError(
-                f"somebody else has just begun to publish to {store.name}", hint="Wait for it."
+                f"another publish to {store.name} has just started", hint="Wait for it."
             )
     try:
         yield mine
     finally:
-        with suppress(StorageError):  # the first error is the one to tell
+        with suppress(StorageError):  # the first error is the relevant one
             if store.read(LOCK, _LOCK_BYTES) == mine:
                 store.remove(LOCK)
 
 
-def _said(lock: bytes) -> str:
-    return line(lock.decode("utf-8", "replace"), 200) or "its lock says nothing"
+def _holder(lock: bytes) -> str:
+    return line(lock.decode("utf-8", "replace"), 200) or "unknown"
 
 
 def _dead(lock: bytes) -> bool:
-    """Whether it was left by a process of this machine that is no more."""
+    """Whether it was left by a dead process of this machine."""
     try:
-        told = json.loads(lock)
-        if told["host"] != socket.gethostname() or os.name != "posix":
+        packages = json.loads(lock)
+        if packages["host"] != socket.gethostname() or os.name != "posix":
             return False
-        os.kill(int(told["pid"]), 0)
+        os.kill(int(packages["pid"]), 0)
     except ProcessLookupError:
         return True
     except (ValueError, KeyError, TypeError, OSError, RecursionError):
@@ -64,13 +64,13 @@ def _dead(lock: bytes) -> bool:
 
 
 def require_mine(store: Store, mine: bytes, before: Catalogue) -> None:
-    """The last look before the one write that decides."""
+    """The final check before the catalogue is written."""
     data = store.read(CATALOGUE, MOST)
-    # Compared as what it says: somebody may have laid the file out in another way.
+    # Compare the contents, not the formatting.
     now = Catalogue() if data is None else read_catalogue(data, store.name)
     same = now.dump() == before.dump()
     if store.read(LOCK, _LOCK_BYTES) != mine or not same:
         raise StorageError(
-            f"somebody else has published to {store.name} meanwhile",
-            hint="Nothing that anybody sees was changed. Type the same again.",
+            f"{store.name} was changed by another publish",
+            hint="Nothing visible was changed. Run the same command again.",
         )

@@ -1,4 +1,4 @@
-"""An index as pip, uv, ``which.py`` and a browser reach it: all is fetched and hashed."""
+"""Checks a published index as pip, uv, ``which.py`` and a browser see it: hashes every file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OK = 200
 
 
 class Problem(NamedTuple):
-    """What one of them does not get, or gets otherwise."""
+    """A page or file that a client does not get, or gets wrong."""
 
     kind: str
     """bytes, status, type, redirect or silent."""
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What an index was asked for, and what came; pages and files by who asks for them."""
+    """How many pages and files were requested and received, by client."""
 
     listed: Counter[str]
     fetched: Counter[str]
@@ -44,48 +44,48 @@ class Look(NamedTuple):
     def require(self) -> None:
         """Raise :class:`AuditError` for other bytes, :class:`StorageError` for what is missing."""
         text = few(map(str, self.problems), "\n")
-        if any(one.kind == "bytes" for one in self.problems):
-            raise AuditError(text, hint="Publish again, or find who has changed it.")
+        if any(problem.kind == "bytes" for problem in self.problems):
+            raise AuditError(text, hint="Publish again, or find out what changed it.")
         if self.problems or self.listed != self.fetched:
-            came = f"{self.fetched.total()} of {self.listed.total()} pages and files came"
-            hint = "docs/publish.md says what a server has to show."
+            came = f"{self.fetched.total()} of {self.listed.total()} pages and files received"
+            hint = "See docs/publish.md for how a server must be set up."
             raise StorageError(f"{came}:\n{text}", hint=hint)
 
 
 def look(address: str) -> Look:
-    """Ask for all that its catalogue lists.
+    """Request everything that its catalogue lists.
 
-    Raises :class:`HostError` without an answer, :class:`ConfigError` for what is no index or an
-    empty one.
+    Raises :class:`HostError` if it is unreachable, :class:`ConfigError` if it is not an index or
+    empty.
     """
     base = address.rstrip("/") + "/"
     seen = Look(Counter(), Counter(), [])
-    kind, found, data = _get(base + CATALOGUE, "which.py", MOST)
+    kind, actual, data = _get(base + CATALOGUE, "which.py", MOST)
     catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
     if not catalogue.wheels:
         raise (HostError if kind == "silent" else ConfigError)(
-            f"{shown_url(base)}: {kind or 'empty'}: {found if kind else 'it has no wheels'}",
-            hint="Name the https address of an index in which something was published.",
+            f"{shown_url(base)}: {kind or 'empty'}: {actual if kind else 'it has no wheels'}",
+            hint="Name the https address of an index with published wheels.",
         )
-    for agent, path, wanted, size in _listed(catalogue):
+    for agent, path, expected, size in _listed(catalogue):
         seen.listed[agent] += 1
-        kind, found, _ = _get(urljoin(base, path), agent, size)
+        kind, actual, _ = _get(urljoin(base, path), agent, size)
         seen.fetched[agent] += not kind
-        if not kind and found != wanted:
-            kind, found = "bytes", f"sha256 {found}, by its catalogue {wanted}"
+        if not kind and actual != expected:
+            kind, actual = "bytes", f"sha256 {actual}, expected {expected}"
         if kind:
-            seen.problems.append(Problem(kind, agent, line(path or "the first page", 200), found))
+            seen.problems.append(Problem(kind, agent, line(path or "the first page", 200), actual))
     return seen
 
 
 def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
-    """Who asks for it and where (a page: with a slash), its sha256, its bytes at most."""
+    """Client, path (of a page: with a slash), sha256 and largest size of each file."""
     places = tuple(f"{place}/" for place in views(catalogue))
     for path, data in render(catalogue).items():
         about, page = (sha256(data).hexdigest(), len(data)), path.removesuffix("index.html")
         if path.startswith(places) and page != path:
             yield from (("pip", page, *about), ("uv", page, *about))
-        elif path != "web.config":  # which IIS does not show
+        elif path != "web.config":  # not served by IIS
             yield "which.py" if path == WHICH else "browser", page, *about
     for path, data in release_files(catalogue).values():
         yield "uv", quote(path), sha256(data).hexdigest(), len(data)
@@ -99,10 +99,10 @@ def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _get(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
-    """What is wrong, as a word, and why; or nothing, the sha256, and what is to be read."""
+    """Kind of problem and reason; or an empty string, the sha256 and the body."""
     import requests
 
-    hashed, size, kept = sha256(), 0, bytearray()
+    hashed, size, body = sha256(), 0, bytearray()
     headers = {"User-Agent": _AGENTS[agent], "Accept-Encoding": "identity"}
     try:
         with (
@@ -111,17 +111,17 @@ def _get(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
         ):
             kind = answer.headers.get("Content-Type", "")
             if any(not hop.url.startswith(_SECURE) for hop in (*answer.history, answer)):
-                return "redirect", "there is a way without TLS to it", b""
+                return "redirect", "redirected without TLS", b""
             if answer.status_code != _OK:
-                return "status", f"the server says {answer.status_code}", b""
+                return "status", f"HTTP status {answer.status_code}", b""
             if url.endswith(("/", ".html")) and not kind.startswith("text/html"):
-                return "type", f"Content-Type is {line(kind, 100)!r}, and not text/html", b""
+                return "type", f"Content-Type is {line(kind, 100)!r}, expected text/html", b""
             for piece in sources.pieces(answer):
                 size += len(piece)
                 hashed.update(piece)
-                kept += piece if most == MOST else b""
+                body += piece if most == MOST else b""
                 if size > most:
                     break
-    except requests.RequestException as error:  # its text has the address, with all that is in it
-        return "silent", f"it cannot be fetched: {type(error).__name__}", b""
-    return "", hashed.hexdigest(), bytes(kept)
+    except requests.RequestException as error:  # its text has the address, passwords included
+        return "silent", f"cannot be fetched: {type(error).__name__}", b""
+    return "", hashed.hexdigest(), bytes(body)

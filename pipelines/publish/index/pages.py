@@ -1,12 +1,12 @@
-"""The pages of an index, as text: a pure function of its catalogue.
+"""Generates the pages of an index: a pure function of its catalogue.
 
-PEP 503 (pages), 691 and 700 (the same as JSON), 658 and 714 (metadata beside the wheel), 592
-(yanked), 708 (the same projects elsewhere). Three kinds of places, each an index of its own:
+PEP 503 (pages), 691 and 700 (JSON), 658 and 714 (metadata files), 592 (yanked), 708 (tracking).
+Three kinds of views, each a complete index:
 
-- ``simple/``: variants alone. Which of them is installed, the installer finds out; one that knows
-  no variants finds nothing there, which is better than a wheel that does not fit.
+- ``simple/``: only variants, of which the installer chooses; one without support for variants finds
+  nothing there, which is better than an incompatible wheel.
 - ``cu128/torch2.8/``: the plain wheels of that cell; without torch ``cu128/any-torch/``.
-- ``plain/``: all plain wheels, for who names one by its whole version.
+- ``plain/``: all plain wheels, to install one by its full version.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pipelines.publish.index.variants import json_name, release_json
 from pipelines.publish.which.joining import WHICH, joined
 
 COMBINED = "simple"
-#: What IIS needs to serve an index at all.
+#: Configuration for IIS.
 _IIS = Path(__file__).with_name("web.config")
-_VERSION = "1.2"  # of the API: with what PEP 700 and 708 add
+_VERSION = "1.2"  # of the API, with PEP 700 and 708
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,23 @@ class _Link:
 
 
 def views(catalogue: Catalogue) -> dict[str, list[Wheel]]:
-    """Every place of an index with its wheels."""
-    found: dict[str, list[Wheel]] = defaultdict(list)
-    found[COMBINED], found["plain"] = [], []
+    """Every view of an index with its wheels."""
+    projects: dict[str, list[Wheel]] = defaultdict(list)
+    projects[COMBINED], projects["plain"] = [], []
     for wheel in catalogue.wheels:
         if wheel.name.label:
-            found[COMBINED].append(wheel)
+            projects[COMBINED].append(wheel)
             continue
-        found["plain"].append(wheel)
+        projects["plain"].append(wheel)
         torch = f"torch{wheel.torch}" if wheel.torch else "any-torch"
-        found[f"cu{wheel.cuda.replace('.', '')}/{torch}"].append(wheel)
-    return dict(found)
+        projects[f"cu{wheel.cuda.replace('.', '')}/{torch}"].append(wheel)
+    return dict(projects)
 
 
 def release_files(catalogue: Catalogue) -> dict[str, tuple[str, bytes]]:
-    """The ``…-variants.json`` of every release that has variants: name -> path and bytes.
+    """The ``…-variants.json`` of every release with variants: name -> path and bytes.
 
-    The path tells their hash: one that an old page links to is never changed.
+    The path contains the hash, so a file that an old page links to never changes.
     """
     releases: dict[str, list[Wheel]] = defaultdict(list)
     for wheel in catalogue.wheels:
@@ -77,7 +77,7 @@ def release_files(catalogue: Catalogue) -> dict[str, tuple[str, bytes]]:
 
 
 def render(catalogue: Catalogue) -> dict[str, bytes]:
-    """Every page by its path; one that was there before is there again."""
+    """Every page by its path."""
     made: dict[str, bytes] = {}
     releases = release_files(catalogue)
     for place, wheels in views(catalogue).items():
@@ -88,28 +88,28 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
         for project, own in projects.items():
             links = _links(own, releases)
             page = _project(project, links, place, catalogue.tracks)
-            told = _project_json(project, links, place, catalogue.tracks)
-            made |= _pair(f"{place}/{project}", page, told)
+            data = _project_json(project, links, place, catalogue.tracks)
+            made |= _pair(f"{place}/{project}", page, data)
     table = rows(catalogue)
     made |= about(catalogue, table)
     made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
     return made | {WHICH: joined(), _IIS.name: _IIS.read_bytes()}
 
 
-def _pair(place: str, page: str, told: Any) -> dict[str, bytes]:
-    text = json.dumps(told, indent=1) + "\n"
+def _pair(place: str, page: str, data: Any) -> dict[str, bytes]:
+    text = json.dumps(data, indent=1) + "\n"
     return {f"{place}/index.html": page.encode(), f"{place}/index.json": text.encode()}
 
 
 def _links(wheels: Sequence[Wheel], releases: Mapping[str, tuple[str, bytes]]) -> list[_Link]:
-    """The wheels of a project, newest version last, and what tells of their labels."""
-    ordered = sorted(wheels, key=lambda one: (one.name.version, one.file))
+    """Links to a project's wheels, newest version last, and to the descriptions of their labels."""
+    ordered = sorted(wheels, key=lambda wheel: (wheel.name.version, wheel.file))
     links = [_Link(w.file, w.url, w.sha256, w.size, w.uploaded, w) for w in ordered]
-    told: dict[str, str] = {}
+    files: dict[str, str] = {}
     for wheel in ordered:
         if wheel.name.label:
-            told[json_name(wheel)] = max(wheel.uploaded, told.get(json_name(wheel), ""))
-    for name, uploaded in told.items():
+            files[json_name(wheel)] = max(wheel.uploaded, files.get(json_name(wheel), ""))
+    for name, uploaded in files.items():
         path, data = releases[name]
         sha256 = hashlib.sha256(data).hexdigest()
         links.append(_Link(name, path, sha256, len(data), uploaded))
@@ -117,7 +117,7 @@ def _links(wheels: Sequence[Wheel], releases: Mapping[str, tuple[str, bytes]]) -
 
 
 def _href(link: _Link, place: str) -> str:
-    """From a project's page of ``place``: up to the index and down again, or to elsewhere."""
+    """A link from a project's page in ``place``."""
     if "://" in link.url:
         return link.url
     return "../" * (place.count("/") + 2) + quote(link.url)
@@ -140,7 +140,7 @@ def _root_json(projects: Sequence[str]) -> Any:
     return {"meta": {"api-version": _VERSION}, "projects": [{"name": name} for name in projects]}
 
 
-# Metadata has its newer name alone: pip 22.3 to 23.0.1 takes no wheel that has the older one.
+# Only the newer name of the metadata attribute: pip 22.3 to 23.0.1 fails with the older one.
 # https://peps.python.org/pep-0714/
 def _project(project: str, links: Iterable[_Link], place: str, tracks: str) -> str:
     more = f'<meta name="pypi:tracks" content="{escape(tracks)}{project}/">' if tracks else ""
@@ -154,8 +154,8 @@ def _project(project: str, links: Iterable[_Link], place: str, tracks: str) -> s
             if wheel.yanked is not None:
                 about += f' data-yanked="{escape(wheel.yanked)}"'
         href = f"{_href(link, place)}#sha256={link.sha256}"
-        said = f" {escape(smoke_words(wheel))}" if wheel else ""
-        text += f'<a href="{escape(href)}"{about}>{escape(link.file)}</a>{said}<br>\n'
+        words = f" {escape(smoke_words(wheel))}" if wheel else ""
+        text += f'<a href="{escape(href)}"{about}>{escape(link.file)}</a>{words}<br>\n'
     return text + "</body></html>\n"
 
 

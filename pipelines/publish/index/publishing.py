@@ -1,8 +1,8 @@
-"""Adds wheels to an index so that it is whole at every moment, whatever ends the work.
+"""Adds wheels to an index so that it is consistent at every moment, even if interrupted.
 
-First the files, each at a place that tells its hash, where no page points yet. Then the catalogue,
-which decides. Then the pages that have changed. Who is interrupted before the catalogue has changed
-nothing that anybody sees; after it, the next publish makes the pages that lack.
+First the files, at paths with their hashes that no page links to yet; then the catalogue; then the
+changed pages. An interruption before the catalogue is written changes nothing visible; after it,
+the next publish writes the missing pages.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from pipelines.record.seal import sealer
 from pipelines.record.toolsets import stamped
 from pipelines.wheels.checked import CheckedWheel
 
-#: Is told of each wheel that is in its place.
+#: Called with each published wheel.
 Say = Callable[[Wheel], None]
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A wheel that may be published, with what was shown of it."""
+    """A wheel to publish, with its evidence."""
 
     wheel: CheckedWheel
     python: str
@@ -65,53 +65,53 @@ class Offer:
     smoke: Smoke
     stable: bool = False
     shown: Mapping[Kind, bytes] = field(default_factory=dict)
-    """What was shown of it, as files."""
+    """Evidence files."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be done to an index."""
+    """Changes to an index."""
 
     offers: Sequence[Offer] = ()
     rebuilt: Sequence[tuple[str, Rebuilt]] = ()
-    """Verdicts on published wheels that were built again, by their sha256."""
+    """Verdicts on rebuilt wheels, by sha256."""
     variants: bool = True
-    """Whether variants are made of the wheels."""
+    """Whether to create variants."""
     yank: str = ""
-    """The file that nobody should take any more."""
+    """The file to yank."""
     because: str = ""
     tracks: str | None = None
     unlock: bool = False
-    """Whether a lock that somebody has left is taken away."""
+    """Whether to remove a stale lock."""
     trusted: Sequence[str] = ()
     """Keys of other controllers that may have published last."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of an index."""
+    """The result of a publish."""
 
     catalogue: Catalogue
     fresh: tuple[Wheel, ...]
-    """Wheels that were not there before."""
+    """New wheels."""
     pages: tuple[str, ...]
-    """Those that were written."""
+    """Pages that were written."""
 
 
 def publish(store: Store, order: Order, *, release: Release | None = None, say: Say) -> Done:
-    """Do it. With a ``release`` the wheels lie there, and the pages in ``store`` point to them.
+    """Apply the order. With a ``release`` wheels are its assets, linked from pages in ``store``.
 
-    Raises :class:`AuditError` for a wheel that must not be there, :class:`ConfigError` for an index
-    that is damaged or not ours, and :class:`StorageError` where it cannot be written or somebody
-    else is at it.
+    Raises :class:`AuditError` for a refused wheel, :class:`ConfigError` for an index that is
+    damaged or not ours, and :class:`StorageError` if it cannot be written or another publish
+    is running.
     """
     with locked(store, order.unlock) as mine, tempfile.TemporaryDirectory() as room:
         before = _read(store, order)
         known = before.by_name
-        _require_whole(store, release, before)
-        found = list(_wheels(before, order, Path(room)))
-        after = _changed(before, order, [wheel for _, wheel in found], release)
-        for path, wheel in found:
+        _require_intact(store, release, before)
+        released = list(_wheels(before, order, Path(room)))
+        after = _changed(before, order, [wheel for _, wheel in released], release)
+        for path, wheel in released:
             if wheel.name not in known:
                 after = _place(store, release, path, wheel, after)
                 say(wheel)
@@ -130,10 +130,10 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
 
 
 def planned(store: Store, order: Order, *, release: Release | None = None) -> Done:
-    """What :func:`publish` would do, with its refusals; nothing is written."""
+    """A dry run of :func:`publish` with all its checks; nothing is written."""
     with tempfile.TemporaryDirectory() as room:
         before = _read(store, order)
-        _require_whole(store, release, before)
+        _require_intact(store, release, before)
         found = [wheel for _, wheel in _wheels(before, order, Path(room))]
         after = _changed(before, order, found, release)
     pages = [p for p, data in render(after).items() if store.read(p, len(data)) != data]
@@ -142,7 +142,7 @@ def planned(store: Store, order: Order, *, release: Release | None = None) -> Do
 
 def _fresh(before: Catalogue, after: Catalogue) -> tuple[Wheel, ...]:
     known = before.by_name
-    return tuple(one for one in after.wheels if one.name not in known)
+    return tuple(wheel for wheel in after.wheels if wheel.name not in known)
 
 
 def _read(store: Store, order: Order) -> Catalogue:
@@ -150,9 +150,8 @@ def _read(store: Store, order: Order) -> Catalogue:
     data = store.read(CATALOGUE, MOST)
     if data is None and (store.read("index.html", 1) is not None or store.sizes(COMBINED)):
         raise ConfigError(
-            f"{store.name} has pages, and no {CATALOGUE}: it is no index of ours, or it has lost "
-            "it",
-            hint=f"Nothing was changed. Put {CATALOGUE} back, or name an empty place.",
+            f"{store.name} is not a wcw index: it has pages but no {CATALOGUE}",
+            hint=f"Nothing was changed. Restore {CATALOGUE}, or use an empty directory.",
         )
     found = Catalogue() if data is None else read_catalogue(data, store.name)
     found.require_signed({sealer().identity, *order.trusted}, store.name)
@@ -161,7 +160,7 @@ def _read(store: Store, order: Order) -> Catalogue:
 
 
 def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
-    """What was shown of the wheels, as files by their place: those of which the catalogue tells."""
+    """Evidence files that the catalogue lists, by path."""
     rows = after.by_name
     for offer in order.offers:
         row = rows[WheelName.read(offer.wheel.name)]
@@ -173,9 +172,9 @@ def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
 def _changed(
     before: Catalogue, order: Order, wheels: Sequence[Wheel], release: Release | None
 ) -> Catalogue:
-    after = before.plus(wheels).told(order.rebuilt)
+    after = before.plus(wheels).with_verdicts(order.rebuilt)
     if release:
-        release.require_room(one.file for one in _fresh(before, after))
+        release.require_room(wheel.file for wheel in _fresh(before, after))
     if order.yank:
         after = after.without(order.yank, order.because)
     if order.tracks is not None:
@@ -184,51 +183,48 @@ def _changed(
     return after
 
 
-def _require_whole(store: Store, release: Release | None, catalogue: Catalogue) -> None:
-    """Every file that the catalogue names is there: else nothing is built on it.
-
-    With its size; in a directory, where that takes no transfer, with its sha256.
-    """
+def _require_intact(store: Store, release: Release | None, catalogue: Catalogue) -> None:
+    """Require every file of the catalogue with its size, in a directory also its hash."""
     if not catalogue.wheels:
         return
     here = store.sizes("files")
     there = release.sizes() if release else {}
-    lacking = []
+    missing = []
     for wheel in catalogue.wheels:
         if "://" not in wheel.url:
-            found = here.get(wheel.url) if f"{wheel.url}.metadata" in here else None
+            size = here.get(wheel.url) if f"{wheel.url}.metadata" in here else None
         elif release is None or not wheel.url.startswith(release.assets):
-            found = wheel.size  # of another release: nobody has looked there
+            size = wheel.size  # of another release: not checked
         else:
-            found = there.get(wheel.url) if f"{wheel.url}.metadata" in there else None
+            size = there.get(wheel.url) if f"{wheel.url}.metadata" in there else None
         hashes = {wheel.beside_url(kind): hashed for kind, hashed in wheel.beside.items()}
         if "://" not in wheel.url:
             hashes |= {wheel.url: wheel.sha256, f"{wheel.url}.metadata": wheel.metadata_sha256}
         if (
-            found != wheel.size
-            or any(one not in here for one in hashes)
-            or (store.is_local and any(store.sha256(one) != hashes[one] for one in hashes))
+            size != wheel.size
+            or any(path not in here for path in hashes)
+            or (store.is_local and any(store.sha256(path) != hashes[path] for path in hashes))
         ):
-            lacking.append(wheel.file)
-    if lacking:
+            missing.append(wheel.file)
+    if missing:
         raise ConfigError(
-            f"{store.name} is broken: of {len(lacking)} wheels a file that belongs to them is "
-            f"not there, or is another: {few(safe(one, 120) for one in lacking)}",
-            hint="Nothing was changed. Put the files back where the catalogue has them.",
+            f"{store.name} is damaged: files of {len(missing)} wheels are missing or differ: "
+            f"{few(safe(name, 120) for name in missing)}",
+            hint="Nothing was changed. Restore the files at their paths in the catalogue.",
         )
 
 
 def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path, Wheel]]:
-    """The wheels of an order and the variants that are made of them."""
+    """The wheels of an order and their variants."""
     now = timestamp(datetime.now(UTC))
     for offer in order.offers:
         hashes = {kind: sha256(data).hexdigest() for kind, data in offer.shown.items()}
         plain = _wheel(offer, offer.wheel.path, offer.wheel.facts.dist_info, now)
         yield offer.wheel.path, plain.model_copy(update={"beside": hashes})
         if not order.variants or stamped(offer.wheel.facts.version.partition("+")[2]):
-            continue  # a variant's version has no room for what built it
+            continue  # a variant's version cannot state its toolset
         there = _variant_of(before, plain, offer)
-        if there is not None:  # of the same bytes: another zlib would pack it in another way
+        if there is not None:  # reuse its bytes: another zlib would compress differently
             seen = {"smoke": offer.smoke, "evidence": offer.evidence, "run": offer.run}
             yield offer.wheel.path, there.model_copy(update=seen)
             continue
@@ -258,7 +254,7 @@ def _variant_of(before: Catalogue, plain: Wheel, offer: Offer) -> Wheel | None:
 
 
 def _wheel(offer: Offer, path: Path, info: str, now: str) -> Wheel:
-    """Its row, with where it would lie in the index itself."""
+    """Its entry, with its path in the index itself."""
     with zipfile.ZipFile(path) as archive:
         metadata = archive.read(f"{info}/METADATA")
     hashed = sha256_of(path)
@@ -287,14 +283,14 @@ def _wheel(offer: Offer, path: Path, info: str, now: str) -> Wheel:
     except ValueError as error:
         raise AuditError(
             f"{safe(path.name, 200)} cannot be published: {line(error, 400)}",
-            hint="Build it with a name and a cell that an index can hold.",
+            hint="Build it with a name and a cell that an index supports.",
         ) from None
 
 
 def _place(
     store: Store, release: Release | None, path: Path, wheel: Wheel, after: Catalogue
 ) -> Catalogue:
-    """Bring a wheel and its metadata to where they lie; the catalogue with its address."""
+    """Upload a wheel and its metadata; the catalogue with its address."""
     with tempfile.TemporaryDirectory() as room:
         beside = _written(Path(room), _metadata(path, wheel))
         if release is None:
@@ -304,12 +300,12 @@ def _place(
         url = release.place(wheel.file, path, wheel.sha256)
         release.place(f"{wheel.file}.metadata", beside, wheel.metadata_sha256)
     moved = Wheel.model_validate(wheel.model_dump() | {"url": url})
-    rows = (moved if one.name == wheel.name else one for one in after.wheels)
+    rows = (moved if row.name == wheel.name else row for row in after.wheels)
     return after.model_copy(update={"wheels": tuple(rows)})
 
 
 def _metadata(path: Path, wheel: Wheel) -> bytes:
-    """METADATA of the wheel at ``path``, the one that its row speaks of."""
+    """METADATA of the wheel at ``path``."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             top, _, inside = name.partition("/")
@@ -317,7 +313,7 @@ def _metadata(path: Path, wheel: Wheel) -> bytes:
                 data = archive.read(name)
                 if sha256(data).hexdigest() == wheel.metadata_sha256:
                     return data
-    raise AuditError(f"{wheel.file} has changed under the publish", hint="Build it again.")
+    raise AuditError(f"{wheel.file} was changed during the publish", hint="Build it again.")
 
 
 def _written(room: Path, data: bytes) -> Path:
@@ -327,7 +323,7 @@ def _written(room: Path, data: bytes) -> Path:
 
 
 def _put(store: Store, path: str, data: bytes) -> bool:
-    """Write a page if it is another one than is there."""
+    """Write a page if it has changed."""
     if store.read(path, len(data)) == data:
         return False
     store.write(path, data)

@@ -1,8 +1,8 @@
-"""Wheels as assets of a release on GitHub, over its REST API; an asset is never replaced.
+"""Publishes wheels as assets of a GitHub release, over its REST API; assets are never replaced.
 
-https://docs.github.com/en/rest/releases/assets: an upload that broke off leaves an asset whose
-state is not "uploaded", which may be removed; a name that is taken is refused with 422. A release
-has 1000 assets at most, and none is added to an immutable one: such is a draft until all are there.
+https://docs.github.com/en/rest/releases/assets: an interrupted upload leaves an asset whose
+state is not "uploaded" and that may be removed; a taken name is refused with 422. A release has at
+most 1000 assets, and none can be added to an immutable one, which is a draft until it is complete.
 https://docs.github.com/en/code-security/concepts/supply-chain-security/immutable-releases
 """
 
@@ -58,11 +58,11 @@ class _Release(BaseModel):
 
 
 class _BusyError(StorageError):
-    """The server is not well: it may be in a moment."""
+    """A temporary server error."""
 
 
 class Release:
-    """One release; every error is one of ours, and names what was being done."""
+    """One release; raises only our own errors."""
 
     def __init__(self, address: str, *, api: str = "") -> None:
         """``address`` is ``github:OWNER/REPO@TAG``; the token comes from the environment.
@@ -70,17 +70,17 @@ class Release:
         Raises :class:`ConfigError` for another address or without such a release, and
         :class:`AuthError` without a token.
         """
-        found = _ADDRESS.fullmatch(address)
-        if found is None:
+        match = _ADDRESS.fullmatch(address)
+        if match is None:
             raise ConfigError(
-                f"--to {line(address, 200)}: no release of GitHub's",
+                f"--to {line(address, 200)}: not a GitHub release",
                 hint="Write github:OWNER/REPO@TAG.",
             )
         token = next(filter(None, map(os.environ.get, _TOKENS)), "")
         if not token:
             raise AuthError(
-                f"{address}: there is no token for GitHub",
-                hint="Set GITHUB_TOKEN to one that may write to the repository's contents.",
+                f"{address}: no GitHub token",
+                hint="Set GITHUB_TOKEN to a token with write access to the repository's contents.",
             )
         self.name = address
         self._api = (api or os.environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip(
@@ -94,52 +94,58 @@ class Release:
                 "X-GitHub-Api-Version": "2022-11-28",
             }
         )
-        place = f"{self._api}/repos/{found['repository']}/releases"
+        place = f"{self._api}/repos/{match['repository']}/releases"
         self._place = place
-        # A draft is in the list alone, and its addresses are others until it is published.
+        # Drafts are only in the list, and their addresses change when they are published.
         listed = self._ask("GET", f"{place}?per_page={_PAGE}") or []
-        drafts = [one for one in (_read(_Release, each, address) for each in listed) if one.draft]
-        mine = [one for one in drafts if one.tag_name == found["tag"]]
-        tag = quote(found["tag"], safe="")
+        drafts = [
+            release
+            for release in (_read(_Release, each, address) for each in listed)
+            if release.draft
+        ]
+        mine = [draft for draft in drafts if draft.tag_name == match["tag"]]
+        tag = quote(match["tag"], safe="")
         self._release = (
             mine[0] if mine else _read(_Release, self._ask("GET", f"{place}/tags/{tag}"), address)
         )
         self.assets = (
             f"{self._release.html_url.partition('/releases/')[0]}/releases/download/{tag}/"
         )
-        self._assets = {one.name: one for one in self._listed()}
+        self._assets = {asset.name: asset for asset in self._listed()}
 
     def _listed(self) -> list[_Asset]:
-        found: list[_Asset] = []
+        assets: list[_Asset] = []
         for page in range(1, _FULL // _PAGE + 2):
             address = f"{self._place}/{self._release.id}/assets?per_page={_PAGE}&page={page}"
-            found += [_read(_Asset, one, self.name) for one in self._ask("GET", address)]
-            if len(found) < page * _PAGE:
+            assets += [_read(_Asset, row, self.name) for row in self._ask("GET", address)]
+            if len(assets) < page * _PAGE:
                 break
-        return found
+        return assets
 
     def require_room(self, wheels: Iterable[str]) -> None:
         """:class:`ConfigError` if these and their metadata cannot be added, before any is sent."""
-        more = {name for one in wheels for name in (one, f"{one}.metadata")} - {*self._assets}
-        why = "is immutable: GitHub adds no asset to it" if more and self._release.immutable else ""
+        more = {name for wheel in wheels for name in (wheel, f"{wheel}.metadata")} - {*self._assets}
+        why = "is immutable: no assets can be added" if more and self._release.immutable else ""
         if len(self._assets) + len(more) > _FULL:
-            why = f"has {len(self._assets)} assets, {len(more)} are to come, GitHub takes {_FULL}"
+            why = (
+                f"has {len(self._assets)} assets; {len(more)} more exceed GitHub's limit of {_FULL}"
+            )
         if why:
             raise ConfigError(
                 f"{self.name} {why}",
-                hint="Nothing was uploaded. Type gh release create NEW-TAG --draft, and publish "
-                "to that: it is published when all its files are there.",
+                hint="Nothing was uploaded. Run gh release create NEW-TAG --draft, and publish to "
+                "that: it becomes public when it is complete.",
             )
 
     def finish(self) -> None:
-        """Publish a draft: from then on its assets have their addresses."""
+        """Make a draft public, which gives its assets their final addresses."""
         if self._release.draft and self._assets:
             self._ask("PATCH", f"{self._place}/{self._release.id}", json={"draft": False})
 
     def place(self, name: str, source: Path, sha256: str) -> str:
-        """Have the file there as an asset called ``name``; its address.
+        """Upload the file as an asset ``name`` unless it exists; return its address.
 
-        Raises :class:`StorageError` when another file has that name, or what arrived is not it.
+        Raises :class:`StorageError` if another file has that name, or the upload differs.
         """
         asset = self._assets.get(name)
         if asset is not None and asset.state != "uploaded":
@@ -156,42 +162,42 @@ class Release:
         return drafted if self._release.draft else asset.browser_download_url
 
     def sizes(self) -> dict[str, int]:
-        """Every whole asset's address, with its bytes."""
-        whole = (one for one in self._assets.values() if one.state == "uploaded")
-        return {self._address(one): one.size for one in whole}
+        """Address -> size of every complete asset."""
+        uploaded = (asset for asset in self._assets.values() if asset.state == "uploaded")
+        return {self._address(asset): asset.size for asset in uploaded}
 
     def _upload(self, name: str, source: Path) -> _Asset:
         size = source.stat().st_size
         if size >= _LARGEST:
             raise StorageError(
-                f"{name} has {size} bytes, and GitHub takes no asset of 2 GiB",
+                f"{name} has {size} bytes, but GitHub's limit is 2 GiB",
                 hint="Publish to an object store.",
             )
         address = f"{self._release.upload_url.partition('{')[0]}?name={quote(name, safe='')}"
         with source.open("rb") as stream:
-            # An upload is not tried twice on its own: what a broken one has left is removed first.
-            told = self._once("POST", address, data=stream)
-        return _read(_Asset, told, self.name)
+            # Not retried: the remains of a failed upload must be removed first.
+            answer = self._once("POST", address, data=stream)
+        return _read(_Asset, answer, self.name)
 
     def _require(self, asset: _Asset, name: str, size: int, sha256: str) -> None:
         digest = asset.digest or f"sha256:{self._hash(asset)}"
         wrong = ""
         if asset.name != name:
-            wrong = f"it is called {line(asset.name, 200)} there"
+            wrong = f"its name there is {line(asset.name, 200)}"
         elif asset.state != "uploaded":
             wrong = f"its state is {line(asset.state, 40)}"
         elif asset.size != size or digest != f"sha256:{sha256}":
-            wrong = f"it has {asset.size} bytes and {line(digest, 80)} there, and here {size} and "
-            wrong += f"sha256:{sha256}"
+            wrong = f"it has {asset.size} bytes and {line(digest, 80)} there, but {size} bytes and "
+            wrong += f"sha256:{sha256} here"
         if wrong:
             raise StorageError(
                 f"{self.name}: {name}: {wrong}",
-                hint="An asset is never replaced: publish to another tag, or remove it there if "
-                "nobody has installed it.",
+                hint="Assets are never replaced: publish to another tag, or remove it there if it "
+                "was never installed.",
             )
 
     def _hash(self, asset: _Asset) -> str:
-        """Of an asset that tells no digest, by reading it."""
+        """Hash an asset without a digest by downloading it."""
         hashed = hashlib.sha256()
         headers = {"Accept": "application/octet-stream"}
         try:
@@ -228,12 +234,14 @@ class Release:
         return _json(data, self.name)
 
     def _refuse(self, method: str, answer: requests.Response, data: bytes) -> NoReturn:
-        code, said = answer.status_code, line(data[:500].decode("utf-8", "replace"), 300)
-        what = f"{self.name}: {method}: GitHub says {code}: {said}"
+        code, body = answer.status_code, line(data[:500].decode("utf-8", "replace"), 300)
+        what = f"{self.name}: {method}: GitHub responded {code}: {body}"
         if code in (401, 403):
-            raise AuthError(what, hint="The token may not write there, or too much was asked.")
+            raise AuthError(
+                what, hint="The token has no write access, or the rate limit is exceeded."
+            )
         if code == 404:  # noqa: PLR2004
-            raise ConfigError(what, hint="Make the release first: gh release create TAG --draft.")
+            raise ConfigError(what, hint="Create the release first: gh release create TAG --draft.")
         kind = _BusyError if code >= _SERVER else StorageError
         raise kind(what, hint=AGAIN)
 
@@ -242,13 +250,15 @@ def _json(data: bytes, name: str) -> Any:
     try:
         return json.loads(data) if data else None
     except (ValueError, RecursionError) as error:
-        raise StorageError(f"{name}: no answer of GitHub's: {line(error)}", hint=AGAIN) from None
+        raise StorageError(
+            f"{name}: invalid response from GitHub: {line(error)}", hint=AGAIN
+        ) from None
 
 
-def _read(kind: type[Kind], told: Any, name: str) -> Kind:
+def _read(kind: type[Kind], data: Any, name: str) -> Kind:
     try:
-        return kind.model_validate(told)
+        return kind.model_validate(data)
     except ValidationError as error:
         raise StorageError(
-            f"{name}: GitHub's answer is not of its shape: {first_problem(error)}", hint=AGAIN
+            f"{name}: unexpected response from GitHub: {first_problem(error)}", hint=AGAIN
         ) from None

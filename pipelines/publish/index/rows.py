@@ -1,7 +1,7 @@
-"""A wheel of an index as its pages show it: words that people read, and the page's script too.
+"""Formats a wheel for the index page: text for readers and for the page's script.
 
-The table on the page is the script's only data. So a cell has one form, which is said here, and
-what cannot be said in it (``Requires-Python``) is worked out here.
+The table on the page is the script's only data, so cells have a fixed format, defined here, and
+``Requires-Python`` is evaluated here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.publish.which.choosing import runs_python
 from pipelines.publish.which.texts import takes
 
-#: Minor releases of Python 3 that are asked after; up to the last one means all later ones.
+#: Minor versions of Python 3 that are tested; including the last one means all later ones.
 _MINORS = range(100)
-#: Characters of what is said of a wheel in the table: with one GPU's name, or why not.
+#: Characters of a wheel's smoke result in the table, if passed and if not.
 _SHORT, _WHY = 100, 91
 
 
@@ -32,25 +32,25 @@ class Row:
 
     wheel: Wheel
     version: str
-    """With its build number, where it has one."""
+    """With its build number, if any."""
     href: str
-    """Its place from the index, with its sha256 as pip reads it."""
+    """Link with a sha256 fragment for pip."""
     ident: str
-    """Of what its project's page tells of it."""
+    """Anchor on its project's page."""
     minors: tuple[int, ...]
-    """Of Python 3, those that take it."""
+    """Compatible minor versions of Python 3."""
     lockless: tuple[int, ...]
-    """The same of Pythons without the global lock."""
+    """The same for free-threaded Pythons."""
     pythons: str
-    """``3.12``, ``3.9+``, ``3.9-3.13``, ``3.13t`` without the global lock; several with commas."""
+    """``3.12``, ``3.9+``, ``3.9-3.13``, ``3.13t`` (free-threaded); separated by commas."""
     platforms: str
-    """Its platform tags, with blanks."""
+    """Its platform tags, separated by blanks."""
     torch: str
-    """``2.8``, ``2.8+`` for that and later ones, ``none``."""
+    """``2.8``, ``2.8+`` including later ones, or ``none``."""
     gpus: str
     """``8.0 9.0a PTX 9.0``: compute capabilities of machine code, then of PTX; ``none``."""
     smoke: str
-    """In short, as the reason of a yank is: its project's page tells all."""
+    """Shortened, like the reason of a yank; its project's page has the full text."""
     yanked: str
 
     @property
@@ -60,30 +60,30 @@ class Row:
 
     @property
     def level(self) -> str:
-        """The letter of its level of evidence, as far as it has one."""
+        """The letter of its evidence level."""
         return _short(self.wheel.evidence.partition(":")[0] or "none", 16)
 
     @property
     def later(self) -> bool:
-        """Whether it takes all later releases of Python."""
+        """Whether it works with all later Python versions."""
         return self.minors[-1:] == (_MINORS[-1],)
 
 
 def rows(catalogue: Catalogue) -> list[Row]:
-    """The plain wheels: by project, and of each the one first that is taken before another."""
-    plain = [one for one in catalogue.wheels if not one.name.label]
-    # Sorting keeps the order of what is equal: so the last key is sorted by first.
-    plain.sort(key=lambda one: one.file, reverse=True)
-    plain.sort(key=lambda one: one.uploaded, reverse=True)
-    plain.sort(key=lambda one: Version(one.cuda or "0"), reverse=True)
-    plain.sort(key=lambda one: one.name.version, reverse=True)
-    plain.sort(key=lambda one: one.name.version.is_prerelease)  # after those that are final
-    plain.sort(key=lambda one: str(one.name.project))
-    return [row_of(one) for one in plain]
+    """The plain wheels by project, preferred ones first."""
+    plain = [wheel for wheel in catalogue.wheels if not wheel.name.label]
+    # Sorting is stable, so the most significant key comes last.
+    plain.sort(key=lambda wheel: wheel.file, reverse=True)
+    plain.sort(key=lambda wheel: wheel.uploaded, reverse=True)
+    plain.sort(key=lambda wheel: Version(wheel.cuda or "0"), reverse=True)
+    plain.sort(key=lambda wheel: wheel.name.version, reverse=True)
+    plain.sort(key=lambda wheel: wheel.name.version.is_prerelease)  # after those that are final
+    plain.sort(key=lambda wheel: str(wheel.name.project))
+    return [row_of(wheel) for wheel in plain]
 
 
 def row_of(wheel: Wheel) -> Row:
-    """Of a plain wheel."""
+    """The row of a plain wheel."""
     _, version, build, tags = parse_wheel_filename(wheel.file)
     place = wheel.url if "://" in wheel.url else quote(wheel.url)
     words = tuple(sorted((tag.interpreter, tag.abi) for tag in tags))
@@ -101,7 +101,7 @@ def row_of(wheel: Wheel) -> Row:
         torch=f"{wheel.torch}{'+' * wheel.stable}" if wheel.torch else "none",
         gpus=_gpus(wheel) or "none",
         smoke=_short(smoke_words(wheel, 1), _SHORT if wheel.smoke.verdict == "passed" else _WHY),
-        yanked=_short(wheel.yanked or "no reason was given", _WHY),
+        yanked=_short(wheel.yanked or "no reason given", _WHY),
     )
 
 
@@ -111,7 +111,7 @@ def _short(text: str, most: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _minors(tags: tuple[tuple[str, str], ...], required: str, free: str = "") -> tuple[int, ...]:
-    """Releases of Python 3 that take one of the tags (interpreter and ABI), and are allowed."""
+    """Minor versions of Python 3 that match a tag (interpreter and ABI) and Requires-Python."""
     return tuple(
         minor
         for minor in _MINORS
@@ -121,16 +121,16 @@ def _minors(tags: tuple[tuple[str, str], ...], required: str, free: str = "") ->
 
 
 def _spans(minors: tuple[int, ...], free: str = "") -> list[str]:
-    said: list[str] = []
-    for begin in (one for one in minors if one - 1 not in minors):
+    spans: list[str] = []
+    for begin in (minor for minor in minors if minor - 1 not in minors):
         end = begin
         while end + 1 in minors:
             end += 1
         first, last = f"3.{begin}{free}", f"3.{end}{free}"
-        said.append(
+        spans.append(
             f"{first}+" if end == _MINORS[-1] else first if end == begin else f"{first}-{last}"
         )
-    return said
+    return spans
 
 
 def _gpus(wheel: Wheel) -> str:
@@ -139,13 +139,15 @@ def _gpus(wheel: Wheel) -> str:
 
 
 def capabilities(archs: Iterable[str]) -> list[str]:
-    """``90a`` as the compute capability that people know: ``9.0a``; ascending."""
-    ordered = sorted(archs, key=lambda one: (number(one), one))
-    return [f"{number(one) // 10}.{number(one) % 10}{one.lstrip('0123456789')}" for one in ordered]
+    """Compute capabilities such as ``9.0a`` for ``90a``, ascending."""
+    ordered = sorted(archs, key=lambda arch: (number(arch), arch))
+    return [
+        f"{number(arch) // 10}.{number(arch) % 10}{arch.lstrip('0123456789')}" for arch in ordered
+    ]
 
 
 def smoke_words(wheel: Wheel, cards: int = 64) -> str:
-    """What was seen of it on a GPU, in short; it is said wherever the wheel is named."""
+    """A short description of its GPU tests."""
     smoke = wheel.smoke
     if smoke.verdict == "untested":
         return f"UNTESTED: {smoke.why}"

@@ -1,7 +1,7 @@
-"""Where an index lies: a directory, an object store, whatever fsspec reaches.
+"""Storage of an index: a directory, an object store, or anything else fsspec supports.
 
-A file appears whole or not at all: in a directory by rename, in an object store because it is put
-in one piece. What may be there only once is made with "only if it is not there".
+Files are written atomically: by rename in a directory, as one object in an object store. The lock
+is created with "only if it does not exist".
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pipelines.core.files import DISK_ERRNOS
 from pipelines.core.hosttext import line
 from pipelines.remote.files import replace
 
-#: What to do after an error of any place that wheels are published to.
-AGAIN = "What was published before is whole. Type the same again, and it goes on where it was."
+#: Hint for every storage error.
+AGAIN = "The index is intact. Run the same command again to continue."
 _PIECE = 4 << 20
-#: Modules whose errors are an object store's, and are no ``OSError``.
+#: Modules of object store clients, whose errors are not ``OSError``.
 _CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "google"})
 _EXTRAS = {"s3": "s3fs", "s3a": "s3fs"}
-#: botocore would send a CRC32 behind the bytes, over https, which R2 and others refuse. What has
-#: arrived is read and hashed here in any case. https://github.com/amd/gaia/pull/3029
+#: botocore would append a CRC32, which R2 and others refuse. Uploads are read back and hashed
+#: anyway. https://github.com/amd/gaia/pull/3029
 _AS_BEFORE = {"config_kwargs": {"request_checksum_calculation": "when_required"}}
 
 
@@ -44,8 +44,8 @@ class Store:
     def __init__(self, address: str) -> None:
         """``address`` is a directory, or what fsspec knows: ``s3://bucket/index``.
 
-        Raises :class:`ConfigError` for one that it does not know, and :class:`SetupError` where
-        its library is not installed.
+        Raises :class:`ConfigError` for an unknown kind, and :class:`SetupError` if its library is
+        not installed.
         """
         self.name = address
         kind = address.partition("://")[0]
@@ -55,10 +55,10 @@ class Store:
             )
         except ImportError:
             raise SetupError(
-                f"{kind}:// needs {_EXTRAS.get(kind, 'a library of its own')}",
+                f"{kind}:// needs {_EXTRAS.get(kind, 'another library')}",
                 hint=f"Type: {shlex.join([sys.executable, '-m', 'pip', 'install', _EXTRAS[kind]])}"
                 if kind in _EXTRAS
-                else "fsspec's documentation names it.",
+                else "See fsspec's documentation.",
             ) from None
         except ValueError as error:
             raise ConfigError(
@@ -66,9 +66,7 @@ class Store:
                 hint="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
             ) from None
         if isinstance(filesystem, LocalFileSystem) and Path(str(root)).is_file():
-            raise ConfigError(
-                f"--to {line(address, 200)}: that is a file", hint="Name a directory."
-            )
+            raise ConfigError(f"--to {line(address, 200)}: is a file", hint="Name a directory.")
         self._fs = cast("Any", filesystem)
         self._root = str(root).rstrip("/")
         self.is_local = isinstance(filesystem, LocalFileSystem)
@@ -79,11 +77,11 @@ class Store:
 
     def _path(self, path: str) -> str:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
-            raise ConfigError(f"{line(path, 200)} lies outside of the index")
+            raise ConfigError(f"{line(path, 200)} is outside the index")
         return f"{self._root}/{path}"
 
     def read(self, path: str, most: int) -> bytes | None:
-        """What is there, of which no more than ``most + 1`` bytes; ``None``: no such file."""
+        """At most ``most + 1`` bytes of a file; ``None`` if it does not exist."""
         with self._errors(path):
             try:
                 with self._fs.open(self._path(path), "rb") as stream:
@@ -92,18 +90,18 @@ class Store:
                 return None
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Every file below ``folder``, with its bytes."""
+        """Path -> size of every file below ``folder``."""
         with self._errors(folder):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.find(self._path(folder), detail=True)
+                entries = self._fs.find(self._path(folder), detail=True)
             except FileNotFoundError:
                 return {}
         cut = len(self._root) + 1
-        return {str(path)[cut:]: int(about["size"] or 0) for path, about in found.items()}
+        return {str(path)[cut:]: int(about["size"] or 0) for path, about in entries.items()}
 
     def write(self, path: str, data: bytes) -> None:
-        """Put ``data`` there, in place of what was."""
+        """Write or replace a file."""
         with self._errors(path):
             if self.is_local:
                 target = Path(self._path(path))
@@ -112,7 +110,7 @@ class Store:
                 self._fs.pipe_file(self._path(path), data, **self._kind(path))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Put ``data`` there if nothing is; whether it was put."""
+        """Write a file unless it exists; whether it was written."""
         with self._errors(path):
             try:
                 if self.is_local:
@@ -123,9 +121,9 @@ class Store:
         return True
 
     def place(self, path: str, source: Path, sha256: str) -> bool:
-        """Put a file there whose path tells its ``sha256``; whether it was not there before.
+        """Upload a file to a path with its ``sha256`` unless it exists; whether it is new.
 
-        Raises :class:`StorageError` when what is there, or has arrived, is something else.
+        Raises :class:`StorageError` if the existing or uploaded file has another hash.
         """
         there = self.sha256(path)
         if there is None:
@@ -136,16 +134,16 @@ class Store:
                 else:
                     self._fs.put_file(str(source), self._path(path), **self._kind(path))
                 self._fs.invalidate_cache()
-        if (found := there or self.sha256(path)) != sha256:
+        if (actual := there or self.sha256(path)) != sha256:
             raise StorageError(
-                f"{path} in {self.name} has sha256 {found}, and should have {sha256}",
-                hint="The index is damaged there, or somebody else has written to it: no page "
-                "was changed. Remove that file and type the same again.",
+                f"{path} in {self.name} has sha256 {actual}, expected {sha256}",
+                hint="The file is damaged or was changed by someone else; no page was changed. "
+                "Remove it and run the same command again.",
             )
         return there is None
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         with self._errors(path):
             try:
                 self._fs.rm_file(self._path(path))
@@ -165,12 +163,12 @@ class Store:
         return hashed.hexdigest()
 
     def _kind(self, path: str) -> dict[str, str]:
-        """Object stores serve a page as one only when they are told that it is."""
+        """The content type, which object stores need to serve pages."""
         if not self._s3:
             return {}
         name = path.removesuffix(".metadata") if path.endswith(".metadata") else path
-        told = "text/plain" if name != path else mimetypes.guess_type(path)[0]
-        return {"ContentType": told or "application/octet-stream"}
+        content_type = "text/plain" if name != path else mimetypes.guess_type(path)[0]
+        return {"ContentType": content_type or "application/octet-stream"}
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
@@ -182,20 +180,20 @@ class Store:
             raise StorageError(
                 f"{self.name}: {path}: {line(error.strerror or error, 300)}",
                 hint=AGAIN
-                + (" Free some space there first." if full and not refused else "")
-                + (" Check who may write there." if refused else ""),
+                + (" Free some space first." if full and not refused else "")
+                + (" Check the write permissions." if refused else ""),
             ) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in _CLIENTS:
                 raise
             raise StorageError(
                 f"{self.name}: {path}: {line(error, 300)}",
-                hint=f"{AGAIN} Check the credentials and the address of the store.",
+                hint=f"{AGAIN} Check the store's credentials and address.",
             ) from error
 
 
 def _put(stream: BinaryIO, target: Path) -> None:
-    """So that it is there whole or not at all, also after a power cut."""
+    """Write a file atomically, even across a power failure."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     try:

@@ -1,8 +1,8 @@
-"""Wheel variants (drafts of PEP 825 and 850): of wheels with one label, an installer takes one.
+"""Creates wheel variants (drafts of PEP 825 and 850), of which an installer chooses by label.
 
-A variant is a plain wheel with another name and other metadata: its local version has torch alone,
-which it then requires, and CUDA and GPU architectures are properties that the installer compares
-with the machine. The torch axis of PEP 850 (``abi_dependency``) is in no installer yet.
+A variant is a plain wheel with another name and metadata: its local version states only torch,
+which it requires; CUDA and GPU architectures are properties that the installer compares with the
+machine. No installer supports the torch axis of PEP 850 (``abi_dependency``) yet.
 What uv compares: https://github.com/wheelnext/nvidia-variant-provider
 """
 
@@ -28,7 +28,7 @@ from pipelines.wheels.unpacking import chunks
 
 Properties = dict[str, dict[str, list[str]]]
 
-#: The draft with providers, without which no installer asks one.
+#: The draft with providers, which installers need.
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 _NAMESPACE = "nvidia"
 _PROVIDER = {
@@ -38,20 +38,19 @@ _PROVIDER = {
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 
-def said_archs(sass: Iterable[str]) -> list[str]:
-    """What of a wheel's machine code the provider's words can say without saying too much.
+def stated_archs(sass: Iterable[str]) -> list[str]:
+    """The architectures that can be stated as properties without claiming too much.
 
-    It takes ``80_real`` for all newer GPUs of that major version: so code for one GPU alone
-    (``100a``) is left out, except ``90a``, for there is no other GPU of that version. Of a family
-    (``120f``) it is true.
+    ``80_real`` means all newer GPUs of that major version, so code for a single GPU (``100a``) is
+    left out, except ``90a``, as there is no other GPU of that version. A family (``120f``) fits.
     """
     known = {"90" if arch == "90a" else arch.removesuffix("f") for arch in sass}
     return sorted((arch for arch in known if arch.isdigit()), key=int)
 
 
 def properties(cuda: str, sass: Iterable[str]) -> Properties:
-    """What a machine must have; empty where nothing can be said of its GPU."""
-    archs = said_archs(sass)
+    """What a machine must have; empty if nothing can be stated about its GPU."""
+    archs = stated_archs(sass)
     if not archs or not cuda:
         return {}
     values = [f"{arch}_real" for arch in archs]
@@ -59,36 +58,36 @@ def properties(cuda: str, sass: Iterable[str]) -> Properties:
 
 
 def label_of(cuda: str, sass: Iterable[str]) -> str:
-    """``cu128_sm80_90``: the same for the same properties, another for others."""
-    return f"cu{cuda.replace('.', '')}_sm{'_'.join(said_archs(sass))}"
+    """``cu128_sm80_90``, unique for each set of properties."""
+    return f"cu{cuda.replace('.', '')}_sm{'_'.join(stated_archs(sass))}"
 
 
 def version_of(version: str, torch: str) -> str:
-    """Of the variant of a plain wheel: torch alone is in its local version."""
+    """The version of a variant, with only torch in its local version."""
     public = Version(version).public
     return f"{public}+torch{torch}" if torch else public
 
 
 def variant_json(variants: Mapping[str, Properties]) -> bytes:
-    """The file of that name in a wheel, and ``…-variants.json`` of a release."""
-    told = {
+    """The contents of ``variant.json`` in a wheel and ``…-variants.json`` of a release."""
+    document = {
         "$schema": SCHEMA,
         "default-priorities": {"namespace": [_NAMESPACE]},
         "providers": {_NAMESPACE: _PROVIDER},
         "variants": dict(sorted(variants.items())),
     }
-    return json.dumps(told, indent=1).encode() + b"\n"
+    return json.dumps(document, indent=1).encode() + b"\n"
 
 
 def json_name(wheel: Wheel) -> str:
-    """Of the file that tells the properties of a release's labels."""
+    """The name of the file with the properties of a release's labels."""
     name, version = wheel.file.split("-")[:2]
     return f"{name}-{version}-variants.json"
 
 
 def release_json(wheels: Iterable[Wheel]) -> bytes:
     """That file, for all variants of a release."""
-    return variant_json({one.name.label: properties(one.cuda, one.sass) for one in wheels})
+    return variant_json({wheel.name.label: properties(wheel.cuda, wheel.sass) for wheel in wheels})
 
 
 def make_variant(
@@ -101,16 +100,15 @@ def make_variant(
     sass: Iterable[str],
     stable: bool = False,
 ) -> Path | None:
-    """The variant of a plain wheel, in ``folder``; ``None`` where it can have no properties.
+    """Create the variant of a plain wheel in ``folder``; ``None`` if it has no properties.
 
-    A ``stable`` one requires no release of torch: an installer would replace a later one by it.
+    A ``stable`` one does not pin torch, or an installer would downgrade a later one.
 
-    Every file but METADATA, RECORD and ``variant.json`` has the bytes that it has there. Raises
-    :class:`AuditError` for a wheel whose RECORD is signed, and when the result is not what was
-    meant.
+    All files except METADATA, RECORD and ``variant.json`` are copied unchanged. Raises
+    :class:`AuditError` for a wheel with a signed RECORD, and if the result is invalid.
     """
-    wanted = properties(cuda, archs := tuple(sass))
-    if not wanted:
+    expected = properties(cuda, archs := tuple(sass))
+    if not expected:
         return None
     label, version = label_of(cuda, archs), version_of(facts.version, torch)
     stem, _, *rest = plain.name.removesuffix(".whl").split("-")
@@ -118,9 +116,9 @@ def make_variant(
     made = folder / f"{name}-{label}.whl"
     guard = f"torch=={torch}.*" if torch and not stable else ""
     with zipfile.ZipFile(plain) as archive, disk_errors(folder):
-        told = variant_json({label: wanted})
-        _pack(archive, made, facts, version=version, guard=guard, told=told)
-    _require_whole(made, folder / f"{name}.whl", facts, version)
+        document = variant_json({label: expected})
+        _pack(archive, made, facts, version=version, guard=guard, document=document)
+    _require_valid(made, folder / f"{name}.whl", facts, version)
     return made
 
 
@@ -131,13 +129,13 @@ def _pack(
     *,
     version: str,
     guard: str,
-    told: bytes,
+    document: bytes,
 ) -> None:
-    """Write the variant: one RECORD, the old files under the new names of their directories."""
+    """Write the variant: a new RECORD, and the old files in renamed directories."""
     info = facts.dist_info
-    if any(f"{info}/{one}" in archive.namelist() for one in _SIGNATURES):
+    if any(f"{info}/{signature}" in archive.namelist() for signature in _SIGNATURES):
         raise AuditError(
-            f"{facts.filename}: its RECORD is signed, and a variant has another one",
+            f"{facts.filename}: its RECORD is signed, so it cannot have variants",
             hint="Publish it with --no-variants.",
         )
     old = info.removesuffix(".dist-info")
@@ -170,7 +168,7 @@ def _pack(
             else:
                 put(was, path, chunks(archive, was))
         record = archive.getinfo(f"{info}/RECORD")
-        put(record, f"{new}.dist-info/variant.json", [told])
+        put(record, f"{new}.dist-info/variant.json", [document])
         text = io.StringIO(newline="")
         last = f"{new}.dist-info/RECORD"
         csv.writer(text, lineterminator="\n").writerows([*rows, [last, "", ""]])
@@ -178,24 +176,24 @@ def _pack(
 
 
 def _metadata(text: bytes, version: str, guard: str) -> bytes:
-    """Another version, and what it requires besides; the description stays as it is."""
-    said = f"Version: {version}" + (f"\nRequires-Dist: {guard}" if guard else "")
+    """Replace the version and add a requirement; the description is unchanged."""
+    lines = f"Version: {version}" + (f"\nRequires-Dist: {guard}" if guard else "")
     head, blank, rest = re.match(rb"(.*?)(\r?\n\r?\n|\Z)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    return re.sub(rb"(?im)^Version:[^\r\n]*", said.encode(), head, count=1) + blank + rest
+    return re.sub(rb"(?im)^Version:[^\r\n]*", lines.encode(), head, count=1) + blank + rest
 
 
-def _require_whole(made: Path, as_plain: Path, facts: WheelFacts, version: str) -> None:
-    """Look into it as into any wheel, by the name that it has without its label."""
+def _require_valid(made: Path, as_plain: Path, facts: WheelFacts, version: str) -> None:
+    """Inspect it like any wheel, under its name without the label."""
     try:
         made.rename(as_plain)
-        found = inspect(as_plain)
+        result = inspect(as_plain)
     finally:
         if as_plain.exists():
             as_plain.rename(made)
     meant = WheelName.read(made.name)
-    same = found.record.true and found.names_agree and found.tags_agree
-    if not same or found.version != version or found.tags != facts.tags or not meant.label:
+    same = result.record.true and result.names_agree and result.tags_agree
+    if not same or result.version != version or result.tags != facts.tags or not meant.label:
         raise AuditError(
-            f"{made.name}: the variant that was made of {facts.filename} is not whole",
-            hint="Publish it with --no-variants, and tell us.",
+            f"{made.name}: the variant of {facts.filename} is invalid",
+            hint="Publish it with --no-variants, and report this bug.",
         )

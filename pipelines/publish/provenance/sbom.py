@@ -42,7 +42,7 @@ class Change:
     why: str
     source: str
     """The address where it is from, or where what it mends is told."""
-    licence: str
+    license: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Part:
     """Of its file."""
     purl: str = ""
     """Its package URL."""
-    licence: str = ""
+    license: str = ""
     told: Mapping[str, str] = field(default_factory=dict)
     """More, by names of ours."""
     ref: str = ""
@@ -66,7 +66,7 @@ class Part:
     """Applied to it, in this order."""
 
 
-def made(licence: str, parts: Iterable[Part], told: Mapping[str, str], epoch: int) -> str:
+def made(license: str, parts: Iterable[Part], told: Mapping[str, str], epoch: int) -> str:
     """The bill of a wheel but for what it is called, as :func:`completed` takes it.
 
     ``told`` are properties of the wheel, ``epoch`` its build's SOURCE_DATE_EPOCH. Raises
@@ -82,7 +82,7 @@ def made(licence: str, parts: Iterable[Part], told: Mapping[str, str], epoch: in
         name="-",
         type=ComponentType.LIBRARY,
         bom_ref="wheel",
-        licenses=_licences(licence),
+        licenses=_licenses(license),
         properties=_properties(told),
     )
     maker = Component(name=OURS.rstrip(":"), type=ComponentType.APPLICATION, bom_ref="maker")
@@ -108,7 +108,7 @@ def made(licence: str, parts: Iterable[Part], told: Mapping[str, str], epoch: in
     if problem := problem_of(completed(text, _METADATA), "1.6", strict=True):
         raise ConfigError(
             f"its bill of materials would be no CycloneDX: {problem}",
-            hint="Look at names, versions and licences in the recipe.",
+            hint="Look at names, versions and licenses in the recipe.",
         )
     return text
 
@@ -168,7 +168,7 @@ def _component(part: Part) -> Component:
         bom_ref=part.ref or " ".join(filter(None, (part.role, part.name, part.version))),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else (),
         purl=PackageURL.from_string(part.purl) if part.purl else None,
-        licenses=_licences(part.licence),
+        licenses=_licenses(part.license),
         properties=_properties({"role": part.role, **part.told}),
         pedigree=_pedigree(part.changes) if part.changes else None,
     )
@@ -181,7 +181,7 @@ def _pedigree(changes: Iterable[Change]) -> Pedigree:
     from cyclonedx.model.issue import IssueClassification, IssueType
 
     changes = tuple(changes)
-    notes = (f"{one.file}: sha256 {one.sha256}, {one.licence}" for one in changes)
+    notes = (f"{one.file}: sha256 {one.sha256}, {one.license}" for one in changes)
     return Pedigree(
         notes="\n".join(notes),
         patches=[
@@ -208,7 +208,7 @@ def _pedigree(changes: Iterable[Change]) -> Pedigree:
     )
 
 
-def _licences(text: str) -> list[License]:
+def _licenses(text: str) -> list[License]:
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model.license import LicenseAcknowledgement
 

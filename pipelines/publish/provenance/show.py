@@ -60,13 +60,13 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
 
 def _table(rows: Sequence[Component]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("", "component", "version", "licence", "sha256"):
+    for title in ("", "component", "version", "license", "sha256"):
         table.add_column(title, overflow="fold")
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
         version = row.version or ("not known" if row.told.get("unknown") == "version" else "-")
         notes = [f"{name}: {row.told[name]}" for name in _NOTES if name in row.told]
         digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
-        words = (row.role, row.name, version, row.licence or "-", digits)
+        words = (row.role, row.name, version, row.license or "-", digits)
         cells = [escape(safe(word, 100)) for word in words]
         if notes:
             cells[1] += f"\n[dim]{escape(safe('; '.join(notes), 200))}[/]"

@@ -24,7 +24,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from pipelines.audit.indexpage import Listed, Page, read_pages
-from pipelines.audit.workers import each_apart
+from pipelines.audit.workers import run_isolated
 from pipelines.core.errors import ConfigError, LockError, PipelineError
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.units import few
@@ -250,7 +250,7 @@ def _apart(work: Callable[[Item], Result], items: Sequence[Item]) -> dict[Item, 
     """Of each item what ``work`` makes of it, in processes that are ended when they take long."""
     made: dict[Item, Result] = {}
     wrong: list[str] = []
-    for number, one in each_apart(work, items, 2, _SECONDS + 10):
+    for number, one in run_isolated(work, items, 2, _SECONDS + 10):
         if isinstance(one, PipelineError):
             wrong.append(one.message)
         elif isinstance(one, Exception):

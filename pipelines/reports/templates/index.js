@@ -214,13 +214,13 @@
   }
 
   function ask(machine, lacking) {
-    if (lacking.length >= KEYS.length - 1) return say("ask", "Say what the machine has, and here stands the command");
-    if (lacking.join() !== "package") return say("ask", `Still to say: ${lacking.map((key) => TITLES[key]).join(", ")}`);
+    if (lacking.length >= KEYS.length - 1) return say("ask", "Describe your machine to get the install command");
+    if (lacking.join() !== "package") return say("ask", `Still missing: ${lacking.map((key) => TITLES[key]).join(", ")}`);
     const found = projects.map((one) => {
       const best = choose({ ...machine, package: one });
       return made("li", best && !best.miss.length ? best.wheel.name : `${one}: nothing fits`);
     });
-    return say("ask", "Which package? This is what would fit:", made("ul", "", ...found));
+    return say("ask", "Which package? These would fit:", made("ul", "", ...found));
   }
 
   function tell(machine) {

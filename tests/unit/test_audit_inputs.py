@@ -18,11 +18,11 @@ from foreign_wheels import foreign
 from loopback import listening
 from pes import msvc
 
-from pipelines.audit import taking
-from pipelines.audit.examining import Asked, examine, examine_all
-from pipelines.audit.findings import Examined
-from pipelines.audit.taking import Taken, take
-from pipelines.audit.workers import each_apart
+from pipelines.audit import inputs
+from pipelines.audit.examination import AuditOptions, examine, examine_all
+from pipelines.audit.findings import WheelReport
+from pipelines.audit.inputs import Input, resolve_inputs
+from pipelines.audit.workers import run_isolated
 from pipelines.core.errors import ConfigError, StorageError
 from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain import sources
@@ -38,7 +38,7 @@ def test_files_and_directories_no_file_twice(tmp_path: Path, cache: Cache) -> No
     one = foreign(tmp_path / "a", "one")
     two = foreign(tmp_path / "a" / "deep", "two")
     (tmp_path / "a" / "notes.txt").write_text("x")
-    found = take([str(tmp_path / "a"), str(one)], cache)
+    found = resolve_inputs([str(tmp_path / "a"), str(one)], cache)
     assert [each.path for each in found] == [two, one]
     assert not any(each.remote or each.problem for each in found)
 
@@ -46,7 +46,7 @@ def test_files_and_directories_no_file_twice(tmp_path: Path, cache: Cache) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nowhere.whl", "there is no such file"),
+        ("nowhere.whl", "no such file"),
         ("xformers", "NAME==VERSION"),
         ("xformers>=1", "one version"),
         ("http://example.org/a-1-py3-none-any.whl", "https"),
@@ -55,15 +55,15 @@ def test_files_and_directories_no_file_twice(tmp_path: Path, cache: Cache) -> No
 )
 def test_what_names_no_wheel(cache: Cache, text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        take([text], cache)
+        resolve_inputs([text], cache)
     assert said in caught.value.message
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes there have no place among files")
 def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path, cache: Cache) -> None:
     os.mkfifo(tmp_path / "a-1.0-py3-none-any.whl")
-    (taken,) = take([str(tmp_path)], cache)
-    assert examine(taken, Asked()).failed
+    (taken,) = resolve_inputs([str(tmp_path)], cache)
+    assert examine(taken, AuditOptions()).failed
 
 
 def test_a_directory_that_cannot_be_listed_hides_no_wheel(
@@ -81,31 +81,31 @@ def test_a_directory_that_cannot_be_listed_hides_no_wheel(
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", refused)
         with pytest.raises(ConfigError, match="more cannot be listed: Permission denied"):
-            take([str(tmp_path)], cache)
+            resolve_inputs([str(tmp_path)], cache)
 
 
 def test_a_directory_without_any(tmp_path: Path, cache: Cache) -> None:
     with pytest.raises(ConfigError, match="no wheel in that directory"):
-        take([str(tmp_path)], cache)
+        resolve_inputs([str(tmp_path)], cache)
 
 
 def test_a_file_that_is_no_wheel_is_a_finding(tmp_path: Path, cache: Cache) -> None:
     path = tmp_path / "other-1.0.tar.gz"
     path.write_bytes(b"x")
-    (seen,) = examine_all(take([str(path)], cache), Asked())
+    (seen,) = examine_all(resolve_inputs([str(path)], cache), AuditOptions())
     assert seen.worst == "error"
 
 
 def test_an_index_that_may_not_be_asked(cache: Cache) -> None:
     cache.offline = True
-    with pytest.raises(ConfigError, match="nothing is fetched"):
-        take(["other==1.0"], cache)
+    with pytest.raises(ConfigError, match="--offline"):
+        resolve_inputs(["other==1.0"], cache)
 
 
 @pytest.fixture
 def offers(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Offer]], None]:
     def listed(found: list[Offer]) -> None:
-        monkeypatch.setattr(taking, "offers_of", lambda *_, **__: found)
+        monkeypatch.setattr(inputs, "offers_of", lambda *_, **__: found)
 
     return listed
 
@@ -122,13 +122,15 @@ def test_a_release_has_a_wheel_for_each_python(
             for path in made
         ]
     )
-    found = take(["other==1.0"], cache)
+    found = resolve_inputs(["other==1.0"], cache)
     assert [each.file for each in found] == [made[0].name, made[1].name]
-    assert [each.file for each in take(["other==1.0"], cache, python="3.12")] == [made[1].name]
-    with pytest.raises(ConfigError, match="none for Windows for Python"):
-        take(["other==1.0"], cache, python="3.10")
-    with pytest.raises(ConfigError, match="none for Windows") as caught:
-        take(["other==3.0"], cache)
+    assert [each.file for each in resolve_inputs(["other==1.0"], cache, python="3.12")] == [
+        made[1].name
+    ]
+    with pytest.raises(ConfigError, match="Python 3"):
+        resolve_inputs(["other==1.0"], cache, python="3.10")
+    with pytest.raises(ConfigError, match="for Windows") as caught:
+        resolve_inputs(["other==3.0"], cache)
     assert "no wheel" in caught.value.hint
 
 
@@ -136,8 +138,8 @@ def test_names_of_an_index_become_no_paths(
     cache: Cache, offers: Callable[[list[Offer]], None]
 ) -> None:
     offers([Offer("../other-1.0-py3-none-any.whl", "https://example.org/x", "0" * 64)])
-    with pytest.raises(ConfigError, match="none for Windows"):
-        take(["other==1.0"], cache)
+    with pytest.raises(ConfigError, match="for Windows"):
+        resolve_inputs(["other==1.0"], cache)
 
 
 def serving(data: bytes, length: int) -> AbstractContextManager[str]:
@@ -156,11 +158,11 @@ def serving(data: bytes, length: int) -> AbstractContextManager[str]:
 @pytest.fixture
 def fetched(
     tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Examined]:
+) -> Callable[..., WheelReport]:
     """What is found at an https address whose server says and sends this."""
     real = sources._http
 
-    def at(data: bytes, length: int, stated: str = "") -> Examined:
+    def at(data: bytes, length: int, stated: str = "") -> WheelReport:
         with serving(data, length) as url:
 
             def plain(_: str, *rest: Any) -> None:
@@ -168,13 +170,13 @@ def fetched(
 
             monkeypatch.setattr(sources, "_http", plain)
             named = f"https://example.org/other-1.0-py3-none-any.whl{stated}"
-            (taken,) = take([named], cache)
-        return examine(taken, Asked())
+            (taken,) = resolve_inputs([named], cache)
+        return examine(taken, AuditOptions())
 
     return at
 
 
-def test_an_address(tmp_path: Path, fetched: Callable[..., Examined]) -> None:
+def test_an_address(tmp_path: Path, fetched: Callable[..., WheelReport]) -> None:
     data = foreign(tmp_path).read_bytes()
     seen = fetched(data, len(data))
     assert (seen.name, finding(seen, "sha256").level) == ("other", "unknown")
@@ -185,7 +187,7 @@ def test_an_address(tmp_path: Path, fetched: Callable[..., Examined]) -> None:
 
 @pytest.mark.parametrize("more", [-100, 100, 1 << 40])
 def test_an_address_that_lies_about_its_size(
-    tmp_path: Path, fetched: Callable[..., Examined], more: int
+    tmp_path: Path, fetched: Callable[..., WheelReport], more: int
 ) -> None:
     data = foreign(tmp_path).read_bytes()
     assert fetched(data, len(data) + more).worst == "error"
@@ -194,7 +196,7 @@ def test_an_address_that_lies_about_its_size(
 @pytest.mark.parametrize(("slowest", "words"), [(1 << 30, "less than"), (0.001, "")])
 def test_an_address_that_drips(
     tmp_path: Path,
-    fetched: Callable[..., Examined],
+    fetched: Callable[..., WheelReport],
     monkeypatch: pytest.MonkeyPatch,
     slowest: float,
     words: str,
@@ -212,7 +214,7 @@ def test_an_address_that_drips(
         assert seen.name == "other"
 
 
-def test_an_address_with_another_file(tmp_path: Path, fetched: Callable[..., Examined]) -> None:
+def test_an_address_with_another_file(tmp_path: Path, fetched: Callable[..., WheelReport]) -> None:
     data = foreign(tmp_path).read_bytes()
     seen = fetched(data, len(data), f"#sha256={'1' * 64}")
     assert finding(seen, "taken").level == "error"
@@ -227,25 +229,25 @@ def test_a_full_disk_is_nothing_that_is_wrong_with_a_wheel(
 
     monkeypatch.setattr(sources, "_http", full)
     with pytest.raises(StorageError, match="no space left"):
-        take(["https://example.org/other-1.0-py3-none-any.whl"], cache)
+        resolve_inputs(["https://example.org/other-1.0-py3-none-any.whl"], cache)
 
 
 def test_many_in_processes_of_their_own(tmp_path: Path) -> None:
     made = [foreign(tmp_path, "other", f"1.{n}", files={"other/a.dll": msvc()}) for n in range(6)]
     made[3].write_bytes(made[3].read_bytes()[:200])
-    taken = [Taken(path.name, str(path), path) for path in made]
-    done: list[Examined] = []
-    seen = examine_all(taken, Asked(), done.append, workers=2)
+    taken = [Input(path.name, str(path), path) for path in made]
+    done: list[WheelReport] = []
+    seen = examine_all(taken, AuditOptions(), done.append, workers=2)
     assert [each.file for each in seen] == [path.name for path in made]
     assert seen[3].worst == "error"
     assert len(done) == 6
-    alone = [examine(one, Asked()) for one in taken]
+    alone = [examine(one, AuditOptions()) for one in taken]
     assert json.dumps([each.model_dump(mode="json") for each in seen]) == json.dumps(
         [each.model_dump(mode="json") for each in alone]
     )
 
 
-class _Deadly(Taken):
+class _Deadly(Input):
     """Ends the process that reads it, as the kernel ends one that takes all memory."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -254,14 +256,14 @@ class _Deadly(Taken):
 
 def test_a_worker_that_dies_is_a_finding_of_its_wheel_alone(tmp_path: Path) -> None:
     made = [foreign(tmp_path, "other", f"1.{n}") for n in range(4)]
-    taken = [Taken(path.name, str(path), path) for path in made]
+    taken = [Input(path.name, str(path), path) for path in made]
     taken[1] = _Deadly("deadly.whl", "deadly.whl", made[1])
-    seen = examine_all(taken, Asked(), workers=2)
+    seen = examine_all(taken, AuditOptions(), workers=2)
     assert [each.worst for each in seen] == ["ok", "error", "ok", "ok"]
     assert "died" in finding(seen[1], "readable").text
 
 
-class _Endless(Taken):
+class _Endless(Input):
     """Keeps the process that reads it busy, as a wheel that somebody made for that would."""
 
     @property
@@ -272,16 +274,16 @@ class _Endless(Taken):
 
 def test_a_wheel_that_takes_too_long_is_given_up_and_the_others_are_not(tmp_path: Path) -> None:
     made = [foreign(tmp_path, "other", f"1.{n}") for n in range(4)]
-    taken = [Taken(path.name, str(path), path) for path in made]
+    taken = [Input(path.name, str(path), path) for path in made]
     taken[1] = object.__new__(_Endless)
     for key in ("file", "place"):
         object.__setattr__(taken[1], key, "endless.whl")
     began = time.monotonic()
-    seen = examine_all(taken, Asked(), workers=2, seconds=3)
+    seen = examine_all(taken, AuditOptions(), workers=2, seconds=3)
     assert time.monotonic() - began < 55, "it would have taken 60 s"
     assert [each.worst for each in seen] == ["ok", "unknown", "ok", "ok"]
     found = finding(seen[1], "readable")
-    assert (found.text, found.failed) == ("took longer than 3 s, and was given up", True)
+    assert (found.text, found.failed) == ("timed out after 3 s", True)
 
 
 class _NoError(Exception):
@@ -301,7 +303,7 @@ def _worked(number: int) -> int:
 @pytest.mark.parametrize("seconds", [60, 1e12])
 def test_work_whose_error_cannot_be_sent_ends_no_other(seconds: float) -> None:
     """Nor does a time limit that no selector takes."""
-    found = dict(each_apart(_worked, [0, 1, 2], 1, seconds))
+    found = dict(run_isolated(_worked, [0, 1, 2], 1, seconds))
     assert (found[0], found[2]) == (0, 2)
     assert isinstance(found[1], TypeError)
 
@@ -310,8 +312,8 @@ def test_a_reader_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     def broken(*_: object, **__: object) -> None:
         raise RecursionError("deep \x1b[31m")
 
-    monkeypatch.setattr("pipelines.audit.examining.inspect", broken)
+    monkeypatch.setattr("pipelines.audit.examination.inspect", broken)
     path = foreign(tmp_path)
-    seen = examine(Taken(path.name, str(path), path), Asked())
+    seen = examine(Input(path.name, str(path), path), AuditOptions())
     assert "RecursionError" in finding(seen, "readable").text
     assert "\x1b" not in finding(seen, "readable").text

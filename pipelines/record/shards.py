@@ -1,4 +1,4 @@
-"""A wheel whose compile units are divided among builds: shares, objects, what was linked.
+"""Sharded builds, whose compile units are divided among hosts: shares, objects, links.
 
 Seconds and bytes. What comes from a host, or from another controller, is validated by these.
 """
@@ -14,15 +14,15 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
-from pipelines.record.taken import Sha256
+from pipelines.record.prebuilt import Sha256
 
-#: The file of a share's run that lists its objects.
+#: The file of a shard's run that lists its objects.
 LIST = "objects.json"
-#: Into so many shares at most.
+#: Most shares.
 MOST = 1000
-#: Of compile units that a wheel may have.
+#: Most compile units of a wheel.
 UNITS = 20_000
-#: Of headers and sources that they read.
+#: Most headers and sources that they read.
 READ = 200_000
 _SHARE = re.compile(r"([0-9]{1,4})/([0-9]{1,4})")
 
@@ -46,45 +46,45 @@ class Share:
 
 
 def share_of(text: str) -> Share:
-    """Such as ``3/20``; :class:`ConfigError` for what is no share."""
-    found = _SHARE.fullmatch(text)
-    if found is not None and 1 <= int(found[1]) <= int(found[2]) <= MOST:
-        return Share(int(found[1]), int(found[2]))
+    """Parse ``3/20``; :class:`ConfigError` for anything else."""
+    match = _SHARE.fullmatch(text)
+    if match is not None and 1 <= int(match[1]) <= int(match[2]) <= MOST:
+        return Share(int(match[1]), int(match[2]))
     raise ConfigError(
         f"--shard {line(text, 40)}: expected K/N, K from 1 to N, N up to {MOST}",
-        hint="Such as --shard 3/20, the third of twenty.",
+        hint="For example --shard 3/20, the third of twenty.",
     )
 
 
 def shards_of(text: str) -> int:
-    """The number of shares; 0 is ``auto``. :class:`ConfigError` for what is neither."""
+    """Parse a number of shares; 0 is ``auto``. :class:`ConfigError` for anything else."""
     if text == "auto":
         return 0
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST:
         return int(text)
     raise ConfigError(
         f"--shards {line(text, 40)}: expected a number from 1 to {MOST}, or auto",
-        hint="Such as --shards 4.",
+        hint="For example --shards 4.",
     )
 
 
 class Unit(Model):
-    """A source that becomes an object."""
+    """A source to compile."""
 
     model_config = ConfigDict(extra="ignore")
 
     id: UnitId
-    """The hash of its manifest's place, its output and its command."""
+    """The hash of its manifest's path, its output and its command."""
     source: _Path
     output: _Path
     command: Sha256
-    """Of the words that compile it."""
+    """Hash of its compile command."""
     seconds: _Seconds
-    """That it was reckoned with when the units were divided."""
+    """Estimated when the units were divided."""
 
 
 class UnitObject(Model):
-    """What a unit became."""
+    """The object of a unit."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -94,11 +94,11 @@ class UnitObject(Model):
     size: _Size
     sha256: Sha256
     seconds: _Seconds
-    """That it took."""
+    """Compile time."""
 
 
-class Lent(Model):
-    """What a link took of the run of a share."""
+class ObjectSource(Model):
+    """Objects that a link used from the run of a share."""
 
     run: str
     host: str
@@ -109,37 +109,37 @@ class Lent(Model):
     """Who recorded them: keys of controllers."""
 
 
-class Divided(Model):
-    """What the build of a share, or a link of shares, did."""
+class ShardsResult(Model):
+    """The result of building a share, or of linking shares."""
 
     mode: Literal["compile", "link"]
     share: str = ""
-    """Such as 3/20; empty of a link."""
+    """Such as 3/20; empty for a link."""
     compilers: dict[str, Text] = Field(default={})
-    """The host's own programs that compile and link, by their sha256, and the variables that they
-    read: no pin says what these are."""
+    """The host's own compilers and linkers by sha256, and the variables that they read: these are
+    not pinned."""
     units: Annotated[tuple[Unit, ...], Field(max_length=UNITS)] = ()
-    """All of the wheel's."""
+    """All units of the wheel."""
     objects: Annotated[tuple[UnitObject, ...], Field(max_length=UNITS)] = ()
-    """Of a share: those that it compiled."""
+    """For a share: its compiled objects."""
     read: Annotated[dict[_Path, Sha256], Field(max_length=READ)] = Field(default={})
-    """Of a share: what its compilers have read, sources and headers, by its place."""
+    """For a share: sources and headers that its compilers read, by path."""
     placed: Annotated[tuple[UnitId, ...], Field(max_length=UNITS)] = ()
-    """Of a link: those whose objects were compiled elsewhere."""
+    """For a link: units compiled elsewhere."""
     compiled: Annotated[tuple[UnitId, ...], Field(max_length=UNITS)] = ()
-    """Of a link: those for which there was no object."""
-    lent: tuple[Lent, ...] = ()
+    """For a link: units compiled by the link itself."""
+    lent: tuple[ObjectSource, ...] = ()
 
     @model_validator(mode="after")
     def _of_these_units(self) -> Self:
         known = {unit.id for unit in self.units}
         if len(known) != len(self.units):
-            raise ValueError("a unit is there twice")
-        for what in ([one.unit for one in self.objects], [*self.placed, *self.compiled]):
+            raise ValueError("duplicate unit")
+        for what in ([item.unit for item in self.objects], [*self.placed, *self.compiled]):
             if len({*what}) != len(what):
-                raise ValueError("an object is there twice")
+                raise ValueError("duplicate object")
             if strange := sorted({*what} - known):
-                raise ValueError(f"{strange[0]} is none of its units")
+                raise ValueError(f"{strange[0]} is not one of its units")
         if self.mode == "link" and len(self.placed) + len(self.compiled) != len(known):
             raise ValueError(
                 f"{len(self.placed)} units were placed and {len(self.compiled)} compiled, of "
@@ -148,12 +148,12 @@ class Divided(Model):
         return self
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In words."""
         if self.mode == "compile":
             done = f"{len(self.objects)} of {len(self.units)} compile units"
             return f"share {line(self.share, 20)}: {done}"
-        rows = [(one.units, line(one.host, 80), line(one.share, 20)) for one in self.lent]
+        rows = [(lent.units, line(lent.host, 80), line(lent.share, 20)) for lent in self.lent]
         hosts = ", ".join(f"{count} from {host} ({share})" for count, host, share in rows)
         return f"{len(self.units)} compile units: " + ", ".join(
             filter(None, (hosts, f"{len(self.compiled)} compiled by the link"))

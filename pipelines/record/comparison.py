@@ -1,4 +1,4 @@
-"""Two wheels that should be the same bytes: the verdict, and where they differ."""
+"""The comparison of a rebuilt wheel with the published one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Verdict = Literal["identical", "repacked", "different"]
 
 
 class Difference(Model):
-    """One difference, in words: what was published comes first."""
+    """One difference; the published value comes first."""
 
     file: str
     """In the wheel; empty for the wheel as an archive."""
@@ -20,13 +20,13 @@ class Difference(Model):
     what: str
 
     @property
-    def told(self) -> str:
-        """In a line."""
+    def summary(self) -> str:
+        """One line."""
         return ": ".join(filter(None, (self.file, self.part, self.what)))
 
 
 class Comparison(Model):
-    """A wheel that was built again, and the one that was published."""
+    """A rebuilt wheel and the published one."""
 
     file: str
     published: str
@@ -34,4 +34,4 @@ class Comparison(Model):
     rebuilt: str
     verdict: Verdict
     differences: tuple[Difference, ...] = ()
-    """Empty as well where the published wheel itself was not there to look into."""
+    """Also empty if the published wheel itself was not available."""

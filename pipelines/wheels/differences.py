@@ -1,7 +1,7 @@
-"""Where two wheels differ, from the archive down to sections and architectures; untrusted files.
+"""Where two untrusted wheels differ, from the archive down to sections and architectures.
 
-Files of both are compared in pieces. Those that differ are unpacked onto the disk and mapped, so
-that a library of gigabytes takes no more memory than a small one.
+Their files are compared in chunks. Those that differ are unpacked to disk and mapped, so that a
+library of gigabytes takes no more memory than a small one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import line
-from pipelines.record.compared import Difference, Verdict
+from pipelines.record.comparison import Difference, Verdict
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.fatbin import Data, entries, forget, inventory
 from pipelines.wheels.portions import portions
@@ -26,11 +26,11 @@ from pipelines.wheels.unpacking import chunks, mapped
 
 _BINARIES = (".pyd", ".dll", ".exe", ".so")
 _CHUNK = 1 << 20
-_COUNTED = 8 << 20  # bytes of a file among which those that differ are counted
+_COUNTED = 8 << 20  # differing bytes of a file are counted in at most this many
 _TEXT = 4 << 20
 _RESIDENT = 16 << 20  # bytes of a mapped file that are kept in memory while it is compared
-_ROWS = 40  # differences told of one file
-#: Of ELF: compilers, and names of libraries with the places where they are looked for.
+_ROWS = 40  # differences reported for one file
+#: ELF sections with text: compilers, library names and search paths.
 _TEXTS = ("section .comment", "section .dynstr")
 
 
@@ -46,54 +46,56 @@ class _Part(NamedTuple):
         return self.end - self.start
 
     def read(self, start: int, end: int) -> bytes:
-        """Of its bytes those, counted from its own beginning."""
+        """Bytes counted from the start of the part."""
         return self.data[self.start + start : self.start + end]
 
 
 def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
     """Whether two wheels are the same bytes, and if not where they differ.
 
-    Both have been looked into before, by :func:`pipelines.wheels.metadata.inspect`, which refuses
-    archives that are hostile. What is told first are the files of both, then the archives.
+    Both have been read before by :func:`pipelines.wheels.metadata.inspect`, which refuses hostile
+    archives. Differences of files come first, then those of the archives.
     """
     if _same_files(published, rebuilt):
         return "identical", []
-    with zipfile.ZipFile(published) as one, zipfile.ZipFile(rebuilt) as other:
+    with zipfile.ZipFile(published) as old, zipfile.ZipFile(rebuilt) as other:
         ours = {info.filename: info for info in other.infolist() if not info.is_dir()}
-        theirs = {info.filename: info for info in one.infolist() if not info.is_dir()}
-        found = [
-            _told(n, "", "only in the published one") for n in sorted(theirs.keys() - ours.keys())
+        theirs = {info.filename: info for info in old.infolist() if not info.is_dir()}
+        differences = [
+            _difference(n, "", "only in the published one")
+            for n in sorted(theirs.keys() - ours.keys())
         ]
-        found += [
-            _told(n, "", "only in the rebuilt one") for n in sorted(ours.keys() - theirs.keys())
+        differences += [
+            _difference(n, "", "only in the rebuilt one")
+            for n in sorted(ours.keys() - theirs.keys())
         ]
-        # What follows from the others comes last.
+        # RECORD follows from the other files and comes last.
         both = sorted(theirs.keys() & ours.keys(), key=lambda n: (n.endswith("/RECORD"), n))
         for name in both:
-            if _same_member(one, theirs[name], other, ours[name]):
+            if _same_member(old, theirs[name], other, ours[name]):
                 continue
             with ExitStack() as stack:
-                first = stack.enter_context(_unpacked(one, theirs[name]))
+                first = stack.enter_context(_unpacked(old, theirs[name]))
                 second = stack.enter_context(_unpacked(other, ours[name]))
-                # Between the parts of a binary there may be bytes that are of none.
+                # Bytes between the parts of a binary belong to none of them.
                 rows = list(_explained(name, first, second)) or [("", _all(first, second))]
-            found += [_told(name, part, what) for part, what in rows[:_ROWS]]
+            differences += [_difference(name, part, what) for part, what in rows[:_ROWS]]
             if len(rows) > _ROWS:
-                found.append(_told(name, "", f"and {len(rows) - _ROWS} more"))
-        verdict: Verdict = "different" if found else "repacked"
-        found += [_told("", "", what) for what in _archives(one, other)]
-        found = found or [_told("", "", "archive: bytes that belong to none of its files")]
-    return verdict, found
+                differences.append(_difference(name, "", f"and {len(rows) - _ROWS} more"))
+        verdict: Verdict = "different" if differences else "repacked"
+        differences += [_difference("", "", what) for what in _archives(old, other)]
+        differences = differences or [_difference("", "", "archive: bytes outside its files")]
+    return verdict, differences
 
 
-def _told(name: str, part: str, what: str) -> Difference:
+def _difference(name: str, part: str, what: str) -> Difference:
     return Difference(file=line(name, 200), part=line(part, 100), what=line(what, 300))
 
 
-def _same_files(one: Path, other: Path) -> bool:
-    if one.stat().st_size != other.stat().st_size:
+def _same_files(old: Path, other: Path) -> bool:
+    if old.stat().st_size != other.stat().st_size:
         return False
-    with one.open("rb") as first, other.open("rb") as second:
+    with old.open("rb") as first, other.open("rb") as second:
         while chunk := first.read(_CHUNK):
             if chunk != second.read(_CHUNK):
                 return False
@@ -101,17 +103,17 @@ def _same_files(one: Path, other: Path) -> bool:
 
 
 def _same_member(
-    one: zipfile.ZipFile, first: zipfile.ZipInfo, other: zipfile.ZipFile, second: zipfile.ZipInfo
+    old: zipfile.ZipFile, first: zipfile.ZipInfo, other: zipfile.ZipFile, second: zipfile.ZipInfo
 ) -> bool:
-    """Whether two files are the same bytes, whatever sum their archives state."""
+    """Whether two files are the same bytes, whatever checksum their archives state."""
     return first.file_size == second.file_size and all(
-        a == b for a, b in zip_longest(chunks(one, first), chunks(other, second))
+        a == b for a, b in zip_longest(chunks(old, first), chunks(other, second))
     )
 
 
 @contextmanager
 def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Data]:
-    """A file of an archive, of which no more is unpacked than it says that it has."""
+    """A file of an archive, unpacked up to its stated size."""
     with TemporaryFile(prefix="wcw-") as file:
         with disk_errors(Path(gettempdir())):
             for chunk in chunks(archive, info):
@@ -120,28 +122,31 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Data]
             yield data
 
 
-def _archives(one: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
-    """How the archives themselves differ: the order of files, times, modes, how they are packed."""
-    first, second = one.infolist(), other.infolist()
+def _archives(old: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
+    """How the archives themselves differ: order of files, times, modes, compression."""
+    first, second = old.infolist(), other.infolist()
     if [info.filename for info in first] != [info.filename for info in second]:
-        yield "archive: files stand in another order"
+        yield "archive: different order of files"
     ours = {info.filename: info for info in second}
     pairs = [(info, ours[info.filename]) for info in first if info.filename in ours]
-    for what, told in (
+    for what, values in (
         ("times", [(a.date_time, b.date_time) for a, b in pairs]),
         ("modes", [(a.external_attr >> 16, b.external_attr >> 16) for a, b in pairs]),
         ("extra fields", [(a.extra.hex(), b.extra.hex()) for a, b in pairs]),
         ("system", [(a.create_system, b.create_system) for a, b in pairs]),
-        ("method of packing", [(a.compress_type, b.compress_type) for a, b in pairs]),
-        ("packed size", [(a.compress_size, b.compress_size) for a, b in pairs if a.CRC == b.CRC]),
+        ("compression method", [(a.compress_type, b.compress_type) for a, b in pairs]),
+        (
+            "compressed size",
+            [(a.compress_size, b.compress_size) for a, b in pairs if a.CRC == b.CRC],
+        ),
     ):
-        if unlike := [pair for pair in told if pair[0] != pair[1]]:
+        if unlike := [pair for pair in values if pair[0] != pair[1]]:
             a, b = unlike[0]
             yield f"archive: {what} of {len(unlike)} files, the first {a} / {b}"
 
 
 def _explained(name: str, first: Data, second: Data) -> Iterator[tuple[str, str]]:
-    """What differs in a file: part of it, what; published first."""
+    """What differs in a file: the part, and both values, published first."""
     if name.endswith(_BINARIES):
         yield from _binaries(first, second)
         return
@@ -174,24 +179,27 @@ def _binaries(first: Data, second: Data) -> Iterator[tuple[str, str]]:
             yield name, f"only in the {'published' if name in theirs else 'rebuilt'} one"
             continue
         a, b = theirs[name], ours[name]
-        if told := _counted(a, b):
+        if difference := _counted(a, b):
             texts = name in _TEXTS and max(a.size, b.size) <= _TEXT
-            yield name, told + (_strings(a.read(0, a.size), b.read(0, b.size)) if texts else "")
+            yield (
+                name,
+                difference + (_strings(a.read(0, a.size), b.read(0, b.size)) if texts else ""),
+            )
     yield from _device(first, second, theirs)
 
 
 def _strings(first: bytes, second: bytes) -> str:
-    """What is in one of them alone of what compilers and linkers write as text."""
+    """Strings of compilers and linkers that are in only one of them."""
     theirs, ours = ({*data.split(b"\0")} for data in (first, second))
-    told = [
+    texts = [
         "; ".join(line(text.decode("utf-8", "replace"), 100) for text in sorted(alone)[:3])
         for alone in (theirs - ours, ours - theirs)
     ]
-    return f": {' / '.join(text or 'nothing' for text in told)}"
+    return f": {' / '.join(text or 'nothing' for text in texts)}"
 
 
 def _stamps(first: Data, second: Data) -> Iterator[tuple[str, str]]:
-    """Times, and the files of debug information, in Windows binaries."""
+    """Timestamps and PDB paths in Windows binaries."""
     try:
         theirs, ours = Image(first), Image(second)
         places = dict(ours.stamps())
@@ -226,10 +234,10 @@ def _device(first: Data, second: Data, parts: dict[str, _Part]) -> Iterator[tupl
             continue
         for row, its in zip(one, other, strict=True):
             parts_of = _Part(first, row.start, row.end), _Part(second, its.start, its.end)
-            if found := _counted(*parts_of):
+            if difference := _counted(*parts_of):
                 where = next((n for n, p in parts.items() if p.start <= row.start < p.end), "")
-                told = f"container {number} of {len(theirs)}, {row.name}"
-                yield told, found + (f", in {where}" if where else "")
+                place = f"container {number} of {len(theirs)}, {row.name}"
+                yield place, difference + (f", in {where}" if where else "")
 
 
 def _all(first: Data, second: Data) -> str:
@@ -237,9 +245,9 @@ def _all(first: Data, second: Data) -> str:
 
 
 def _counted(first: _Part, second: _Part) -> str:
-    """How many bytes differ, and where the first one of them is in the published file; or nothing.
+    """How many bytes differ, and the offset of the first one in the published file; or nothing.
 
-    Among the first megabytes that differ they are counted, and the rest is not looked at.
+    Counting stops after some megabytes with differences.
     """
     many, at, seen = 0, -1, 0
     least = min(first.size, second.size)
@@ -259,6 +267,6 @@ def _counted(first: _Part, second: _Part) -> str:
             return f"at least {many} of {least} bytes differ, the first at {at:#x}"
     sizes = "" if first.size == second.size else f"{first.size} bytes / {second.size}"
     if at < 0:
-        return f"{sizes}, alike as far as both go" if sizes else ""
-    told = f"{many} of {least} bytes differ, the first at {at:#x}"
-    return f"{sizes}; {told}" if sizes else told
+        return f"{sizes}, otherwise identical" if sizes else ""
+    message = f"{many} of {least} bytes differ, the first at {at:#x}"
+    return f"{sizes}; {message}" if sizes else message

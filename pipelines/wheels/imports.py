@@ -1,6 +1,6 @@
 """Whether the DLLs that a wheel is loaded with export what its binaries import from them.
 
-Of one that lacks a name Windows says no more than "the specified procedure could not be found".
+For a missing symbol Windows only reports "the specified procedure could not be found".
 """
 
 from __future__ import annotations
@@ -11,55 +11,55 @@ from pathlib import PurePosixPath
 
 from pipelines.core.hosttext import line
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.linked import RUN_TIMES
+from pipelines.wheels.linker import RUN_TIMES
 
-#: DLLs by their names in lower case -> what they export; ``None``: that was not read.
+#: DLL name in lower case -> its exports; ``None``: not read.
 Exports = Mapping[str, frozenset[str] | None]
 
-_LONGEST = 4000  # characters that are still demangled
+_LONGEST = 4000  # longest symbol that is demangled
 
 
 @dataclass(frozen=True)
-class Lack:
-    """A name that a binary wants and a DLL does not export."""
+class MissingSymbol:
+    """A symbol that a binary imports and a DLL does not export."""
 
     binary: str
     library: str
     name: str
     late: bool
-    """Not before it is first called."""
+    """Whether it is delay-loaded."""
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What came of looking up the names that are wanted of certain DLLs."""
+class Lookup:
+    """The result of looking up symbols imported from certain DLLs."""
 
-    there: int
-    lacking: tuple[Lack, ...]
+    present: int
+    missing: tuple[MissingSymbol, ...]
     unread: tuple[str, ...]
-    """DLLs that were not read, and binaries of which it was not read what they want."""
+    """DLLs whose exports, and binaries whose imports, could not be read."""
 
 
 def own_exports(binaries: Iterable[Binary]) -> Exports:
-    """Of a wheel's own DLLs.
+    """The exports of a wheel's own DLLs.
 
-    One that is wanted by a binary for another machine counts as not read: of ARM64X both may load
-    it, of others neither.
+    A DLL imported by a binary for another machine counts as not read: an ARM64X one serves both
+    machines, any other one does not.
     """
     every = [*binaries]
-    wanted = {
-        (library, one.pe.machine)
-        for one in every
-        if one.pe
-        for library, _ in (*(one.pe.needs or ()), *(one.pe.late or ()))
+    needed = {
+        (library, binary.pe.machine)
+        for binary in every
+        if binary.pe
+        for library, _ in (*(binary.pe.needs or ()), *(binary.pe.late or ()))
     }
     machines: dict[str, set[int]] = {}
-    for library, machine in wanted:
+    for library, machine in needed:
         machines.setdefault(library, set()).add(machine)
     own: dict[str, frozenset[str] | None] = {}
     for binary in every:
         name = PurePosixPath(binary.name).name.lower()
-        # Of two nobody knows which is loaded; the run-time of C and C++ may be found elsewhere.
+        # Of two with one name either may be loaded; the C and C++ runtime may be found elsewhere.
         unsure = name in own or name.startswith(RUN_TIMES) or binary.pe is None
         if binary.pe is None or unsure or machines.get(name, set()) - {binary.pe.machine}:
             own[name] = None
@@ -68,9 +68,9 @@ def own_exports(binaries: Iterable[Binary]) -> Exports:
     return own
 
 
-def look_up(binaries: Iterable[Binary], exports: Exports) -> Looked:
-    """Every name that is wanted of a DLL in ``exports``; the others are not looked at."""
-    there, lacking = 0, []
+def look_up(binaries: Iterable[Binary], exports: Exports) -> Lookup:
+    """Look up every symbol imported from a DLL in ``exports``."""
+    present, missing = 0, []
     unread: dict[str, None] = {}
     for library, name, binary, late in _needs(binaries):
         if library and library not in exports:
@@ -79,19 +79,19 @@ def look_up(binaries: Iterable[Binary], exports: Exports) -> Looked:
         if exported is None:
             unread[library or binary] = None
         elif name in exported:
-            there += 1
+            present += 1
         else:
-            lacking.append(Lack(binary, library, name, late))
-    return Looked(there, tuple(lacking), tuple(unread))
+            missing.append(MissingSymbol(binary, library, name, late))
+    return Lookup(present, tuple(missing), tuple(unread))
 
 
-def wanted_libraries(binaries: Iterable[Binary]) -> frozenset[str]:
-    """The DLLs of which names are wanted, in lower case."""
+def imported_libraries(binaries: Iterable[Binary]) -> frozenset[str]:
+    """The DLLs that symbols are imported from, in lower case."""
     return frozenset(library for library, *_ in _needs(binaries) if library)
 
 
 def _needs(binaries: Iterable[Binary]) -> Iterator[tuple[str, str, str, bool]]:
-    """DLL, name, who wants it, if late; without the first two where that was not read."""
+    """DLL, symbol, importing binary, whether delayed; the first two empty if not readable."""
     for binary in binaries:
         both = (binary.pe.needs, binary.pe.late) if binary.pe else (None,)
         for late, needs in enumerate(both):
@@ -100,9 +100,9 @@ def _needs(binaries: Iterable[Binary]) -> Iterator[tuple[str, str, str, bool]]:
 
 
 def demangled(symbol: str) -> str:
-    """As C++ has it; as it stands where it is none of C++'s, or too long."""
+    """The C++ name; unchanged if it is not a C++ symbol or too long."""
     if not symbol.startswith("?") or len(symbol) > _LONGEST:
         return line(symbol, _LONGEST)
-    import demangle  # 0.2 s, and only for what is missing
+    import demangle  # 0.2 s, needed only for missing symbols
 
     return line(demangle.demangle(symbol), _LONGEST)

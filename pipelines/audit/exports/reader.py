@@ -1,4 +1,4 @@
-"""Reads what DLLs export, of a wheel here or on a server and of a directory, and keeps that."""
+"""Reads the exports of the DLLs in a local or remote wheel or a directory, and caches them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.audit.exports.kept import Head, Kept, keep
+from pipelines.audit.exports.cache import CacheEntry, Head, store
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.hosttext import line
 from pipelines.wheels.pe import exports_of
@@ -27,43 +27,43 @@ _RECORD = 64 << 20  # bytes: torch's has 2 MB
 _LARGEST = 4 << 30  # bytes of a DLL: torch_cuda.dll has 1 to 2 GB
 _FILES = 100_000
 
-#: Of a DLL's name in lower case: whether its exports are wanted.
-Wanted = Callable[[str], bool]
+#: Whether the exports of a DLL, named in lower case, are needed.
+Needed = Callable[[str], bool]
 
 
 def read_archive(
     archive: zipfile.ZipFile,
     file: str,
     sha256: str,
-    wanted: Wanted,
+    needed: Needed,
     root: Path,
     *,
     whole: bool,
     largest: int = _LARGEST,
-) -> Kept:
-    """Of a wheel called ``file``, into the cache at ``root``.
+) -> CacheEntry:
+    """The exports of a wheel called ``file``, stored in the cache at ``root``.
 
-    Only its list of files and the DLLs that are wanted are read, of ``largest`` packed bytes each,
-    and held against the wheel's own RECORD. Raises :class:`LockError` where the wheel is damaged or
-    is another one than its name says.
+    Only its list of files and the needed DLLs of up to ``largest`` compressed bytes are read, and
+    checked against the wheel's own RECORD. Raises :class:`LockError` if the wheel is damaged or not
+    what its name says.
     """
     try:
         if len(archive.infolist()) > _FILES:
             raise _refused(file, f"it has more than {_FILES} files")
-        members = {PurePosixPath(one.filename): one for one in archive.infolist()}
-        dlls = {path.name.lower(): one for path, one in members.items() if _is_dll(path)}
-        version, record = _said(archive, file, members)
-        hashes = {(p.name.lower(), record.get(one.filename)) for p, one in members.items()}
+        members = {PurePosixPath(member.filename): member for member in archive.infolist()}
+        dlls = {path.name.lower(): member for path, member in members.items() if _is_dll(path)}
+        version, record = _metadata(archive, file, members)
+        hashes = {(p.name.lower(), record.get(member.filename)) for p, member in members.items()}
         every = Counter(name for name, _ in hashes)
-        if sum(one.file_size for name, one in dlls.items() if wanted(name)) > 2 * _LARGEST:
+        if sum(dll.file_size for name, dll in dlls.items() if needed(name)) > 2 * _LARGEST:
             raise _refused(file, "its DLLs are too large")
         read = {
-            # Of two that are not the same nobody knows which is loaded.
-            name: _exports(archive, one, record)
-            if one.compress_size <= largest and every[name] == 1
+            # Of two different DLLs of one name it is unknown which is loaded.
+            name: _exports(archive, dll, record)
+            if dll.compress_size <= largest and every[name] == 1
             else None
-            for name, one in sorted(dlls.items())
-            if wanted(name)
+            for name, dll in sorted(dlls.items())
+            if needed(name)
         }
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, KeyError, ValueError) as error:
         raise _refused(file, f"it cannot be read: {line(str(error), 200)}") from error
@@ -75,16 +75,16 @@ def read_archive(
         libraries={},
         others=tuple(sorted(set(dlls) - set(read))),
     )
-    return keep(root, head, read)
+    return store(root, head, read)
 
 
-def read_folder(folder: Path, version: str, wanted: Wanted, root: Path) -> Kept:
-    """The same of the DLLs in a directory; :class:`ConfigError` when it cannot be read."""
+def read_folder(folder: Path, version: str, needed: Needed, root: Path) -> CacheEntry:
+    """The same for the DLLs in a directory; :class:`ConfigError` if it cannot be read."""
     try:
-        dlls = {one.name.lower(): one for one in folder.iterdir() if _is_dll(one)}
+        dlls = {file.name.lower(): file for file in folder.iterdir() if _is_dll(file)}
         read = {}
         for name, path in sorted(dlls.items()):
-            if wanted(name):
+            if needed(name):
                 with path.open("rb") as file, mapped(file) as data:
                     read[name] = exports_of(data)
     except OSError as error:
@@ -95,37 +95,39 @@ def read_folder(folder: Path, version: str, wanted: Wanted, root: Path) -> Kept:
     head = Head(
         file=folder.name, sha256="", whole=True, version=version, libraries={}, others=others
     )
-    return keep(root, head, read)
+    return store(root, head, read)
 
 
 def _is_dll(path: Path | PurePosixPath) -> bool:
     return path.suffix.lower() == ".dll"
 
 
-def _said(
+def _metadata(
     archive: zipfile.ZipFile, file: str, members: dict[PurePosixPath, zipfile.ZipInfo]
 ) -> tuple[str, dict[str, str]]:
-    """What a wheel says of itself: its version, and the sha256 of its files."""
+    """A wheel's own version, and the sha256 of its files."""
     try:
         name, version, _, tags = parse_wheel_filename(file)
     except InvalidWheelFilename:
-        raise _refused(file, "its name is not a wheel's") from None
+        raise _refused(file, "not the name of a wheel") from None
     if "win_amd64" not in {tag.platform for tag in tags}:
         raise _refused(file, "it is not for Windows")
-    infos = {one.parts[0] for one in members if one.parts and one.parts[0].endswith(".dist-info")}
+    infos = {
+        path.parts[0] for path in members if path.parts and path.parts[0].endswith(".dist-info")
+    }
     if len(infos) != 1:
         raise _refused(file, f"it has {len(infos)} .dist-info directories")
     info = infos.pop()
-    own, _, said = info.removesuffix(".dist-info").partition("-")
+    own, _, release = info.removesuffix(".dist-info").partition("-")
     head = HeaderParser().parsestr(_text(archive, file, members[PurePosixPath(info, "METADATA")]))
-    told = [(own, said), (head.get("Name", ""), head.get("Version", ""))]
-    for own, said in told:
+    stated = [(own, release), (head.get("Name", ""), head.get("Version", ""))]
+    for own, release in stated:
         try:
-            same = Version(said) == version and canonicalize_name(own) == name
+            same = Version(release) == version and canonicalize_name(own) == name
         except InvalidVersion:
             same = False
         if not same:
-            raise _refused(file, f"inside it is {line(own, 80)} {line(said, 80)}")
+            raise _refused(file, f"it contains {line(own, 80)} {line(release, 80)}")
     text = _text(archive, file, members[PurePosixPath(info, "RECORD")])
     rows = csv.reader(io.StringIO(text, newline=""))
     try:
@@ -150,15 +152,13 @@ def _exports(
         for chunk in chunks(archive, member):
             hashed.update(chunk)
             file.write(chunk)
-        found = base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
-        said = record.get(member.filename, "").rstrip("=")
-        if said != f"sha256={found}":
-            raise _refused(member.filename, "its bytes are not those of the wheel's RECORD")
+        actual = base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
+        expected = record.get(member.filename, "").rstrip("=")
+        if expected != f"sha256={actual}":
+            raise _refused(member.filename, "its contents do not match the wheel's RECORD")
         with mapped(file) as data:
             return exports_of(data)
 
 
 def _refused(file: str, why: str) -> LockError:
-    return LockError(
-        f"{line(file, 200)}: {why}", hint="Nothing is judged by it: name another wheel of torch."
-    )
+    return LockError(f"{line(file, 200)}: {why}", hint="It is not used. Name another torch wheel.")

@@ -1,7 +1,7 @@
-"""What the DLLs of one wheel or directory export, as a small file: compressed, and hashed.
+"""Cache of what the DLLs of a wheel or directory export: a small, compressed, hashed file for each.
 
-A line with the sha256 of all that follows, a line of JSON, then each DLL's names. Torch's 70 MB to
-300 MB of DLLs become half a megabyte, which can be copied to a machine without a network.
+A line with the sha256 of the rest, a line of JSON, then each DLL's symbols. Torch's 70 to 300 MB of
+DLLs become half a megabyte, which can be copied to a machine without a network.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUFFIX = ".exports"
 
 
 class Names(Model):
-    """Where the names of one DLL are, behind the head."""
+    """Where the symbols of one DLL are, after the head."""
 
     start: int
     size: int
@@ -35,7 +35,7 @@ class Names(Model):
 
 
 class Head(Model):
-    """What is said of a source: a wheel, or a directory."""
+    """Describes the source: a wheel or a directory."""
 
     schema_version: Literal[1] = 1
     file: str
@@ -43,23 +43,23 @@ class Head(Model):
     sha256: str
     """Of the wheel; empty for a directory."""
     whole: bool
-    """Whether that was computed; of a wheel of which only parts were fetched it was stated."""
+    """Whether that hash was computed; if only parts of the wheel were fetched it was stated."""
     listed: str = ""
-    """The mark of the index, or ``lock``, that says that this is the release of that name; empty:
-    nobody does, as of a file or a directory that somebody named."""
+    """The mark of the index, or ``lock``, that lists this file as that release; empty for a file or
+    directory that the user named."""
     version: str
     """Of the distribution, as its own metadata have it."""
     libraries: dict[str, Names | None]
-    """DLL in lower case -> its names; ``None``: not all of them could be read."""
+    """DLL in lower case -> its symbols; ``None``: not all of them could be read."""
     others: tuple[str, ...] = ()
-    """DLLs that are there as well and were not read."""
+    """Other DLLs, which were not read."""
 
 
-class Kept:
-    """One such file. Raises :class:`LockError` wherever it is damaged."""
+class CacheEntry:
+    """One cache file. Raises :class:`LockError` if it is damaged."""
 
     def __init__(self, path: Path) -> None:
-        """Reads its head, and hashes it whole."""
+        """Read the head and check the hash of the file."""
         self.path = path
         try:
             if path.stat().st_size > _LARGEST:
@@ -68,24 +68,24 @@ class Kept:
         except OSError as error:
             raise _damaged(path, error.strerror or "it cannot be read") from None
         stated, self._data = data[:_HASH], data[_HASH + 1 :]
-        self.sha256 = found = hashlib.sha256(self._data).hexdigest()
-        if stated != found.encode():
-            raise _damaged(path, f"it has sha256 {found}")
+        self.sha256 = actual = hashlib.sha256(self._data).hexdigest()
+        if stated != actual.encode():
+            raise _damaged(path, f"it has sha256 {actual}")
         text, _, self._names = self._data.partition(b"\n")
         try:
             self.head = Head.model_validate_json(text)
         except ValidationError:
-            raise _damaged(path, "it is of another release") from None
+            raise _damaged(path, "it has another format version") from None
 
-    def listed(self, root: Path, file: str, mark: str) -> Kept:
-        """The same, of which an index or the lock says that it is the release ``file``."""
+    def listed(self, root: Path, file: str, mark: str) -> CacheEntry:
+        """The same, marked as the release ``file`` of an index or the lock."""
         if (self.head.listed, self.head.file) == (mark, file):
             return self
         update = {"listed": mark, "file": file}
         return _write(root, self.head.model_copy(update=update), self._names)
 
     def names(self, library: str) -> frozenset[str] | None:
-        """What a DLL exports; ``None`` where that is not all known."""
+        """What a DLL exports; ``None`` if that is not completely known."""
         at = self.head.libraries.get(library)
         if at is None:
             return None
@@ -95,55 +95,53 @@ class Kept:
             text = data.decode("ascii")
         except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
             raise _damaged(self.path, str(error)) from None
-        found = frozenset(text.split("\n")) if text else frozenset()
-        if not unpacker.eof or len(found) != at.count:
-            raise _damaged(self.path, f"{len(found)} names of {library}, {at.count} are stated")
-        return found
+        names = frozenset(text.split("\n")) if text else frozenset()
+        if not unpacker.eof or len(names) != at.count:
+            raise _damaged(self.path, f"{len(names)} symbols of {library}, expected {at.count}")
+        return names
 
 
-def place(root: Path, key: str) -> Path:
-    """Where the cache at ``root`` keeps what a source with that sha256 exports."""
+def entry_path(root: Path, key: str) -> Path:
+    """The file in the cache at ``root`` for a source with that sha256."""
     return root / "exports" / f"{key}{_SUFFIX}"
 
 
-def every(root: Path) -> list[Kept]:
-    """All that the cache keeps and are whole."""
-    found = []
+def entries(root: Path) -> list[CacheEntry]:
+    """All intact files of the cache."""
+    entries = []
     for path in sorted((root / "exports").glob(f"*{_SUFFIX}")):
         try:
-            found.append(Kept(path))
+            entries.append(CacheEntry(path))
         except LockError:
             continue
-    return found
+    return entries
 
 
-def keep(root: Path, head: Head, read: Mapping[str, frozenset[str] | None]) -> Kept:
-    """Write what was read of a source; a directory's is called by what is in it."""
+def store(root: Path, head: Head, read: Mapping[str, frozenset[str] | None]) -> CacheEntry:
+    """Write the exports of a source; a directory's file is named by its contents."""
     libraries: dict[str, Names | None] = {}
     packed = b""
     for library, names in sorted(read.items()):
         if names is None:
             libraries[library] = None
             continue
-        one = lzma.compress("\n".join(sorted(names)).encode("ascii"), preset=1)
-        libraries[library] = Names(start=len(packed), size=len(one), count=len(names))
-        packed += one
+        block = lzma.compress("\n".join(sorted(names)).encode("ascii"), preset=1)
+        libraries[library] = Names(start=len(packed), size=len(block), count=len(names))
+        packed += block
     return _write(root, head.model_copy(update={"libraries": libraries}), packed)
 
 
-def _write(root: Path, head: Head, packed: bytes) -> Kept:
+def _write(root: Path, head: Head, packed: bytes) -> CacheEntry:
     data = head.model_dump_json().encode() + b"\n" + packed
-    found = hashlib.sha256(data).hexdigest()
-    path = place(root, head.sha256 or found)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # others may make the same
+    digest = hashlib.sha256(data).hexdigest()
+    path = entry_path(root, head.sha256 or digest)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # other processes may write the same
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(found.encode() + b"\n" + data)
+        part.write_bytes(digest.encode() + b"\n" + data)
         replace(part, path)
-    return Kept(path)
+    return CacheEntry(path)
 
 
 def _damaged(path: Path, why: str) -> LockError:
-    return LockError(
-        f"{path} is damaged: {why}", hint="Delete it: it is made anew from where it came."
-    )
+    return LockError(f"{path} is damaged: {why}", hint="Delete it: it will be created again.")

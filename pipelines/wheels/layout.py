@@ -1,4 +1,4 @@
-"""Where the files of a wheel are put on Windows, and which of them would be one another's."""
+"""Where a wheel's files are installed on Windows, and which of them conflict."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def installed(name: str) -> str:
 
 
 def path_faults(names: Iterable[str]) -> dict[str, str]:
-    """Members that Windows cannot have, or that would overwrite each other, each with the reason.
+    """Members with paths that are invalid on Windows or overwrite each other, with the reason.
 
-    The schemes of ``.data`` lead into the same directories as what lies beside them: pip and uv
-    install both, the later one wins.
+    ``.data`` schemes install into the same directories as other members: pip and uv install both,
+    the later one wins.
     """
     places: dict[str, str] = {}
     faults: dict[str, str] = {}
     for name in names:
         if (other := places.setdefault(installed(name), name)) != name:
             faults[name] = f"is installed over {other}"
-    found = tree_faults(places)
-    return faults | {places[path]: reason for path, reason in found.items()}
+    conflicts = tree_faults(places)
+    return faults | {places[path]: reason for path, reason in conflicts.items()}

@@ -1,4 +1,4 @@
-"""Releases that are not chosen by themselves where Wine stands in for Windows."""
+"""Versions of packages that do not run under Wine."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from pathlib import Path
 
 from pipelines.core.model import Model, read_data
 
-_FILE = Path(__file__).with_name("emulated.yaml")
+_FILE = Path(__file__).with_name("wine_limits.yaml")
 
 
 class Limit(Model):
-    """A release that does not run there."""
+    """Versions of a project that do not run under Wine."""
 
     project: str
     below: str
-    """The first that does not."""
+    """Only older versions run."""
     why: str
 
 
 class Limits(Model):
-    """``emulated.yaml``."""
+    """``wine_limits.yaml``."""
 
     limits: tuple[Limit, ...]
 
 
 def load_limits() -> tuple[Limit, ...]:
-    """Those of the file."""
+    """Read the file."""
     return read_data(_FILE, Limits).limits

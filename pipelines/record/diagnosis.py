@@ -1,4 +1,4 @@
-"""What went wrong in a build and what was done about it, as the record keeps them."""
+"""Why a build failed and what was changed before a retry, as recorded."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class DiagnosisResult(Model):
     """Why a build failed, as its log shows it."""
 
     id: str
-    """Of the signature in the catalogue."""
+    """The signature's id in the catalogue."""
     is_cause: bool
-    """Whether it is a cause; otherwise the first sign of an unknown one."""
+    """Whether it is a cause; otherwise a symptom of an unknown one."""
     cause: str
     hint: str
     links: tuple[str, ...] = ()
@@ -32,10 +32,10 @@ class DiagnosisResult(Model):
 
 
 class HealedResult(Model):
-    """A change that a build made by itself before it went on."""
+    """A change that was made automatically before a retry."""
 
     what: str
     why: str
-    """The signature that it answers, and its cause."""
+    """The signature that it responds to, and its cause."""
     line: int
     """In the log."""

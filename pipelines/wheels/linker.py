@@ -1,9 +1,9 @@
-"""Which compilers and linker have made a Windows binary, as the binary itself tells.
+"""Which compilers and linker made a Windows binary, as the binary itself states.
 
-Linkers stamp their version into the optional header. Microsoft's link.exe also leaves a list of
-what it was given, the Rich header: products (compiler, assembler, linker) with their builds; its
-key is a checksum over the list and all that is before it. lld stamps 14.0 and leaves no list. The
-layout and the products are nowhere documented by Microsoft:
+Linkers write their version into the optional header. Microsoft's link.exe also writes a list of its
+inputs, the Rich header: products (compiler, assembler, linker) with their builds; its key is a
+checksum over the list and everything before it. lld writes 14.0 and no list. Microsoft documents
+neither the layout nor the products:
 https://github.com/RichHeaderResearch/RichPE, https://github.com/dishather/richprint
 """
 
@@ -13,16 +13,16 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pipelines.record.toolsets import MSVC, STAND_IN, ToolSet
+from pipelines.record.toolsets import MSVC, STUB, Toolset
 from pipelines.wheels.fatbin import Data, find
 
 _DANS = 0x536E6144
 _LFANEW = range(0x3C, 0x40)  # not part of the checksum: it is written later
 _STUB = 1 << 16
 _LLD = "14.0"
-_LINKER = 0x102  # these are of every Visual Studio since 2015
+_LINKER = 0x102  # the same in every Visual Studio since 2015
 _COMPILERS = frozenset({0x104, 0x105, 0x108, 0x109, 0x10D, 0x10E})  # C and C++; /GL; with a profile
-#: How the names of the DLLs of C's and C++'s run-time begin.
+#: Prefixes of the DLLs of the C and C++ runtime.
 RUN_TIMES = ("api-ms-win-crt-", "ucrtbase", "msvcrt", "msvcp", "vcruntime")
 #: The ucrt.lib of Microsoft's SDK names api-ms-win-crt-*.dll instead.
 _UCRT = "ucrtbase.dll"
@@ -33,70 +33,70 @@ _LIBCXX = b"@__1@std@@"
 
 @dataclass(frozen=True)
 class Rich:
-    """The list that link.exe leaves."""
+    """The Rich header."""
 
     products: tuple[tuple[int, int, int], ...]
     """Product, build, how many objects."""
     sound: bool
-    """Whether its checksum is right: nobody has moved it here from another binary."""
+    """Whether its checksum is right: it was not copied from another binary."""
 
     @property
     def linker(self) -> int:
-        """The build of the linker; 0 where it is not listed."""
+        """The build of the linker; 0 if it is not listed."""
         return next((build for product, build, _ in self.products if product == _LINKER), 0)
 
     @property
     def compiled(self) -> bool:
-        """Whether objects of the compiler are in it that came with this linker.
+        """Whether it has objects from the compiler of this linker's build.
 
-        Those of the start-up code, which is linked into everything, are of other builds.
+        Objects of the startup code, which is in every binary, are from other builds.
         """
         return any(p in _COMPILERS and build == self.linker for p, build, _ in self.products)
 
 
 @dataclass(frozen=True)
-class Linked:
-    """What a binary tells of its making."""
+class LinkInfo:
+    """How a binary was made."""
 
     linker: str
     """Such as 14.44, as stamped by the linker."""
     rich: Rich | None = None
     """``None``: there is no such list."""
     runtimes: tuple[str, ...] = ()
-    """The DLLs of C's and C++'s run-time that it imports, in lower case."""
+    """The DLLs of the C and C++ runtime that it imports, in lower case."""
     libcxx: bool = False
-    """Whether types of libc++ are in it."""
+    """Whether it has types of libc++."""
 
     @property
     def contradicts(self) -> bool:
-        """Whether it has a Rich header and what no binary of MSVC's has, or a false header."""
+        """Whether its Rich header is invalid, or contradicted by other marks."""
         foreign = self.linker == _LLD or _UCRT in self.runtimes or self.libcxx
         return self.rich is not None and (foreign or not self.rich.sound)
 
     @property
-    def maker(self) -> tuple[ToolSet | None, str]:
-        """The tool set that has made it, and what shows that; ``None`` where it cannot be told."""
+    def maker(self) -> tuple[Toolset | None, str]:
+        """The toolset that made it, or ``None`` if unknown, and the evidence."""
         marks = [name for name in self.runtimes if name in _TELLING]
         marks += ["libc++"] if self.libcxx else []
         with_, stamped = "".join(f", {mark}" for mark in marks), f"linker {self.linker}"
         if self.rich is None:
             lld = self.linker == _LLD and _UCRT in self.runtimes
-            return STAND_IN if lld else None, f"{stamped}, no Rich header{with_}"
+            return STUB if lld else None, f"{stamped}, no Rich header{with_}"
         if not self.rich.sound:
             return None, f"{stamped}, a Rich header whose checksum is wrong{with_}"
         if not self.rich.linker or not self.rich.compiled:
-            return None, f"{stamped}, a Rich header without a compiler of that linker{with_}"
+            return None, f"{stamped}, a Rich header without that linker's compiler{with_}"
         if self.contradicts:
-            return None, f"{stamped}, a Rich header of MSVC{with_}: these contradict each other"
+            return None, f"{stamped}, an MSVC Rich header{with_}: contradictory"
         return MSVC, f"{stamped}, compiler build {self.rich.linker}{with_}"
 
 
 def read_linked(
     data: Data, header: int, linker: tuple[int, int], libraries: Iterable[str]
-) -> Linked:
-    """Of a binary: ``header`` is where its PE header begins, ``libraries`` are what it imports."""
+) -> LinkInfo:
+    """``header`` is the offset of the PE header, ``libraries`` are the imported DLLs."""
     lower = {name.lower() for name in libraries}
-    return Linked(
+    return LinkInfo(
         linker="{}.{}".format(*linker),
         rich=_rich(data[:header]),
         runtimes=tuple(sorted(name for name in lower if name.startswith(RUN_TIMES))),
@@ -105,11 +105,11 @@ def read_linked(
 
 
 def _rich(stub: bytes) -> Rich | None:
-    """The list in what precedes the PE header: words that are XORed with the key at its end."""
+    """The Rich header before the PE header: words XORed with the key at its end."""
     end = stub.rfind(b"Rich")
     if end < 0:
         return None
-    if len(stub) > _STUB:  # nobody has that much before it, and each byte would be added up
+    if len(stub) > _STUB:  # no linker writes that much, and every byte would be summed
         return Rich((), sound=False)
     (key,) = struct.unpack("<I", stub[end + 4 : end + 8].ljust(4, b"\0"))
     start = stub.find(struct.pack("<I", _DANS ^ key))

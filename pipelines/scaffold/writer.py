@@ -1,4 +1,4 @@
-"""Files of a repository, written all or not at all."""
+"""Writes files into a repository, all or none."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from pathlib import Path
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors
 
-#: Of a directory in the repository for as long as it is written.
+#: Prefix of a temporary directory in the repository.
 _SCRATCH = ".wcw-init-"
-#: In that: what is to be put into its place, and what was there before.
+#: In it: the new files, and backups of the old ones.
 _NEW, _OLD = "new", "old"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is to be written, against what is there."""
+    """Files to be written, compared with existing ones."""
 
     new: tuple[str, ...]
     same: tuple[str, ...]
     other: Mapping[str, str]
-    """File that is there with another text -> how they differ, in short."""
+    """Existing file with different text -> a short difference."""
 
 
 def compare(root: Path, files: Mapping[str, str]) -> Comparison:
-    """Look at what is there; :class:`ConfigError` for what cannot be replaced by a file."""
+    """Compare with existing files; :class:`ConfigError` if one cannot be replaced by a file."""
     new, same, other = [], [], {}
     for name, text in files.items():
         path = root / name
         if _leaves(root, path):
             raise ConfigError(
-                f"{name}: a directory on the way to it is a link out of {root}",
-                hint="Put a directory in its place.",
+                f"{name}: a parent directory is a link out of {root}",
+                hint="Replace it by a directory.",
             )
-        above = next((one for one in path.parents if one.exists()), root)
+        above = next((parent for parent in path.parents if parent.exists()), root)
         if not above.is_dir():
             raise ConfigError(
-                f"{above.relative_to(root)} is a file; a directory is expected, for {name}",
-                hint="Move it away, then type it again.",
+                f"{above.relative_to(root)} is a file; expected a directory, for {name}",
+                hint="Move it away, then run the command again.",
             )
         if path.is_symlink() or path.is_dir():
             kind = "a link" if path.is_symlink() else "a directory"
-            raise ConfigError(f"{name} is {kind}", hint="Move it away, then type it again.")
+            raise ConfigError(f"{name} is {kind}", hint="Move it away, then run the command again.")
         if not path.exists():
             new.append(name)
         elif path.read_bytes() == text.encode():
@@ -59,11 +59,11 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
-    """Write them, or nothing.
+    """Write all files or none.
 
-    All are written beside each other first, where the disk may still refuse, with copies of what
-    is there; then each is put into its place by rename. If one of these steps fails, what was done
-    is taken back. Raises :class:`StorageError` for a disk that does not take them.
+    They are first written to a temporary directory, with backups of existing files, then renamed
+    into place. If a step fails, the previous ones are undone. Raises :class:`StorageError` if the
+    disk is full.
     """
     with disk_errors(root), tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=root) as scratch:
         new, old = Path(scratch, _NEW), Path(scratch, _OLD)
@@ -81,38 +81,38 @@ def write(root: Path, files: Mapping[str, str]) -> None:
                 done.append((root / name, old / name))
                 (new / name).replace(root / name)
         except BaseException:
-            _taken_back(done, made)
+            _undo(done, made)
             raise
 
 
 def refuse_leftovers(root: Path) -> None:
-    """Raise :class:`ConfigError` for what an ``init`` has replaced that was killed meanwhile.
+    """Raise :class:`ConfigError` if an ``init`` was killed while it replaced files.
 
-    Where it had replaced nothing, what it left is removed: there are only texts of its own in it.
+    If it had not replaced any, its leftovers are removed.
     """
     for left in sorted(root.glob(f"{_SCRATCH}*")):
         if left.is_symlink() or not left.is_dir():
             continue
         inside = [*left.glob("*")]
         if not {path.name for path in inside} <= {_NEW, _OLD} or any(map(Path.is_symlink, inside)):
-            continue  # somebody else's, called so
+            continue  # not ours
         old = left / _OLD
-        kept = [path.relative_to(old).as_posix() for path in old.rglob("*") if path.is_file()]
-        if kept:
+        backups = [path.relative_to(old).as_posix() for path in old.rglob("*") if path.is_file()]
+        if backups:
             raise ConfigError(
-                f"{left.name} is of an init that was ended half way: its {_OLD} holds what was "
-                f"here before: {', '.join(sorted(kept)[:10])}",
-                hint=f"Put back what you want to keep, remove {left}, and type it again.",
+                f"{left.name} is from an interrupted init; its {_OLD} has the previous files: "
+                f"{', '.join(sorted(backups)[:10])}",
+                hint=f"Restore what you want to keep, remove {left}, and run the command again.",
             )
         with disk_errors(root):
             shutil.rmtree(left)
 
 
-def _taken_back(done: list[tuple[Path, Path]], made: list[Path]) -> None:
-    for path, kept in reversed(done):
+def _undo(done: list[tuple[Path, Path]], made: list[Path]) -> None:
+    for path, backup in reversed(done):
         with suppress(OSError):
-            if kept.exists():
-                kept.replace(path)
+            if backup.exists():
+                backup.replace(path)
             else:
                 path.unlink(missing_ok=True)
     for folder in reversed(made):
@@ -121,14 +121,14 @@ def _taken_back(done: list[tuple[Path, Path]], made: list[Path]) -> None:
 
 
 def _parents(folder: Path) -> list[Path]:
-    """Make a directory with those above it; those that were not there."""
-    lacking = []
+    """Create a directory and its parents; the list of those created."""
+    missing = []
     while not folder.is_dir():
-        lacking.append(folder)
+        missing.append(folder)
         folder = folder.parent
-    for one in reversed(lacking):
-        one.mkdir()
-    return lacking[::-1]
+    for folder in reversed(missing):
+        folder.mkdir()
+    return missing[::-1]
 
 
 def _synced(path: Path, data: bytes) -> None:
@@ -146,11 +146,11 @@ def _leaves(root: Path, path: Path) -> bool:
 
 
 def _difference(old: str, new: str) -> str:
-    """How many lines, and the first of each side."""
+    """The number of differing lines and the first of each side."""
     rows = list(difflib.ndiff(old.splitlines(), new.splitlines()))
     gone = [row[2:] for row in rows if row.startswith("- ")]
     came = [row[2:] for row in rows if row.startswith("+ ")]
-    first = f"there: {gone[0].strip()[:80]!r}" if gone else ""
+    first = f"existing: {gone[0].strip()[:80]!r}" if gone else ""
     then = f"init: {came[0].strip()[:80]!r}" if came else ""
-    said = "; ".join(filter(None, (first, then)))
-    return f"{len(gone)} lines there, {len(came)} of init's ({said})"
+    examples = "; ".join(filter(None, (first, then)))
+    return f"{len(gone)} lines differ from {len(came)} lines of init ({examples})"

@@ -1,7 +1,7 @@
-"""A file on a server of which only parts are read, as ``zipfile`` asks for them.
+"""A file on a server of which only the parts that ``zipfile`` needs are fetched.
 
-remotezip does not compare what it is given with what it asked for; here an answer that has another
-range, another length or another file than the first one is an error.
+remotezip does not check the responses; here a response with a wrong range or length, or of another
+file than the first one, is an error.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class NoRangesError(Exception):
-    """The server gives a file whole or not at all."""
+    """The server does not support range requests."""
 
 
 class RangedFile(io.RawIOBase):
-    """To be read through ``io.BufferedReader``; raises :class:`LockError` for a false answer."""
+    """To be read through ``io.BufferedReader``; raises :class:`LockError` for a wrong response."""
 
     def __init__(self, client: requests.Session, url: str) -> None:
-        """Asks for the first byte: :class:`NoRangesError` where that brings more."""
+        """Request the first byte; :class:`NoRangesError` if more arrives."""
         self._client, self._url = client, url
         self._at = 0
         self._size = 0
         self._mark = ""
         self.fetched = 0
-        """Bytes that came."""
+        """Bytes received."""
         self._get(0, 0)
 
     def seekable(self) -> bool:
@@ -60,19 +60,19 @@ class RangedFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """At most ``size`` bytes, of one request."""
-        wanted = min(self._size - self._at, _BLOCK if size < 0 else size)
-        if wanted <= 0:
+        """At most ``size`` bytes, from one request."""
+        count = min(self._size - self._at, _BLOCK if size < 0 else size)
+        if count <= 0:
             return b""
-        found = self._get(self._at, self._at + wanted - 1)
-        self._at += wanted
-        return found
+        data = self._get(self._at, self._at + count - 1)
+        self._at += count
+        return data
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """What ``io.BufferedReader`` calls."""
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def _get(self, first: int, last: int) -> bytes:
         from requests import RequestException
@@ -84,26 +84,28 @@ class RangedFile(io.RawIOBase):
             raise self._false(line(str(error), 200)) from None
         self.fetched += len(got)
         if len(got) != last - first + 1:
-            raise self._false(f"of bytes {first} to {last} {len(got)} came")
+            raise self._false(f"received {len(got)} bytes instead of bytes {first} to {last}")
         return got
 
     def _answered(self, first: int, last: int) -> bytes:
-        asked = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
-        with self._client.get(self._url, headers=asked, stream=True, timeout=_TIMEOUT) as answer:
+        headers = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
+        with self._client.get(self._url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
             answer.raise_for_status()
             hops = [hop.url for hop in (*answer.history, answer)]
             if hops[0].startswith("https://") and not all(h.startswith("https://") for h in hops):
-                raise self._false("it sends on to an address without TLS")
+                raise self._false("it redirects to an address without TLS")
             if answer.status_code != _PARTIAL:
                 raise NoRangesError
-            said = answer.headers.get("Content-Range", "")
-            found = _RANGE.fullmatch(said)
-            if not found or (int(found[1]), int(found[2])) != (first, last):
-                raise self._false(f"of bytes {first} to {last} it gives '{line(said, 80)}'")
-            mark = f"{found[3]} {answer.headers.get('ETag', '')}"
+            header = answer.headers.get("Content-Range", "")
+            match = _RANGE.fullmatch(header)
+            if not match or (int(match[1]), int(match[2])) != (first, last):
+                raise self._false(
+                    f"the response to a request for bytes {first} to {last} is '{line(header, 80)}'"
+                )
+            mark = f"{match[3]} {answer.headers.get('ETag', '')}"
             if self._mark not in ("", mark):
-                raise self._false("the file has changed meanwhile")
-            self._mark, self._size = mark, int(found[3])
+                raise self._false("the file changed during the download")
+            self._mark, self._size = mark, int(match[3])
             got = bytearray()
             for chunk in pieces(answer):
                 got += chunk

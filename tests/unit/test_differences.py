@@ -14,7 +14,7 @@ from pes import stand_in
 from wheels import FILES, INFO, wheel
 
 from pipelines.remote.pestamps import Image
-from pipelines.wheels.differing import compare
+from pipelines.wheels.differences import compare
 from pipelines.wheels.portions import portions
 
 MODULE = "pkg/_C.cp311-win_amd64.pyd"
@@ -31,7 +31,7 @@ def told(tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes]) -> l
     verdict, found = compare(*pair(tmp_path, first, second))
     assert verdict == "different"
     assert found[0].file != f"{INFO}/RECORD"
-    lines = [one.told for one in found]
+    lines = [one.summary for one in found]
     assert any(line.startswith(f"{INFO}/RECORD: line") for line in lines)
     return [line for line in lines if "RECORD" not in line and not line.startswith("archive")]
 
@@ -56,10 +56,10 @@ def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
             new.writestr(zipfile.ZipInfo(info.filename, (2001, 2, 3, 4, 5, 6)), old.read(info))
     verdict, found = compare(one, other)
     assert verdict == "repacked"
-    lines = [row.told for row in found]
-    assert lines[0] == "archive: files stand in another order"
+    lines = [row.summary for row in found]
+    assert lines[0] == "archive: different order of files"
     assert any("times of 5 files" in line for line in lines)
-    assert any("method of packing" in line for line in lines)
+    assert any("compression method" in line for line in lines)
 
 
 def test_what_belongs_to_no_file_is_a_difference(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_what_belongs_to_no_file_is_a_difference(tmp_path: Path) -> None:
     other.write_bytes(b"#!/bin/sh\n" + one.read_bytes())  # which is a zip file all the same
     verdict, found = compare(one, other)
     assert verdict == "repacked"
-    assert [row.told for row in found] == ["archive: bytes that belong to none of its files"]
+    assert [row.summary for row in found] == ["archive: bytes outside its files"]
 
 
 def test_a_file_more_and_a_file_less(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_text_by_its_lines(tmp_path: Path) -> None:
 
 def test_line_ends_are_bytes(tmp_path: Path) -> None:
     (line,) = told(tmp_path, {"pkg/a.py": b"x\ny"}, {"pkg/a.py": b"x\ny\n"})
-    assert line == "pkg/a.py: 3 bytes / 4, alike as far as both go"
+    assert line == "pkg/a.py: 3 bytes / 4, otherwise identical"
 
 
 def test_a_byte_of_code_is_told_by_its_section(tmp_path: Path) -> None:
@@ -190,4 +190,4 @@ def test_a_sum_that_lies_hides_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(zipfile.ZipExtFile, "_update_crc", lambda *_: None)
     verdict, found = compare(one, other)
     assert verdict == "different"
-    assert found[0].told == "pkg/a.py: line 1: x = 1 / x = 2"
+    assert found[0].summary == "pkg/a.py: line 1: x = 1 / x = 2"

@@ -1,4 +1,4 @@
-"""What a run keeps of a job on a host that it follows."""
+"""A run's record of a job on a host."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pipelines.core.model import Model
 
 
 class JobRecord(Model):
-    """A job on a host that a run has started."""
+    """A job that a run has started on a host."""
 
     host: str
     directory: str
     attempt: int
     base: int
-    """Where the log of this attempt begins in the run's log."""
+    """Offset of this attempt's log in the run's log."""
     offset: int
-    """How much of it is here."""
+    """Bytes of it that were fetched."""
     lost: tuple[str, ...] = ()
     way: str = ""
     failed: dict[str, str] = Field(default={})
-    """Ways to start it that did not work, and why."""
+    """Ways to start it that failed, and why."""

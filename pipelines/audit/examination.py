@@ -1,0 +1,147 @@
+"""Audits wheels, one or hundreds at a time, and makes a :class:`WheelReport` of each.
+
+A wheel that cannot be read is a finding, and so is one whose worker process died.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from pipelines.audit.cards import gpu_findings, gpus_of
+from pipelines.audit.findings import WheelReport
+from pipelines.audit.inputs import Input
+from pipelines.audit.load_checks import References, load_findings, loads_of
+from pipelines.audit.workers import DiedError, TimedOutError, run_isolated
+from pipelines.core.errors import PipelineError, StorageError
+from pipelines.core.finding import Finding, Level
+from pipelines.core.hosttext import line
+from pipelines.remote.limits import cores
+from pipelines.wheels.checks import ANY, check_wheel
+from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.packaging import limits
+from pipelines.wheels.stable import stable_of
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What to check in addition to the checks that always run."""
+
+    gpus: tuple[tuple[str, str], ...] = ()
+    """Cards by name and architecture."""
+    references: References | None = None
+    """DLLs to look up imports in: torch's, CUDA's and MSVC's."""
+
+
+def examine(taken: Input, options: AuditOptions) -> WheelReport:
+    """All findings of one wheel; only a full disk is an error, ``StorageError``."""
+    if taken.path is None:
+        return _unread(taken, "taken", taken.problem)
+    if not taken.path.is_file():  # reading a named pipe would block forever
+        return _unread(taken, "readable", "not a file, or a broken link")
+    # pefile runs the garbage collector for each binary it cannot read: 35 ms each, and a wheel may
+    # have thousands. Freezing what exists already makes that cheap.
+    gc.freeze()
+    try:
+        facts = inspect(taken.path)
+        if taken.sha256 and facts.sha256 != taken.sha256:
+            problem = f"sha256 {facts.sha256}, expected {taken.sha256}"
+            return _unread(taken, "sha256", problem)
+        return _examined(taken, facts, options)
+    except StorageError:  # of this machine, not of the wheel
+        raise
+    except PipelineError as error:
+        return _unread(taken, "readable", error.message)
+    except Exception as error:
+        # A wheel made to break a reader is a finding; where it broke goes to the log.
+        _log.info("%s", taken.file, exc_info=error)
+        return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")
+    finally:
+        gc.collect()  # before unfreezing, or this garbage is frozen with the next wheel
+        gc.unfreeze()
+
+
+def _unread(taken: Input, check: str, problem: str, level: Level = "error") -> WheelReport:
+    """The report of a wheel that could not be read."""
+    unreadable = Finding(
+        id=check, title=check, level=level, actual=problem, requested=level == "unknown"
+    )
+    rest = Finding(
+        id="rest", title="everything else", level="unknown", actual="it could not be read"
+    )
+    return WheelReport(
+        file=line(taken.file, 300),
+        place=line(taken.place, 300),
+        sha256=taken.sha256,
+        findings=(unreadable, rest),
+    )
+
+
+def _examined(taken: Input, facts: WheelFacts, options: AuditOptions) -> WheelReport:
+    gpus = gpus_of(facts, options.gpus)
+    loads = loads_of(facts, options.references)
+    stated = (taken.sha256 or "") if taken.sha256 or taken.remote else None
+    findings = [
+        *(
+            finding
+            for finding in check_wheel(facts, ANY, stated=stated)
+            if finding.level != "skipped"
+        ),
+        *load_findings(loads),
+        *gpu_findings(gpus, [file.name for file in facts.elsewhere], len(options.gpus)),
+    ]
+    return WheelReport(
+        file=line(facts.filename, 300),
+        sha256=facts.sha256,
+        size=facts.size,
+        name=facts.name,
+        version=facts.version,
+        tags=facts.tags,
+        place=line(taken.place, 300),
+        gpus=gpus,
+        loads=loads,
+        stable=stable_of(facts),
+        findings=tuple(findings),
+    )
+
+
+def examine_all(
+    taken: Sequence[Input],
+    options: AuditOptions,
+    step: Callable[[WheelReport], object] = lambda _: None,
+    workers: int | None = None,
+    seconds: float | None = None,
+) -> tuple[WheelReport, ...]:
+    """Audit all of them in parallel, one process per core; the results are in their order.
+
+    A worker that dies (a wheel may take more memory than there is) or takes longer than ``seconds``
+    (default: from ``limits.yaml``) is a finding of its wheel alone.
+    """
+    limit = seconds or limits().seconds
+    done: dict[int, WheelReport] = {}
+    workers = min(workers or cores(), len(taken))
+    with closing(run_isolated(partial(examine, options=options), taken, workers, limit)) as results:
+        for number, result in results:
+            if isinstance(result, StorageError):
+                raise result
+            report = (
+                result if isinstance(result, WheelReport) else _lost(taken[number], result, limit)
+            )
+            done[number] = report
+            step(report)
+    return tuple(done[number] for number in range(len(taken)))
+
+
+def _lost(taken: Input, error: Exception, limit: float) -> WheelReport:
+    if isinstance(error, TimedOutError):
+        why = f"timed out after {limit:g} s"
+        return _unread(taken, "readable", why, "unknown")
+    if isinstance(error, DiedError):
+        return _unread(taken, "readable", "the process that read it died: out of memory?")
+    return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")

@@ -1,0 +1,212 @@
+"""Resolves command-line arguments to wheels on this machine.
+
+An argument is a file, a directory (every wheel below it), an address, a page of an index (its
+newest wheels) or a release, ``NAME==VERSION``: its wheels for Windows, or those for any platform
+if it has none. A wheel that cannot be fetched is kept with the reason, so that it does not hide
+the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from pipelines.audit.listing import PLAIN, Listing, is_page, wheels_on
+from pipelines.core.errors import ConfigError, PipelineError, StorageError
+from pipelines.core.hosttext import line, shown_url
+from pipelines.prebuilt.candidates import Offer, offers_of
+from pipelines.prebuilt.downloads import fetch_all, fetch_url
+from pipelines.prebuilt.external import read_external
+from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.sources import index_url
+from pipelines.wheels.tags import WINDOWS, incompatibility
+
+_MOST = 10_000  # wheels of one command
+_AT_ONCE = 4  # downloads
+_LISTED = 50  # wheels of a page
+_HINT = "Name a file, a directory of wheels, an https address, or NAME==VERSION."
+
+
+@dataclass(frozen=True)
+class Input:
+    """A wheel to audit, or why it cannot be."""
+
+    file: str
+    place: str
+    """Where it comes from, without anything that may be a password."""
+    path: Path | None = None
+    sha256: str = ""
+    """As its source states it; empty if it does not."""
+    problem: str = ""
+    remote: bool = False
+
+
+def resolve_inputs(
+    arguments: Sequence[str],
+    cache: Cache,
+    *,
+    index: str = "",
+    python: str = "",
+    most: int | None = None,
+    report: Callable[[Listing], object] = lambda _: None,
+) -> tuple[Input, ...]:
+    """All wheels that ``arguments`` name, in that order, without duplicates.
+
+    Releases are looked up on ``index`` (default: the user's own); ``python`` (``3.12``) restricts
+    them to compatible wheels. At most ``most`` wheels of an index page are used (default: 50), and
+    ``report`` is called with what was left out.
+    Raises :class:`ConfigError` for an argument that names no wheel, before anything is fetched.
+    """
+    inputs: dict[tuple[str, str, str | None], Input | Offer] = {}
+    for text in arguments:
+        page = is_page(text)
+        every = (
+            _of_page(text, cache, python, most, report)
+            if page
+            else _named(text, cache, index, python)
+        )
+        for item in every:
+            what = item.sha256 if isinstance(item, Offer) else item.problem
+            place = item.place if isinstance(item, Offer) else str(item.path or item.place)
+            # Conflicting claims about one address, or two names of one file, are all kept.
+            inputs.setdefault((item.file, place, what), item)
+            if len(inputs) > _MOST:
+                raise ConfigError(f"more than {_MOST} wheels", hint="Audit fewer at a time.")
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(lambda item: _downloaded(item, cache), inputs.values()))
+
+
+def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Input | Offer]:
+    path = Path(text).expanduser()
+    if "://" not in text and path.is_dir():
+        wheels = sorted(_wheels(path))
+        if not wheels:
+            raise ConfigError(
+                f"{line(text, 200)}: no wheel in that directory or below it",
+                hint=_HINT,
+            )
+        yield from (Input(each.name, str(each), each) for each in wheels)
+        return
+    if "://" not in text and path.is_file():  # a wrong name is a finding
+        yield Input(path.name, str(path), path.absolute())
+        return
+    try:
+        source = read_external(text)
+    except ConfigError as error:
+        raise ConfigError(
+            error.message.removeprefix("--wheel "),
+            hint=f"{_HINT} The address of an index page ends with / or .html.",
+        ) from None
+    if source.url:
+        file = unquote(urlsplit(source.url).path).rpartition("/")[2]
+        yield Offer(file, source.url, source.stated or None)
+        return
+    yield from _of_release(source.name, source.version, _offers(index, source.name, cache), python)
+
+
+def _of_page(
+    text: str, cache: Cache, python: str, most: int | None, report: Callable[[Listing], object]
+) -> Iterator[Input | Offer]:
+    if cache.offline:
+        raise ConfigError(
+            f"{shown_url(text)}: an index page cannot be read with --offline",
+            hint="Omit --offline, or name a directory.",
+        )
+    wheels, listing = wheels_on(text, python, most or _LISTED)
+    report(listing)
+    for listed in wheels:
+        if listed.problem:
+            place = shown_url(listed.offer.place)
+            yield Input(listed.offer.file, place, problem=listed.problem)
+        else:
+            yield listed.offer
+
+
+def _wheels(folder: Path) -> Iterator[Path]:
+    """Those below a directory; links to directories are not followed."""
+    for root, _, files in os.walk(folder, onerror=_unlisted):
+        yield from (Path(root, name).absolute() for name in files if name.endswith(".whl"))
+
+
+def _unlisted(error: OSError) -> None:
+    raise ConfigError(
+        f"{line(error.filename, 200)} cannot be listed: {error.strerror}",
+        hint="Name a readable directory, or individual files.",
+    )
+
+
+def _offers(index: str, name: str, cache: Cache) -> list[Offer]:
+    if cache.offline:
+        raise ConfigError(
+            f"{name}: the index cannot be queried with --offline",
+            hint="Omit --offline, or name a file.",
+        )
+    try:
+        return offers_of(index or index_url(), name)
+    except ConfigError as error:
+        raise ConfigError(
+            error.message, hint="Check UV_DEFAULT_INDEX and PIP_INDEX_URL, or name a file."
+        ) from None
+
+
+def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -> list[Offer]:
+    """Its wheels for Windows, else for any platform; else an error lists what exists."""
+    every = {offer: parse for offer in offers if (parse := _parsed(offer.file, name, version))}
+    for kind in ("win_amd64", "any"):
+        own = [offer for offer, tags in every.items() if kind in {tag.platform for tag in tags}]
+        fits = [o for o in own if not python or not incompatibility(every[o], python, WINDOWS)]
+        if fits:
+            return sorted(fits, key=lambda offer: offer.file)
+        if own:
+            break
+    there = ", ".join(sorted(offer.file for offer in own or every)[:5]) or "no wheel"
+    why = f" for Python {python}" if python else ""
+    raise ConfigError(
+        f"{line(name, 80)}=={line(version, 40)}: the index has no wheel for Windows{why}",
+        hint=f"It has: {line(there, 300)}.",
+    )
+
+
+def _parsed(file: str, name: str, version: str) -> frozenset[Tag] | None:
+    """The tags of a file's name, if it is a wheel of that release."""
+    if not PLAIN.fullmatch(file):  # it becomes a file name here
+        return None
+    try:
+        own, release, _, tags = parse_wheel_filename(file)
+        expected = Version(version)
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+    same = expected in (release, Version(release.public))
+    return tags if own == canonicalize_name(name) and same else None
+
+
+def _downloaded(item: Input | Offer, cache: Cache) -> Input:
+    """The file of an offer, downloaded and verified; or why that failed."""
+    if isinstance(item, Input):
+        return item
+    place = shown_url(item.place)
+    try:
+        if item.sha256:
+            (cached,) = fetch_all([item], cache)
+        else:  # no sha256 is stated: whatever arrives is audited
+            cached = fetch_url(item.file, item.place, "", cache)
+            if item.size and cached.size != item.size:
+                why = f"{cached.size} bytes, but its page states {item.size}"
+                return Input(item.file, place, problem=why)
+    except StorageError:
+        raise  # a full disk is not a fault of the wheel
+    except PipelineError as error:
+        return Input(item.file, place, problem=error.message, sha256=item.sha256 or "")
+    except (OSError, ValueError) as error:  # an invalid file or host name
+        why = f"cannot be fetched: {line(error, 300)}"
+        return Input(item.file, place, problem=why, sha256=item.sha256 or "")
+    path = cache.place(item.file, str(cached.sha256))
+    return Input(item.file, place, path, item.sha256 or "", remote=True)
