@@ -1,9 +1,19 @@
-# make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the tests.
-.PHONY: help wheel test test-all docs browser docker fresh check bench lock clean
+# make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the fast tests.
+.PHONY: help wheel test slow sandbox powershell faults provisioners workflows docker browser docs check
+.PHONY: nightly fresh bench lock clean
 
 PYTHON := .venv/bin/python
 INVOKE := $(PYTHON) -m invoke
 PYTEST := $(PYTHON) -m pytest
+
+# For the tests that need it: every sandbox would have it.
+unexport WCW_POWERSHELL
+POWERSHELL := WCW_POWERSHELL="$(WCW_POWERSHELL)"
+GET_POWERSHELL := [ -n "$(WCW_POWERSHELL)" ] || $(PYTHON) -m pipelines.hosts.sandbox.powershell
+# A part that fails ends none of the others.
+ifeq ($(MAKECMDGOALS),nightly)
+MAKEFLAGS += -k
+endif
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -16,11 +26,34 @@ test: ## Set up the test tools and run the fast tests
 	@scripts/setup --dev
 	@$(PYTEST) -n auto --dist worksteal
 
-test-all: ## The slow tests too: sandbox, faults, image, playbook and workflows
+slow: ## Tests that start processes, environments or pip
+	@scripts/setup --dev
+	@$(PYTEST) -n auto --dist worksteal -m slow
+
+# Two at a time: each file has sandboxes of its own. In their order: those with few tests take longest.
+SANDBOX ?= tests/sandbox
+sandbox: ## The main job with genuine Windows binaries under Wine; SANDBOX=FILES runs some of it
+	@scripts/setup --dev
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m sandbox $(SANDBOX)
+
+powershell: ## The PowerShell scripts under Wine, in WCW_POWERSHELL or else the pinned one
+	@scripts/setup --dev
+	-@$(GET_POWERSHELL)
+	@$(POWERSHELL) $(PYTEST) -n 2 --dist loadfile -m powershell tests/powershell
+
+faults: ## Campaigns of injected faults
+	@scripts/setup --dev
+	@$(PYTEST) -n auto -m faults tests/faults tests/unit
+
+provisioners: ## Image and playbook: linters, and Ansible's own modules against the sandbox
 	@scripts/setup --dev
 	@scripts/check-provisioners
+	-@$(GET_POWERSHELL)
+	@$(POWERSHELL) $(PYTEST) -n 2 -m provisioners tests/provisioners tests/powershell
+
+workflows: ## Linters and schemas of .github, and of what init writes
+	@scripts/setup --dev
 	@scripts/check-workflows
-	@$(PYTEST) -m "not docker and not gpu and not bench and not browser"
 
 docs: ## The documents as a site in build/site, with every link in it checked
 	@scripts/build-docs
@@ -35,6 +68,8 @@ docker: ## Hosts in containers and virtual machines, on an engine that is starte
 	@scripts/setup --dev
 	@scripts/setup-docker >/dev/null || [ $$? = 77 ]
 	@$(PYTEST) -m docker tests/docker
+
+nightly: check docs workflows test slow wheel sandbox powershell faults provisioners docker browser ## All of these (hours)
 
 fresh: ## The first two on Debians and an Ubuntu made from nothing, as root, with and without sudo (hours)
 	@scripts/check-fresh

@@ -3,6 +3,7 @@
 No deadline either way: a busy machine is no defect.
 """
 
+import gc
 import logging
 import os
 import shutil
@@ -36,6 +37,22 @@ _POSIX = (
 )
 collect_ignore = [f"unit/test_{name}.py" for name in _POSIX] if os.name == "nt" else []
 
+#: Every test is in exactly one: its marker's, or else its directory's; unit tests are fast.
+TIERS = {
+    *("fast", "slow", "sandbox", "powershell", "faults", "provisioners"),
+    *("docker", "browser", "gpu", "bench"),
+}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    tiers = TIERS & {mark.name for mark in item.iter_markers()}
+    if not tiers:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        tiers = TIERS & {"fast" if folder == "unit" else folder}
+    if len(tiers) != 1:
+        raise pytest.UsageError(f"{item.nodeid}: expected one tier, found {sorted(tiers)}")
+    item.add_marker(*tiers)
+
 
 @cache
 def _newest() -> date:
@@ -43,6 +60,12 @@ def _newest() -> date:
     from pipelines.matrix.torches import load_torches
 
     return max(row.date for row in (*load_rules(), *load_torches().values()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_old_is_collected() -> None:
+    """pefile collects garbage for every file: not among ten thousand tests as well."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -30,8 +30,6 @@ from pipelines.audit.examination import AuditOptions, examine_all
 from pipelines.audit.inputs import Input
 from pipelines.audit.page import render
 
-pytestmark = pytest.mark.bench
-
 MANY = 100
 CORES = os.cpu_count() or 1
 

@@ -23,8 +23,6 @@ from pipelines.toolchain.sources import index_url
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.pe import read_pe
 
-pytestmark = pytest.mark.bench
-
 XFORMERS = "xformers-0.0.30-cp311-cp311-win_amd64.whl"
 #: How many names of xformers' ``_C.pyd`` each torch lacks, by DLL.
 LACKS = {"2.7.0": {}, "2.8.0": {"c10.dll": 1}, "2.5.1": {"c10.dll": 1, "torch_cpu.dll": 8}}

@@ -34,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 from bridged import FOLDER, bridged_line, kept, require_gpu_and_wine
 from run_suite import run as run_natively
 
-pytestmark = pytest.mark.bench
 _ROUNDS = int(os.environ.get("BRIDGE_ROUNDS", "5"))
 _HERE = Path(__file__).resolve().parent
 _ZIG = r"C:\zig\zig.exe"

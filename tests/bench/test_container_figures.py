@@ -25,8 +25,6 @@ from pipelines.hosts.engine.engine import Engine
 from pipelines.remote import facts
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.bench
-
 HOSTS = """\
 hosts:
   bare: {kind: sandbox}

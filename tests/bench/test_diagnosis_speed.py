@@ -12,8 +12,6 @@ from test_figures import show
 
 from pipelines.diagnosis import Diagnosis, diagnose, diagnose_file, load_catalogue
 
-pytestmark = pytest.mark.bench
-
 SIZE = 100_000_000
 PEER_SIZE = 8_000_000  # the peer takes minutes for all of it
 FLAGS = " ".join(

@@ -26,8 +26,6 @@ from pipelines.remote.jobs import follow, launch, store
 from pipelines.session.transports.winrs import connect
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.bench
-
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:

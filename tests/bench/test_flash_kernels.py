@@ -33,10 +33,7 @@ from pipelines.wheels.differences import compare
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
 
-pytestmark = [
-    pytest.mark.bench,
-    pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++"),
-]
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++")
 RELEASE = "2.8.3.post2"
 KERNELS = (
     "flash_fwd_hdim32_fp16_sm80",

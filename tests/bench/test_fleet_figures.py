@@ -28,8 +28,6 @@ from pipelines.fleet.policy import Room, assign
 from pipelines.recipe.load import load_recipe
 from pipelines.remote.shards import balance
 
-pytestmark = pytest.mark.bench
-
 UNITS = json.loads((Path(__file__).parent / "data/flash_attn_units.json").read_text("utf-8"))
 MEASURED: dict[str, float] = {row["source"]: row["seconds"] for row in UNITS["units"]}
 #: Core-seconds of cells such as a matrix has: flash-attn for one to three architectures (9522

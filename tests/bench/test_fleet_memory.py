@@ -8,11 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from pipelines.core.paths import PACKAGE
-
-pytestmark = pytest.mark.bench
 
 HOSTS, TASKS = 200, 400
 MOST = 300_000_000

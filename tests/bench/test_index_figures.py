@@ -8,8 +8,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from indexes import finished
@@ -17,8 +15,6 @@ from indexes import finished
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.stages.publish import offers_of
-
-pytestmark = pytest.mark.bench
 
 
 def test_one_more_wheel_in_an_index_of_500(tmp_path: Path) -> None:

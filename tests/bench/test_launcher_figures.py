@@ -13,13 +13,10 @@ import statistics
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from pipelines.hosts.sandbox import image, toolset
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.bench
 _ROUNDS = 15
 _MILLISECONDS = 50
 _ARGUMENTS = ("/nologo", "/O2", "/c", "a.c", "/Foa.obj")

@@ -22,8 +22,6 @@ from pipelines.remote import provision
 from pipelines.session.transports.winrs import connect
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.bench
-
 KEY = r"HKLM\SOFTWARE\WcwBench"
 SPECS: list[dict[str, Any]] = [
     *({"kind": "registry", "key": KEY, "name": f"n{n}", "value": n} for n in range(10)),

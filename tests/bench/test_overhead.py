@@ -20,7 +20,6 @@ import pytest
 
 from pipelines.remote.builder import unpack_source
 
-pytestmark = pytest.mark.bench
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 from test_figures import show
 
 from pipelines.core.units import GIB
@@ -14,8 +13,6 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import make_plan
 from pipelines.recipe.load import load_recipe
 from pipelines.toolchain.lock import Cache, load_lock
-
-pytestmark = pytest.mark.bench
 
 LISTS = "80|86|89|90|80;90|80;86;89;90+PTX|86+PTX"
 

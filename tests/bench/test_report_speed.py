@@ -6,7 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from test_figures import show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -16,8 +15,6 @@ import report_samples as samples
 from pipelines.reports import markdown
 from pipelines.reports.load import load_view
 from pipelines.reports.write import write
-
-pytestmark = pytest.mark.bench
 
 CELLS = 100
 

@@ -27,8 +27,6 @@ from pipelines.session.transfers import lanes
 from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream, connect
 
-pytestmark = pytest.mark.bench
-
 MB = 1_000_000
 SIZE = 64 << 20
 BIG = 240 << 20

@@ -20,7 +20,6 @@ from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.index.pages import render
 from pipelines.publish.index.rows import row_of
 
-pytestmark = pytest.mark.browser
 ONE = wheel("demo-attn", "2.8.3")
 
 

@@ -23,8 +23,6 @@ from pasted import filled
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.index.pages import render
 
-pytestmark = pytest.mark.browser
-
 HERE = Path(__file__).parent
 ONE = wheel(version="1!2.8.3")
 OTHER = wheel("apex", torch="2.9", cuda="13.0")

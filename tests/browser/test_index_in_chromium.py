@@ -29,8 +29,6 @@ from pipelines.publish.which.choosing import choose
 from pipelines.publish.which.listed import read_catalogue_rows
 from pipelines.publish.which.machine import read_line
 
-pytestmark = pytest.mark.browser
-
 HERE = Path(__file__).parent
 OLD = {"sass": ("80",), "ptx": ("80",)}
 NEW = wheel(cuda="13.0", ptx=("120",))

@@ -38,8 +38,6 @@ from pipelines.record.run import Run
 from pipelines.reports.html import render
 from pipelines.reports.load import load_view
 
-pytestmark = pytest.mark.browser
-
 HERE = Path(__file__).parent
 ONE = ("good", "failed_build", "failed_smoke", "killed", "hostile")
 #: Those with a script, which their policy names.

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.browser
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: One of each kind: tables, long code, pictures, generated ones.

@@ -27,8 +27,6 @@ from pipelines.remote import facts, files
 from pipelines.session.base import GoneHostError
 from pipelines.toolchain.lock import Cache
 
-pytestmark = pytest.mark.docker
-
 #: Seconds that a thing of a moment may take on a busy machine.
 SOON = 20.0
 

@@ -15,8 +15,6 @@ from project import Project
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image
 
-pytestmark = pytest.mark.docker
-
 ARCHS = ("--archs", "80+PTX")
 
 

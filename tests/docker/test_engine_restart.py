@@ -18,8 +18,6 @@ from pipelines.hosts.images import Image
 from pipelines.remote import facts, files
 from pipelines.toolchain.lock import Cache
 
-pytestmark = pytest.mark.docker
-
 SETUP = ROOT / "scripts/setup-docker"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pipelines.doctor import passthrough
 from pipelines.doctor.model import Facts
 from pipelines.hosts.base import OpenOptions
@@ -15,8 +13,6 @@ from pipelines.hosts.engine.manager import LABEL
 from pipelines.hosts.images import Image
 from pipelines.hosts.passthrough import linux, remote_machine
 from pipelines.toolchain.lock import Cache
-
-pytestmark = pytest.mark.docker
 
 
 def test_a_container_sees_its_machine_as_it_is(engine: Engine, sandbox_image: Image) -> None:

@@ -33,8 +33,6 @@ from pipelines.hosts.images.build import read_file
 from pipelines.hosts.sandbox.image import tools as tools_of
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.docker
-
 ROOT = Path(__file__).parents[2]
 SMALL = """\
 ARG BASE

@@ -7,12 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image
 
-pytestmark = pytest.mark.docker
 ROOT = Path(__file__).parents[2]
 
 

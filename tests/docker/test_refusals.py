@@ -29,8 +29,6 @@ from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.manager import ContainerManager, ContainerSpec
 
-pytestmark = pytest.mark.docker
-
 #: What the fixture ``debian`` imports.
 BASE = "windows-cuda-wheels-tests/debian:bookworm"
 MARK = {"wcw-test-refusals": "1"}

@@ -43,7 +43,6 @@ from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.identify import answers
 from pipelines.toolchain.lock import Cache
 
-pytestmark = pytest.mark.docker
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REPOSITORY = "windows-cuda-wheels-standin"

@@ -20,13 +20,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from simulator import PASSWORD, SimulatedHost, hang_up, refuse, reset, slow
 
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.sandbox.wsman import faults
-
-pytestmark = pytest.mark.faults
 
 BUILDS = int(os.environ.get("CAMPAIGN_BUILDS", "16"))
 SEED = int(os.environ.get("CAMPAIGN_SEED", "20261121"))

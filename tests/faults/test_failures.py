@@ -25,8 +25,6 @@ from pipelines.session.base import Session
 from pipelines.stages import detached
 from pipelines.stages.detached import Job, JobSpec
 
-pytestmark = pytest.mark.faults
-
 NewHost = Callable[..., SimulatedHost]
 
 

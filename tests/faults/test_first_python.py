@@ -31,8 +31,6 @@ from pipelines.session.transports import winrs
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache
 
-pytestmark = pytest.mark.faults
-
 #: What bootstrap.ps1 tells apart, and what is raised of it if that is not a ProvisionError.
 KINDS = get_args(firstpython.Answer.model_fields["kind"].annotation)
 ERRORS = {"damaged": TransferError, "disk-full": StorageError}

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pytest
 from fleet_world import Session, World
 
 from pipelines import fleet
@@ -29,8 +28,6 @@ from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Task, Verb
 from pipelines.fleet.policy import Limits
 from pipelines.fleet.scheduler import Scheduler
-
-pytestmark = pytest.mark.faults
 
 CELLS = int(os.environ.get("CAMPAIGN_CELLS", "1000"))
 SEED = int(os.environ.get("CAMPAIGN_SEED", "20261123"))

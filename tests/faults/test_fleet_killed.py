@@ -27,8 +27,6 @@ from pipelines.core.paths import PACKAGE
 from pipelines.fleet.ledger import Ledger
 from pipelines.hosts.sandbox.wsman import faults
 
-pytestmark = pytest.mark.faults
-
 BUILDS = int(os.environ.get("FLEET_BUILDS", "20"))
 HOSTS = int(os.environ.get("FLEET_HOSTS", "4"))
 SEED = int(os.environ.get("FLEET_SEED", "20261123"))

@@ -20,8 +20,6 @@ from pipelines.wheels.fatbin import inventory
 from pipelines.wheels.linker import RUN_TIMES
 from pipelines.wheels.pe import PeFacts, exports_of, read_pe
 
-pytestmark = pytest.mark.faults
-
 IMPORTS = {"own.dll": ["f", "#7", "?g@@YAXXZ"], "c10.dll": ["h" * 300], "KERNEL32.dll": ["Sleep"]}
 LATE = {"late.dll": ["k", "#9"]}
 WHOLE = msvc(imports=IMPORTS, exports=["PyInit__C", "a", "b"], late=LATE)

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +18,6 @@ from pipelines.remote.pestamps import settled
 from pipelines.wheels.differences import _binaries
 from pipelines.wheels.portions import portions
 
-pytestmark = pytest.mark.faults
 WHOLE = stand_in(tail=container((ELF, "90", 32), (PTX, "90", 32)))
 HEADERS = 0x400
 NOW = time.time()

@@ -28,8 +28,6 @@ from pipelines.stages import provision as stage
 from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
-pytestmark = pytest.mark.faults
-
 
 class SimulatedHost(Host):
     """This machine's Python behind a real WinRM service."""

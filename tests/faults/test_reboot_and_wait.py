@@ -20,8 +20,6 @@ from pipelines.remote import rpc
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 
-pytestmark = pytest.mark.faults
-
 
 class Lab:
     """A simulated host, and ``reboot_and_wait`` with its stand-ins for shutdown.exe and kernel."""

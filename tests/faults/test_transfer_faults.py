@@ -26,8 +26,6 @@ from pipelines.session.channel import ChannelSession, bootstrap_command, open_se
 from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import WinRSStream
 
-pytestmark = pytest.mark.faults
-
 CHUNK = 64 * 1024
 BLOCK = 8 * CHUNK
 SIZE = 20 * BLOCK + 777

@@ -15,7 +15,6 @@ from bridged import bridged, bridged_line, kept, natively, require_gpu_and_wine,
 
 from pipelines.reports.model import Case, Suite
 
-pytestmark = pytest.mark.gpu
 _AGREED = "agree."
 #: What a case may say instead of passing. Anything else that is skipped was not looked at.
 _REASONS = (

@@ -22,7 +22,6 @@ from pipelines.reports.model import Case, Suite
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.test import expectations, suite_spec
 
-pytestmark = pytest.mark.gpu
 _TOUCHED = 4  # cases with head dimension 96 and 17 queries: two dtypes, two masks
 
 

@@ -17,7 +17,6 @@ import pytest
 from broken_wheels import break_wheel
 from run_suite import run
 
-pytestmark = pytest.mark.gpu
 _SECONDS = 180.0  # of the good suite, on one GPU
 
 

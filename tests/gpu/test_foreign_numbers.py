@@ -88,6 +88,7 @@ CASES = (
 Numbers = Mapping[str, str]
 
 
+@pytest.mark.fast
 def test_what_is_unlike() -> None:
     """The comparison itself, without a GPU."""
     case = Case("x==1", "x.py", near={"mean": 1e-4}, free=("seconds",))
@@ -169,7 +170,6 @@ def windows(home: Path) -> dict[str, object]:
     return {"kind": "sandbox", "home": str(home), "gpu": "bridge"}
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.wheel)
 def test_both_compute_the_same(case: Case, home: Path, tmp_path: Path) -> None:
     house = wheelhouse()

@@ -36,7 +36,6 @@ from pipelines.wheels.fatbin import inventory
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from foreign_packages import Foreign, program, repository
 
-pytestmark = pytest.mark.gpu
 HERE = Path(__file__).parent
 GPU = has_driver()
 #: Text behind a module, and the test of its author's that must then fail.

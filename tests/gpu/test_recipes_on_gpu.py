@@ -36,7 +36,6 @@ from pipelines.record.results import AuditResult, BuildResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports.junit import read_pytest
 
-pytestmark = pytest.mark.gpu
 #: The only reasons for which a case may be skipped where there is a GPU.
 REASONS = (
     "no GPU was asked for on this host",

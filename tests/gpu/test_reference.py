@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.gpu
 SMOKE = Path(__file__).parents[2] / "pipelines" / "smoke"
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.gpu
 SMOKE = Path(__file__).parents[2] / "pipelines" / "smoke"
 DTYPES = ("fp32", "fp16", "bf16")
 WRONG = "part of what is tolerated"

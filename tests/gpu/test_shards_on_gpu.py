@@ -38,7 +38,6 @@ from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import BUILD, COLLECT, Line
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.gpu
 RELEASE = "2.8.3.post2"
 KERNELS = (
     "flash_fwd_hdim32_fp16_sm80",

@@ -29,7 +29,6 @@ from pipelines.core.versions import minor
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
 
-pytestmark = pytest.mark.gpu
 PYTHONS = [p for p in os.environ.get("SMOKE_TORCH_PYTHONS", "").split(os.pathsep) if p]
 #: The only reasons for which a case may be skipped where torch has CUDA.
 REASONS = (

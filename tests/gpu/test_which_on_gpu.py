@@ -19,7 +19,6 @@ from pipelines.publish.which.joining import WHICH, joined
 from pipelines.publish.which.machine import Machine, read_line
 from pipelines.remote import process
 
-pytestmark = pytest.mark.gpu
 _SECONDS = 120.0
 
 

@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipelines.core.paths import PACKAGE
 
+pytestmark = pytest.mark.slow
+
 _SECONDS = 60  # for a machine that is busy; what hangs takes for ever
 
 

@@ -19,8 +19,6 @@ from pipelines.remote import rpc
 from pipelines.session.channel import over_winrs
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.powershell
-
 #: What a build needs of Python besides, which real hosts get from an archive of its own.
 _DEVELOPMENT = ("Include", "libs")
 

@@ -21,8 +21,6 @@ from windows import InWine, Lines, Windows
 from pipelines.hosts.windows import firstpython
 from pipelines.hosts.windows.firstpython import Answer
 
-pytestmark = pytest.mark.powershell
-
 _BOOTSTRAP = Path(firstpython.__file__).with_name("bootstrap.ps1")
 _LINE = 48 * 1024
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)

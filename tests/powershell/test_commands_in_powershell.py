@@ -13,8 +13,6 @@ from pipelines.publish.which.told import pip_installs, typed
 sys.path.insert(0, str(ROOT / "tests/unit"))
 from pasted import URL, noting_pip
 
-pytestmark = pytest.mark.powershell
-
 
 @pytest.mark.parametrize("blank", [False, True])
 def test_powershell_gets_the_words_and_stops_after_a_failure(

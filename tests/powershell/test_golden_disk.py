@@ -12,8 +12,6 @@ import pytest
 from setup_state import POLICIES, State, answering
 from windows import ROOT, InWine, Shell
 
-pytestmark = pytest.mark.powershell
-
 _WINLOGON = r"HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\Winlogon"
 _UPDATES = r"HKLM:\SOFTWARE\Policies\Microsoft\Windows\WindowsUpdate\AU"
 _INSTALLED = r"C:\Program Files\windows-cuda-wheels"

@@ -11,8 +11,6 @@ import zipfile
 import pytest
 from windows import ROOT, InWine, Result, Shell, call, literal
 
-pytestmark = pytest.mark.powershell
-
 Pin = dict[str, str | None]
 
 

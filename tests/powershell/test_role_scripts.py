@@ -6,8 +6,6 @@ import pytest
 from setup_state import State
 from windows import ROOT, InWine, Result, Shell, call
 
-pytestmark = pytest.mark.powershell
-
 _QUOTA = r"WSMan:\localhost\Shell\MaxMemoryPerShellMB"
 
 

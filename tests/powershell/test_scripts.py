@@ -20,8 +20,6 @@ from pipelines.hosts.windows import firstpython
 sys.path.insert(0, str(ROOT / "tests/unit"))
 from documents import blocks
 
-pytestmark = pytest.mark.powershell
-
 Parsed = dict[str, dict[str, Any]]
 Parse = Callable[[dict[str, str]], Parsed]
 _LOADER = "pipelines/hosts/windows/loader.ps1"

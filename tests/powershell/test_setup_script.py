@@ -14,8 +14,6 @@ from windows import ROOT, InWine, Result, Shell
 
 from pipelines.hosts.winrm.config import WinRMHost
 
-pytestmark = pytest.mark.powershell
-
 _TOKEN = "LocalAccountTokenFilterPolicy"
 _PEM = r"C:\ProgramData\wcw-winrm.pem"
 _NAMES = ["lab1.example.org", "192.0.2.20"]

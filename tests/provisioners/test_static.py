@@ -27,13 +27,10 @@ VENV = ROOT / ".venv-ansible"
 ROLES = ROOT / "ansible/roles"
 SCRIPTS = ROOT / "images/scripts"
 
-pytestmark = [
-    pytest.mark.provisioners,
-    pytest.mark.skipif(
-        not (VENV / "bin/ansible-doc").exists(),
-        reason="no .venv-ansible: scripts/check-provisioners --setup makes it",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not (VENV / "bin/ansible-doc").exists(),
+    reason="no .venv-ansible: scripts/check-provisioners --setup makes it",
+)
 
 PARSE = """
 import dockerfile, json, sys

@@ -21,8 +21,6 @@ from pipelines.hosts.sandbox.wine import find_wine
 from pipelines.wheels.fatbin import inventory
 from pipelines.wheels.traces import read_traces
 
-pytestmark = pytest.mark.sandbox
-
 PROGRAM, WHEELS = os.environ.get("AUDIT_CUOBJDUMP"), os.environ.get("AUDIT_WHEELS")
 
 

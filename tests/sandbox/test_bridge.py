@@ -18,8 +18,6 @@ from pipelines.hosts.sandbox.bridge.files import listed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.sandbox
-
 SOURCES = Path(__file__).parent / "bridge"
 CHECKS = re.findall(r"^def (check_\w+)", (SOURCES / "checks.py").read_text("utf-8"), re.M)
 PYTHON, ZIG = r"C:\Python311\python.exe", r"C:\zig\zig.exe"

@@ -27,8 +27,6 @@ from pipelines.wheels.checking import Order as Built
 from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import inspect
 
-pytestmark = pytest.mark.sandbox
-
 CASES = int(os.environ.get("CORRUPTED_WHEELS", "270"))
 #: What was asked for is known to the build alone: with an architecture less it is a wheel as well.
 ASKED = frozenset({"SASS", "PTX", "CUDA", "PyInit", "device code", "library", "Python"})

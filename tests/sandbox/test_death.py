@@ -16,7 +16,6 @@ import pytest
 
 from pipelines.core.paths import PACKAGE
 
-pytestmark = pytest.mark.sandbox
 #: Seconds until a death is known. They are more than it takes, for a busy machine.
 KNOWN = 10.0
 

@@ -15,8 +15,6 @@ from pipelines.remote import facts, provision
 from pipelines.remote.inspection import machine, tools
 from pipelines.stages.line import Line
 
-pytestmark = pytest.mark.sandbox
-
 #: What a part must have, and of which types; a dict stands for the keys below.
 MACHINE: dict[str, Any] = {
     "system": dict,

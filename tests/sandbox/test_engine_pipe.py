@@ -9,14 +9,12 @@ import zipfile
 from pathlib import Path
 
 import docker
-import pytest
 from conftest import make_sandbox
 
 from pipelines.hosts import engine
 from pipelines.hosts.live import LiveSession
 from pipelines.remote import process
 
-pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).parents[2]
 
 _PROGRAM = r"""

@@ -28,7 +28,6 @@ from pipelines.wheels.metadata import inspect
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from broken_wheels import Members, changed_wheel
 
-pytestmark = pytest.mark.sandbox
 INIT = "flash_attn/cute/__init__.py"
 KERNELS = ("test_compile.py", "test_flash_4.py")
 

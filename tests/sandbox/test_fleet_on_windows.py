@@ -21,8 +21,6 @@ from pipelines.record.results import BuildResult
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult
 
-pytestmark = pytest.mark.sandbox
-
 ARCHS = ("75", "80", "90")
 
 

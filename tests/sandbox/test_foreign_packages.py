@@ -21,8 +21,6 @@ from pipelines.wheels.fatbin import inventory
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from foreign_packages import Foreign, program, repository
 
-pytestmark = pytest.mark.sandbox
-
 PACKAGES = (
     Foreign(
         name="fusedtok",

@@ -24,7 +24,6 @@ from pipelines.toolchain.lock import Cache
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from foreign_wheels import foreign
 
-pytestmark = pytest.mark.sandbox
 SCRIPT = """
 import ctypes, os, other, sys
 print("loaded =", bool(ctypes.WinDLL("mine.dll")))

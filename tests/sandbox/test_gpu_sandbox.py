@@ -18,8 +18,6 @@ from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.remote.inspection import tools
 
-pytestmark = pytest.mark.sandbox
-
 SOURCES = Path(__file__).parent / "bridge"
 ZIG = r"C:\zig\zig.exe"
 

@@ -23,7 +23,6 @@ from pipelines.remote import process
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from pasted import URL, noting_pip
 
-pytestmark = pytest.mark.sandbox
 #: An interactive cmd and a file, with the words of this program as the text.
 PASTED = (
     "import subprocess as s, sys; sys.exit(s.run('cmd', input=sys.argv[1].encode()).returncode)"

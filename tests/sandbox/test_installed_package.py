@@ -13,7 +13,6 @@ import pytest
 
 from pipelines.core.paths import PACKAGE, default_cache
 
-pytestmark = pytest.mark.sandbox
 LOG = "[1/3] one.cu\nnvcc fatal   : Unsupported gpu architecture 'compute_999'\n"
 
 

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from conftest import make_sandbox
 
 from pipelines.core.paths import PACKAGE
@@ -20,7 +19,6 @@ from pipelines.remote import process
 from pipelines.remote.jobs import follow, launch, store
 from pipelines.session.base import Session
 
-pytestmark = pytest.mark.sandbox
 JOB = r"C:\j\one"
 TREE = (
     "import subprocess, sys, time\n"

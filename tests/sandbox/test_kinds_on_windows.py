@@ -15,8 +15,6 @@ from pipelines.record.results import ProvisionResult
 from pipelines.remote import files, provision
 from pipelines.stages.line import Line, run_provision
 
-pytestmark = pytest.mark.sandbox
-
 MARKER = r"C:\t\restart-test.json"
 SOFTWARE = r"HKLM\SOFTWARE\WcwTest"
 PLUGIN = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\WSMAN\Plugin\Microsoft.PowerShell"

@@ -33,10 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
 from cache_runs import SCCACHE
 
-pytestmark = [
-    pytest.mark.sandbox,
-    pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++"),
-]
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++")
 
 
 @pytest.fixture(scope="module")

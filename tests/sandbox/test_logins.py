@@ -13,14 +13,11 @@ from conftest import Events
 from pipelines.hosts.sandbox.image import copy_image, make_image
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = [
-    pytest.mark.sandbox,
-    pytest.mark.skipif(
-        subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
-        != 0,
-        reason="only root can give the test a /run/user of its own",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
+    != 0,
+    reason="only root can give the test a /run/user of its own",
+)
 
 #: In a /run/user that no other process sees: logged in between two programs, and out.
 DURING = """

@@ -28,8 +28,6 @@ from pipelines.wheels.metadata import inspect
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import msvc_trees as trees
 
-pytestmark = pytest.mark.sandbox
-
 _MODULE = """
 #include <Python.h>
 #include <stdlib.h>

@@ -16,8 +16,6 @@ from pipelines.stages.line import Line, run_build, run_test
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import own_package
 
-pytestmark = pytest.mark.sandbox
-
 
 def test_the_page_works_as_it_stands(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

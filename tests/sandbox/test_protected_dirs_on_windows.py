@@ -29,7 +29,6 @@ from pipelines.hosts.windows import firstpython
 from pipelines.remote import protected_dirs
 from pipelines.toolchain.lock import Cache, load_lock
 
-pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).parents[2]
 PYTHON = r"C:\Python311\python.exe"
 PWSH = os.environ.get("PWSH_FOR_WINDOWS", "")

@@ -19,7 +19,6 @@ from pipelines.toolchain.lock import load_lock
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.sboms import all_of
 
-pytestmark = pytest.mark.sandbox
 ARCHS = "80;90+PTX"
 
 

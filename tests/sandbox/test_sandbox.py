@@ -47,8 +47,6 @@ from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.metadata import WheelFacts, inspect
 
-pytestmark = pytest.mark.sandbox
-
 
 def processes_of(home: Path) -> list[str]:
     """Command lines of every process that belongs to the sandbox."""

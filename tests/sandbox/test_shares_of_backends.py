@@ -17,10 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from sharebuilds import LACKING, Builds, wheels, without_wheels
 
-pytestmark = [
-    pytest.mark.sandbox,
-    pytest.mark.skipif(bool(LACKING), reason=f"not there: {', '.join(LACKING)}"),
-]
+pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"not there: {', '.join(LACKING)}")
 #: What a line says of a unit that is compiled now.
 BUILT = re.compile(r"Building CXX object|Compiling C\+\+ object")
 PACKAGES = ("scikit-build-core", "meson-python", "cmake", "ninja", "setuptools", "pip")

@@ -22,8 +22,6 @@ from pipelines.remote import process
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision
 
-pytestmark = pytest.mark.sandbox
-
 SOURCES = Path(__file__).parent / "toolset"
 NVCC = r"nvcc --use-local-env -Xcompiler /MD -gencode arch=compute_80,code=sm_80"
 

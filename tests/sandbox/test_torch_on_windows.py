@@ -23,8 +23,6 @@ from pipelines.remote import files, process, provision
 from pipelines.stages.line import BUILD, COLLECT, PROVISION, Line
 from pipelines.wheels.fatbin import inventory
 
-pytestmark = pytest.mark.sandbox
-
 MATHS = Path(__file__).with_name("torch_maths.py")
 EXTENSION = MATHS.with_name("torch_extension")
 RUNTIME = r"C:\Python311\msvcp140.dll"

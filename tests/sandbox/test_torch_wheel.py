@@ -22,7 +22,6 @@ from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.test import expectations, suite_spec
 from pipelines.wheels.metadata import inspect
 
-pytestmark = pytest.mark.sandbox
 #: Why a case may be skipped where there is no GPU and torch has no CUDA; anything else is a gap.
 REASONS = (
     "no NVIDIA driver (nvcuda.dll) on this host",

@@ -29,7 +29,6 @@ from environments import ARM64, X86, machine, module
 from fatbins import ELF, container
 from pes import dll
 
-pytestmark = pytest.mark.sandbox
 TORCH = "torch-cpu-2.10-cp311"
 WHEELS = (TORCH, "typing-extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe-cp311",
           "fsspec", "filelock")  # fmt: skip

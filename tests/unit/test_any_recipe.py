@@ -110,6 +110,7 @@ def test_the_schema_knows_every_key_that_is_used(recipes: Path, name: str) -> No
     assert schema["additionalProperties"] is False
 
 
+@pytest.mark.slow
 def test_a_recipe_that_is_added_breaks_no_test(tmp_path: Path, recipes: Path) -> None:
     """The tests of recipes, in a copy of the tree with two recipes more, as somebody would have."""
     tree = tmp_path / "tree"

@@ -140,6 +140,7 @@ def test_memory_that_is_in_no_file_is_not_cut_off(tmp_path: Path) -> None:
     assert level(one(tmp_path, {MODULE: bytes(data)}), "binaries intact") == "ok"
 
 
+@pytest.mark.slow
 def test_a_hundred_wheels_leave_nothing_behind(tmp_path: Path) -> None:
     """What a wheel left was frozen with the next one, and never collected."""
     path = foreign(tmp_path, "other", "1.0", TAG, files={MODULE: msvc()})

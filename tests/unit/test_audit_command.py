@@ -17,6 +17,9 @@ from pipelines.cli.program import run
 from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError
 
+pytestmark = pytest.mark.slow
+
+
 TAG = "cp311-cp311-win_amd64"
 Captured = pytest.CaptureFixture[str]
 

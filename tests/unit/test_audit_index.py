@@ -26,6 +26,9 @@ from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.toolchain.lock import Cache, load_lock
 
+pytestmark = pytest.mark.slow
+
+
 PEP691 = "application/vnd.pypi.simple.v1+json"
 WIN = "cp311-cp311-win_amd64"
 Captured = pytest.CaptureFixture[str]

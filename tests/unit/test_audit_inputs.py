@@ -28,6 +28,8 @@ from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, load_lock
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:

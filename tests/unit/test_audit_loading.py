@@ -135,6 +135,7 @@ def kept_release(room: Path, given: str) -> Path:
     return CacheEntry(table.path).listed(room / "cache", Path(given).name, "some index").path
 
 
+@pytest.mark.slow
 def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
     """Of several wheels each is held against the torch of its own Python."""
     kept_release(tmp_path, torch(tmp_path, "2.8.0", "a"))
@@ -289,6 +290,7 @@ def test_what_tags_and_metadata_promise(
     assert bool(said) == bool(found.hint)
 
 
+@pytest.mark.slow
 def test_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -219,6 +219,7 @@ def lost(): return False
 """
 
 
+@pytest.mark.slow
 def test_a_suite_does_not_hang_for_a_night_asleep(tmp_path: Path) -> None:
     suite = {name: text for name, text in shipped().items() if not name.startswith("test_")}
     text = "import time\ndef test_slow(): time.sleep(4)\ndef test_after(): pass\n"

@@ -21,6 +21,9 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.progress import Step, reader
 from pipelines.remote import builder, cargo, compilecache, locks
 
+pytestmark = pytest.mark.slow
+
+
 if sys.platform == "win32":
     pytest.skip("the fake nvcc is a POSIX script", allow_module_level=True)
 if lacking := [name for name in ("ninja", "c++", "ar") if not shutil.which(name)]:

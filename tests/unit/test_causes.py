@@ -192,6 +192,7 @@ def view(run: Run, created: str = "2026-11-22T00:19:31+00:00", name: str = "") -
     return load_view(run)
 
 
+@pytest.mark.slow
 def test_runs_have_names_of_their_own(tmp_path: Path) -> None:
     alone = [view(samples.good(tmp_path, python=said)) for said in ("3.12", "3.13")]
     assert names(alone)[0] == "cp312, torch 2.8, CUDA 12.8, 80;86;89;90", "as short as may be"

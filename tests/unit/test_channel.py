@@ -316,6 +316,7 @@ def test_a_finalizer_that_writes_in_the_middle_of_a_write() -> None:
     assert sent[-2:] == [b"ne", b"xt"]
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_collected_in_the_middle_of_a_write() -> None:
     """As an exception leaves one behind: in a cycle, so that only the collector finds it."""
     with fragile() as (session, (stream, *_)):

@@ -709,6 +709,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert diagnosis.lines == len(lines)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     class Endless(io.RawIOBase):
         left = 160

@@ -158,6 +158,7 @@ def test_only_so_many_differences_are_told_of_a_file(tmp_path: Path) -> None:
     assert found[-1].endswith("and 21 more")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [MODULE, "pkg/data.bin", "pkg/lib.so"])
 def test_files_that_differ_are_not_held_in_memory(tmp_path: Path, name: str) -> None:
     data = bytes(48 << 20)

@@ -254,6 +254,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_real_containers(compiled: Path) -> None:
     (unit,) = inventory(compiled.read_bytes()).containers
     assert replace(unit, isas=frozenset(), releases=frozenset()) == Container(
@@ -264,6 +265,7 @@ def test_real_containers(compiled: Path) -> None:
     assert (told.stating, told.conflicting) == (1, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["default", "none", "size"])
 def test_a_real_cubin_tells_its_release(mode: str, tmp_path: Path) -> None:
     if NVCC is None:

@@ -47,6 +47,7 @@ def test_every_tracked_file_can_be_checked_out_on_windows() -> None:
     assert not tree_faults(names)
 
 
+@pytest.mark.slow
 def test_wheel_and_sdist_can_be_unpacked_on_windows(built_wheel: Path, tmp_path: Path) -> None:
     for name in filter(lambda name: (ROOT / name).is_file(), tracked()):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,9 @@ from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.toolchain.lock import Cache, load_lock
 
+pytestmark = pytest.mark.slow
+
+
 UPSTREAM = {
     "LICENSE": "BSD 3-Clause License",
     "AUTHORS": "Tri Dao",

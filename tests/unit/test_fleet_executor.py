@@ -102,6 +102,7 @@ def test_a_host_that_is_unfit_is_looked_at_again_before_it_is_used(
     assert worker.begin(CELL, 2)().outcome == "done"
 
 
+@pytest.mark.slow
 def test_who_goes_on_takes_up_the_run_that_was_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,9 @@ import pytest
 from foreign_wheels import foreign
 from smoke_runs import EXPECT, Outcome, run, shipped
 
+pytestmark = pytest.mark.slow
+
+
 CASE = "test_import_leaves_the_global_lock_off"
 PROMISE = "Programming Language :: Python :: Free Threading :: 3 - Stable"
 NAMES = ("WCW_FREE_THREADED_PYTHON", "python3.15t", "python3.14t", "python3.13t")

@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = Path(__file__).parent / "attestation" / "reusable-workflow.sigstore.json"
 SUBJECT = "sha256:49a3aa6075e0f49f82843e74b5baa614ad2a588e6675612bf108a0a008c5ac25"

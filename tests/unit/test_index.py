@@ -132,6 +132,7 @@ def require_whole(root: Path) -> None:
                 assert sha256_of(beside) == file["core-metadata"]["sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 21))
 def test_wherever_it_is_cut_off_the_index_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -248,6 +249,7 @@ def started(root: Path, run: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_three_processes_at_once(tmp_path: Path) -> None:
     """Each has published whole or not at all; who was refused types it again."""
     root = tmp_path / "index"
@@ -263,6 +265,7 @@ def test_three_processes_at_once(tmp_path: Path) -> None:
     assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [1, 3, 9])
 def test_a_process_that_is_killed(tmp_path: Path, files: int) -> None:
     """In the middle, with nothing to clean up after it: the next one needs no --unlock."""

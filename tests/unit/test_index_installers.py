@@ -23,6 +23,9 @@ from pipelines.publish.which.choosing import choose
 from pipelines.publish.which.listed import fetch_rows
 from pipelines.publish.which.machine import Machine
 
+pytestmark = pytest.mark.slow
+
+
 DRIVER = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 GPU = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 UV = Path(sys.executable).with_name("uv.exe" if os.name == "nt" else "uv")

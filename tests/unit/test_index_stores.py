@@ -57,6 +57,7 @@ def s3() -> Iterator[str]:
         server.stop()
 
 
+@pytest.mark.slow
 def test_an_object_store_has_the_same_index(s3: str, tmp_path: Path) -> None:
     """And what is in it is served as pages: a client reads it from there."""
     runs = [finished(tmp_path / "out"), finished(tmp_path / "out", cuda="12.6")]

@@ -221,6 +221,7 @@ def test_an_exclude_that_leaves_something_out_is_not_doubted(
     assert "leaves nothing out" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_many_packages_take_no_time_by_their_square(root: Path) -> None:
     """4,000 of them, which took minutes while each was looked up in a list."""
     written(root, {f"p{number}/q/__init__.py": "" for number in range(4000)})

@@ -66,7 +66,7 @@ def outcome_of(form: str, client: str, situation: str) -> str:
 
 
 def cases() -> Iterator[object]:
-    """Forms, clients and situations; the first of each kind is not marked."""
+    """Forms, clients and situations; the first of each kind is slow, the others are faults."""
     for forms, clients in ((FORMS_OF_PIP, ("here", *PIPS)), (FORMS_OF_UV, ("uv",))):
         for form in forms:
             for client in clients:
@@ -76,7 +76,7 @@ def cases() -> Iterator[object]:
                 for situation in SITUATIONS:
                     if outcome_of(form, client, situation) == "-":
                         continue
-                    marks = [] if plain else [pytest.mark.faults]
+                    marks = pytest.mark.slow if plain else pytest.mark.faults
                     yield pytest.param(form, client, situation, marks=marks)
 
 

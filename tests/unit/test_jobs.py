@@ -175,6 +175,7 @@ def test_cancel_ends_the_whole_tree(session: Session, tmp_path: Path) -> None:
     until(lambda: not Path(f"/proc/{pids.read_text()}").exists())
 
 
+@pytest.mark.slow
 def test_four_controllers_at_once_start_one_job(tmp_path: Path) -> None:
     count = tmp_path / "count"
     spec = python(f"import time; open({str(count)!r}, 'a').write('x'); time.sleep(0.5)")

@@ -158,6 +158,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     assert line.plan.host.closed
 
 
+@pytest.mark.slow
 def test_a_kind_that_is_added_in_one_file_passes_the_whole_line(finished: Finished) -> None:
     path, run = finished.path, Run(finished.path)
     assert {name: stage.state for name, stage in run.stages().items()} == {
@@ -414,6 +415,7 @@ def test_a_transfer_that_the_end_of_its_host_cut_off_is_done_again(
     assert said in load_view(run).caveats
 
 
+@pytest.mark.slow
 def test_the_end_of_a_host_is_told_though_it_cannot_be_cleared_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

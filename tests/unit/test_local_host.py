@@ -277,6 +277,7 @@ def test_distributions_that_are_there(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuda", ["12.8", ""])
 def test_of_torch_for_any_cuda(tmp_path: Path, cuda: str) -> None:
     """A wheel for several releases of torch: only the release counts."""
@@ -288,6 +289,7 @@ def test_of_torch_for_any_cuda(tmp_path: Path, cuda: str) -> None:
     assert "--torch 2.11; or" in distributions.plan(spec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("torch", "cuda", "found", "hint"),
     [
@@ -314,6 +316,7 @@ def test_distributions_that_are_not(
     assert hint in distributions.plan(spec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clauses", "met"),
     [
@@ -382,6 +385,7 @@ def test_only_wheels_are_for_one_python() -> None:
     assert spec["release"] == ""
 
 
+@pytest.mark.slow
 def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
     """Refused before anything is built, told by the doctor, and found where the build looks."""
     driver(typed)

@@ -78,6 +78,7 @@ def test_decoding_is_not_ours() -> None:
         output.plain(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_a_build_is_not_decided_by_an_encoding(tmp_path: Path, encoding: str) -> None:
     process = start(BUILD, str(tmp_path), stdout=subprocess.PIPE, PYTHONIOENCODING=encoding)
@@ -87,6 +88,7 @@ def test_a_build_is_not_decided_by_an_encoding(tmp_path: Path, encoding: str) ->
     assert b"+ passed" in out
 
 
+@pytest.mark.slow
 @posix
 def test_a_build_is_not_decided_by_who_reads(tmp_path: Path) -> None:
     reader, writer = os.pipe()
@@ -97,6 +99,7 @@ def test_a_build_is_not_decided_by_who_reads(tmp_path: Path) -> None:
     assert done(process) == (0, b"", "passed\n")
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_build_is_not_decided_by_a_full_disk(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def files(built_wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.slow
 def test_the_wheel_has_every_file_of_the_package_and_no_other(files: dict[str, bytes]) -> None:
     wanted = {
         f"pipelines/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes()

@@ -272,6 +272,7 @@ def test_completion_scripts(shell: str, capsys: Captured) -> None:
     assert "complete_wcw" in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_completion_in_bash(tmp_path: Path) -> None:
     (tmp_path / "wcw").write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines "$@"\n')
@@ -438,6 +439,7 @@ def test_a_wheelhouse_where_none_can_be(tmp_path: Path, place: str, capsys: Capt
 # -- its starts ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_not_whole_is_an_error() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no device that is always full")
@@ -447,6 +449,7 @@ def test_an_answer_that_is_not_whole_is_an_error() -> None:
     assert err.startswith("storage error: standard output could not be written: No space left")
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_had_enough() -> None:
     script = 'set -o pipefail; "$0" -m pipelines plan | head -1'
     code, out, err = start("bash", "-c", script, sys.executable)
@@ -478,6 +481,7 @@ def test_an_invoke_of_another_environment(tmp_path: Path, module: str) -> None:
     assert "scripts/setup" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["pipelines", "invoke"])
 def test_invoke_is_the_same_program(module: str) -> None:
     code, said, _ = start(sys.executable, "-m", module, "build", "-h")

@@ -836,6 +836,7 @@ def test_the_key_of_pipeline_yaml(
     assert wcw(["verify", str(desk.wheel), "--key", str(public)]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "leaking", ["", "import time; files['pkg/when.py'] = b'%d' % time.time_ns()"]
 )

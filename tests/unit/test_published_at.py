@@ -22,6 +22,9 @@ from pipelines.stages.rebuild import run_rebuild, told
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, load_lock
 
+pytestmark = pytest.mark.slow
+
+
 AT = "https://example.org"
 
 

@@ -61,6 +61,7 @@ def newer(text: str) -> Iterator[str]:
                 yield f"line {getattr(node, 'lineno', 0)}: {name} came with {release}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["pipelines", "tests", "scripts", ".github"])
 def test_nothing_is_newer_than_the_oldest_python(place: str) -> None:
     paths = [*(ROOT / place).rglob("*.py")]

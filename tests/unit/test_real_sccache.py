@@ -16,6 +16,9 @@ from projects import project
 
 from pipelines.remote import builder, compilecache, sccache
 
+pytestmark = pytest.mark.slow
+
+
 if sys.platform == "win32":
     pytest.skip("the compiler is started by sh", allow_module_level=True)
 

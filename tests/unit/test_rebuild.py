@@ -31,6 +31,9 @@ from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import Published, read_published
 from pipelines.stages.rebuild import DIFFOSCOPE, run_rebuild, told
 
+pytestmark = pytest.mark.slow
+
+
 #: A backend that writes down when and where it builds, as none should.
 LEAKING = """
 import time

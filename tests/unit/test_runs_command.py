@@ -236,6 +236,7 @@ def test_flags_that_mean_nothing(
     assert old.path.is_dir()
 
 
+@pytest.mark.slow
 def test_one_damaged_record_stops_nothing(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Any byte of an old one's schema: it is named, and the others are as they were."""
     old, new = run(out, days=2), run(out)

@@ -111,7 +111,9 @@ def test_where_there_can_be_none_it_says_why(
 
 
 def test_an_engine_that_ends_before_it_is_looked_at(run: Run, tree: Path, tmp_path: Path) -> None:
-    (tmp_path / "bin/cut").write_text("#!/bin/sh\nexit 1\n")  # as with /proc of a process that is gone
+    (tmp_path / "bin/cut").write_text(
+        "#!/bin/sh\nexit 1\n"
+    )  # as with /proc of a process that is gone
     (tmp_path / "bin/cut").chmod(0o755)
     done = run(DOCKERD_FAILS="1")
     assert done.returncode == 77, done.stderr

@@ -19,9 +19,12 @@ from pipelines.matrix.buildplan import Request, resolve
 from pipelines.record.results import BuildResult, CollectResult
 from pipelines.stages.line import BUILD, Line
 
-pytestmark = pytest.mark.skipif(
-    bool(sharebuilds.LACKING), reason=f"not installed: {', '.join(sharebuilds.LACKING)}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(sharebuilds.LACKING), reason=f"not installed: {', '.join(sharebuilds.LACKING)}"
+    ),
+]
 
 
 def desk(tmp_path: Path, room: str = "root", **recipe: Any) -> Line:

@@ -22,6 +22,9 @@ from pipelines.recipe.progress import reader
 from pipelines.remote import builder, cargo, process, sharding
 from pipelines.remote.shards import balance, calls
 
+pytestmark = pytest.mark.slow
+
+
 needs_compiler = pytest.mark.skipif(bool(LACKING), reason=f"not there: {', '.join(LACKING)}")
 
 

@@ -249,6 +249,7 @@ def test_verdicts_of_other_wheels_are_refused(tmp_path: Path, capsys: Said) -> N
     assert catalogue(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_from_an_index_to_a_rebuild_and_its_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

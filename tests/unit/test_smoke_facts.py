@@ -20,6 +20,9 @@ from smoke_runs import SMOKE, device_code, fake_driver, run, shipped, wheel
 
 from pipelines.wheels.fatbin import inventory
 
+pytestmark = pytest.mark.slow
+
+
 needs_cc = pytest.mark.skipif(
     os.name == "nt" or not shutil.which("cc"), reason="makes a shared library with cc"
 )

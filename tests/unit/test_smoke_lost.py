@@ -13,9 +13,12 @@ from smoke_runs import EXPECT, run, shipped, wheel
 
 from pipelines.recipe.suite import SUITES
 
-pytestmark = pytest.mark.skipif(
-    os.name == "nt" or not shutil.which("cc"), reason="makes a shared library with cc"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.name == "nt" or not shutil.which("cc"), reason="makes a shared library with cc"
+    ),
+]
 
 DRIVER = Path(__file__).parents[1] / "sandbox/bridge/pretended.c"
 #: What a package does with the driver, without torch.

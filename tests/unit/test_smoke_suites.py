@@ -150,6 +150,7 @@ class cuda:
 """
 
 
+@pytest.mark.slow
 @posix
 @needs_cc
 def test_the_rows_become_cases(tmp_path: Path) -> None:
@@ -188,6 +189,7 @@ exit 0
 """
 
 
+@pytest.mark.slow
 @posix
 @needs_cc
 def test_candle_s_tests_are_cases_of_their_own(tmp_path: Path) -> None:
@@ -208,6 +210,7 @@ def test_candle_s_tests_are_cases_of_their_own(tmp_path: Path) -> None:
     assert outcome.suite.properties[f"{program.name}.gpu0_runs"] == "sm_89 in 1 of 1 units"
 
 
+@pytest.mark.slow
 def test_candle_without_a_program_says_so(tmp_path: Path) -> None:
     expect = {"distribution": "", "version": "", "archs": [], "ptx": [], "artifacts": ""}
     outcome = run(tmp_path, shipped("candle_flash_attn"), None, expect)

@@ -151,6 +151,7 @@ def test_what_a_task_leaves_with(
     assert capsys.readouterr().err == f"{label}: what happened\n→ what to do\n"
 
 
+@pytest.mark.slow
 def test_no_password(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(WINRM)

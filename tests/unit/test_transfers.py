@@ -166,6 +166,7 @@ def test_a_break_costs_only_what_was_on_its_way(tmp_path: Path, direction: str) 
         assert not going.blocks()
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_connection_that_keeps_breaking(tmp_path: Path, direction: str) -> None:
     """As long as blocks get across it goes on; then it gives up, and the next command goes on."""
@@ -268,6 +269,7 @@ def test_other_contents_do_not_mix_and_stale_parts_go(tmp_path: Path) -> None:
     assert going.blocks() == [living, other]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
 def test_two_at_once(tmp_path: Path, same: bool) -> None:
     failures: list[BaseException] = []
@@ -321,6 +323,7 @@ def test_full_disk_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert going.session.call(rpc.ping)
 
 
+@pytest.mark.slow
 @BOTH
 def test_interrupt_leaves_the_part_and_no_process(tmp_path: Path, direction: str) -> None:
     def interrupt(done: int, total: int) -> None:

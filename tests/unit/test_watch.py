@@ -50,6 +50,9 @@ from pipelines.toolchain.generate import generate
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED, load_intent
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 
+pytestmark = pytest.mark.slow
+
+
 Said = pytest.CaptureFixture[str]
 OUT_CUDA = ("12.6", "13.0", "13.2")
 FLASH = load_recipe("flash-attn")

@@ -34,6 +34,9 @@ from pipelines.publish.which.looking import Driver, this_place
 from pipelines.publish.which.reporting import Report, report
 from pipelines.publish.which.told import as_object, as_text
 
+pytestmark = pytest.mark.slow
+
+
 #: Of all releases that it is for, those that are here.
 PYTHONS = [
     str(path)

@@ -247,6 +247,7 @@ def test_folders_of_one_name_without_init_hide_nothing(
     assert found.causes == ()
 
 
+@pytest.mark.slow
 def test_a_package_among_very_many_is_found(tmp_path: Path) -> None:
     for number in range(50_001):
         (tmp_path / f"a{number}").touch()

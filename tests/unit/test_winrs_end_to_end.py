@@ -470,6 +470,7 @@ def test_wrong_password_by_basic_is_tried_twice_at_most(
     assert all(told and told.startswith("Basic ") for told in impostor.told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 8])
 def test_password_rotated_in_mid_run(
     server: WsmanServer,

@@ -503,6 +503,7 @@ def test_a_hostile_input_stays_one_word(shell: Shell) -> None:
     assert not (shell.place / "hacked").exists()
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.skipif(HostFacts.local().memory < 8 * GIB, reason="flash-attn's plan needs 8 GiB here")
 def test_plan_and_the_cells_of_it(shell: Shell) -> None:
@@ -801,17 +802,21 @@ def test_the_configurations_of_the_proofs_are_taken() -> None:
         assert f".github/{path.name}" in text
 
 
-def test_every_kind_of_test_runs_somewhere() -> None:
-    """In CI by its marker; what needs a GPU or measures is typed by hand."""
+def test_every_tier_runs_somewhere() -> None:
+    """On a schedule, and by one command; what needs a GPU or measures is typed by hand."""
     options = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))
-    markers = {
-        each.partition(":")[0] for each in options["tool"]["pytest"]["ini_options"]["markers"]
-    }
+    tiers = {each.partition(":")[0] for each in options["tool"]["pytest"]["ini_options"]["markers"]}
     makefile = (PACKAGE.parent / "Makefile").read_text("utf-8")
-    text = (GITHUB / "workflows/ci.yml").read_text("utf-8")
-    typed = {name for name in markers if f"-m {name} " in text or f"make {name}" in text}
-    assert markers - typed == {"gpu", "bench"}
-    assert "-m browser" in makefile
+    for tier in tiers - {"fast", "gpu"}:
+        assert re.search(rf"^{tier}:.*\n(?:\t.*\n)*\t.*-m {tier}\b", makefile, re.M), tier
+    found = re.search(r"^nightly: ([^#]*)", makefile, re.M)
+    assert found is not None
+    parts = {*found[1].split()}
+    assert tiers - parts == {"fast", "gpu", "bench"}
+    jobs = {n: read(GITHUB / f"workflows/{n}.yml")["jobs"] for n in ("ci", "nightly")}
+    typed = {*re.findall(r"make ([a-z]+)", str(jobs))}
+    typed |= {*jobs["nightly"]["part"]["strategy"]["matrix"]["part"]}
+    assert parts - typed == set()
 
 
 @needs_bash

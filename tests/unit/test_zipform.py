@@ -82,6 +82,7 @@ def wide(files: dict[str, bytes]) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", [plain, deflated, streamed, wide])
 def test_what_pip_and_uv_install_is_what_was_looked_at(
     writer: Callable[[dict[str, bytes]], bytes], tmp_path: Path

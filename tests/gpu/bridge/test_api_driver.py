@@ -34,7 +34,6 @@ from driver import (
 )
 from kernels import BASIC
 
-pytestmark = pytest.mark.gpu
 _VERSION_TOO_LOW = 2  # CUdriverProcAddressQueryResult
 #: Tables that every run-time asks for: its own, its handshake's, its context's storage.
 _TABLES = (

@@ -35,7 +35,6 @@ from structures import (
     UpdateResult,
 )
 
-pytestmark = pytest.mark.gpu
 _HOST, _DEVICE = 1, 2  # CUmemorytype
 
 

@@ -35,7 +35,6 @@ from driver import (
 from kernels import BASIC, CALLEE, CALLER, HOPPER
 from structures import LaunchAttribute, LaunchConfig
 
-pytestmark = pytest.mark.gpu
 _CLUSTER, _COOPERATIVE = 4, 2  # CUlaunchAttributeID
 _PTX, _CUBIN = 1, 0  # CUjitInputType
 

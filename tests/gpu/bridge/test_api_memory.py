@@ -31,7 +31,6 @@ from driver import (
 from kernels import BASIC
 from structures import Access, AllocationProperties, Copy2D, Copy3D, Location, PoolProperties
 
-pytestmark = pytest.mark.gpu
 _MIB = 1 << 20
 _HOST, _DEVICE = 1, 2  # CUmemorytype
 _GPU = 1  # CUmemLocationType

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 import pytest
 from driver import NVML, U32, Agree, Gpu, P, call, load
 
-pytestmark = pytest.mark.gpu
-
 
 class _Memory(c.Structure):
     _fields_ = (("total", c.c_uint64), ("free", c.c_uint64), ("used", c.c_uint64))

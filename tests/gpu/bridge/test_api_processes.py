@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import pytest
 from children import begin, end
 from driver import (
     CALLBACK,
@@ -31,7 +30,6 @@ from kernels import BASIC
 from structures import IpcHandle
 from usage import Usage
 
-pytestmark = pytest.mark.gpu
 _MIB = 1 << 20
 
 

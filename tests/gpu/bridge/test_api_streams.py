@@ -6,7 +6,6 @@ import ctypes as c
 import threading
 import time
 
-import pytest
 from driver import (
     CALLBACK,
     CAPTURE_INVALIDATED,
@@ -32,7 +31,6 @@ from driver import (
 )
 from kernels import BASIC
 
-pytestmark = pytest.mark.gpu
 _LEGACY, _PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _MS = 1_000_000
 

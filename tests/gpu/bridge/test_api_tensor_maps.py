@@ -25,7 +25,6 @@ from driver import (
 from kernels import HOPPER
 from structures import TensorMap
 
-pytestmark = pytest.mark.gpu
 _UINT32, _FLOAT16 = 2, 6  # CUtensorMapDataType
 _FIXED = 0x7F0000000000  # an address that is only written down
 

@@ -10,7 +10,6 @@ from driver import F32, I32, U32, U64, P, Taken, call, kernel, launch, made, mod
 from kernels import TEXTURES
 from structures import ArrayShape, Copy3D, Resource, Texture
 
-pytestmark = pytest.mark.gpu
 _FLOAT, _UNSIGNED = 0x20, 0x03  # CUarray_format
 _HOST, _ARRAY = 1, 3  # CUmemorytype
 _CLAMP, _LINEAR = 1, 1  # CUaddress_mode, CUfilter_mode
