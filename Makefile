@@ -41,9 +41,11 @@ powershell: ## The PowerShell scripts under Wine, in WCW_POWERSHELL or else the 
 	-@$(GET_POWERSHELL)
 	@$(POWERSHELL) $(PYTEST) -n 2 --dist loadfile -m powershell tests/powershell
 
-faults: ## Campaigns of injected faults
+faults: ## Campaigns of injected faults, also against the playbook
 	@scripts/setup --dev
-	@$(PYTEST) -n auto -m faults tests/faults tests/unit
+	@scripts/check-provisioners --setup
+	-@$(GET_POWERSHELL)
+	@$(POWERSHELL) $(PYTEST) -n auto -m faults tests/faults tests/unit tests/powershell
 
 provisioners: ## Image and playbook: linters, and Ansible's own modules against the sandbox
 	@scripts/setup --dev

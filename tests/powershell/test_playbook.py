@@ -42,13 +42,10 @@ from pipelines.toolchain.lock import Cache, load_lock
 BIN = ROOT / ".venv-ansible/bin"
 VARIABLES = "group_vars/all/toolchain.yml"
 
-pytestmark = [
-    pytest.mark.provisioners,
-    pytest.mark.skipif(
-        not (BIN / "ansible-playbook").exists(),
-        reason="no .venv-ansible: scripts/check-provisioners --setup makes it",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not (BIN / "ansible-playbook").exists(),
+    reason="no .venv-ansible: scripts/check-provisioners --setup makes it",
+)
 
 _KNOBS = {"product": "17.14.41", "toolset": "14.44", "installer": 0}
 #: A module, which PowerShell loads by itself where no other has the function.
@@ -349,6 +346,7 @@ def closed(site: Site, before: set[str]) -> set[str]:
     return made
 
 
+@pytest.mark.provisioners
 def test_windows_and_build_tools_then_again(site: Site) -> None:
     """The first run changes everything, the second nothing."""
     shutil.rmtree(site.there(r"C:\VS"))  # the sandbox's own
@@ -378,6 +376,7 @@ def test_windows_and_build_tools_then_again(site: Site) -> None:
     assert tools == {"vswhere.exe", "cl.exe"}
 
 
+@pytest.mark.faults
 def test_archives_then_again(site: Site) -> None:
     """--check changes nothing, wrong bytes are not unpacked, and the next run goes on."""
     before = site.directories()
@@ -416,6 +415,7 @@ def test_archives_then_again(site: Site) -> None:
     assert "old.txt" not in left
 
 
+@pytest.mark.faults
 def test_what_others_may_have_filled_is_refused(site: Site) -> None:
     for place, tag in (
         (r"C:\t", "build_tools"),
@@ -434,6 +434,7 @@ def test_what_others_may_have_filled_is_refused(site: Site) -> None:
     assert site.ran() == []
 
 
+@pytest.mark.provisioners
 def test_what_is_asked_for_must_be_in_the_lock(site: Site) -> None:
     """All that is missing is named at once, and --tags decides what is needed."""
     for given in ({"cuda_minor": "9.9"}, {"python_minors": ["3.11", "3.9"]}):
@@ -452,6 +453,7 @@ def test_what_is_asked_for_must_be_in_the_lock(site: Site) -> None:
     assert site.ran() == []
 
 
+@pytest.mark.faults
 def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
     def play() -> str:
         outcome = site.play("--tags", "build_tools")
@@ -479,6 +481,7 @@ def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
     assert not any("vs_BuildTools" in words[0] for words in site.ran()[ran:])
 
 
+@pytest.mark.faults
 def test_a_host_is_not_locked_out(site: Site) -> None:
     """Nothing is switched off where the next connection could fail, nor is a policy ignored."""
     for given, says in (
@@ -500,6 +503,7 @@ def test_a_host_is_not_locked_out(site: Site) -> None:
     )
 
 
+@pytest.mark.provisioners
 def test_driver(site: Site) -> None:
     quiet = site.play("--tags", "gpu_driver")
     assert quiet.rc == 0

@@ -136,6 +136,7 @@ def test_other_programs_are_not_of_the_toolkit(line: str) -> None:
     assert diagnosis.signature.id != "toolkit-file"
 
 
+@pytest.mark.slow
 @EVERY
 def test_sample_is_found_below_thousands_of_lines(signature: Signature) -> None:
     above = healthy(400)
@@ -146,6 +147,7 @@ def test_sample_is_found_below_thousands_of_lines(signature: Signature) -> None:
     assert diagnosis.lines == 2 * len(above) + len(signature.sample.splitlines())
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -591,6 +593,7 @@ def test_cause_across_the_borders_of_blocks() -> None:
             assert diagnosis.cause.line == (2 if fill == b"x" else pad + 2)
 
 
+@pytest.mark.slow
 def test_needle_across_the_borders_of_a_search() -> None:
     """A block is searched up to where too little follows; what begins there must not be lost."""
     after = b"\n" + b"below\n" * 60_000
@@ -675,6 +678,7 @@ def searched(pattern: re.Pattern[str], line: str) -> float:
     return cost(lambda: pattern.search(line))
 
 
+@pytest.mark.slow
 @EVERY
 def test_no_regex_is_slow_on_a_long_line(signature: Signature) -> None:
     """Sixteen times the line is some sixteen times the work; it would be 256 with its square."""

@@ -93,6 +93,7 @@ def test_a_build_on_a_full_disk_says_so_by_the_last_lines_of_its_log() -> None:
         raise_event(event, log[2:])  # of a program inside: no word of the engine's
 
 
+@pytest.mark.slow
 def test_no_pattern_takes_long_with_hostile_text() -> None:
     """A second is a hundred times what it takes; a pattern that is quadratic takes minutes."""
     hostile = ('exec: "', "invalid isolation", "hnsCall failed ", "ssh ended ", "a", "\n")

@@ -126,6 +126,7 @@ def test_a_cell_is_as_good_as_its_worst_task() -> None:
     assert outcomes == {"a": "passed", "a/test": "skipped", "b": "passed", "c": "error"}
 
 
+@pytest.mark.slow
 def test_two_hundred_hosts_fit_a_page() -> None:
     made = report.render(history(200, 5000))
     assert len(made.encode()) < 2_000_000

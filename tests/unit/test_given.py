@@ -363,6 +363,7 @@ def test_variables_for_uv_choose_no_other_wheels(
     assert "UV_RESOLUTION" not in environment
 
 
+@pytest.mark.slow
 def test_the_wheel_that_the_python_likes_best(tmp_path: Path) -> None:
     for tag in ("py3-none-any", "cp39-abi3-win_amd64", "cp311-cp311-win_amd64"):
         foreign(tmp_path, tag=tag)

@@ -390,6 +390,7 @@ def test_a_host_that_is_gone_again_and_again_is_an_error(
     assert Run(line.run.path).stages()["build"].state == "failed"
 
 
+@pytest.mark.slow
 def test_a_transfer_that_the_end_of_its_host_cut_off_is_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

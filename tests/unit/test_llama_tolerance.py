@@ -68,6 +68,7 @@ def exact(kind: str) -> Any:
     return gguf_model.Model(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sums_first"),
     [(k, False) for k in ("Q4_0", "Q8_0", "Q4_K", "Q6_K")] + [(k, True) for k in CENTRES],
@@ -81,6 +82,7 @@ def test_the_rounding_passes(kind: str, sums_first: bool) -> None:
         assert max(told.values()) < 0.67, count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", tolerance.WHOLE)
 def test_what_is_wrong_does_not(kind: str) -> None:
     """A scale that is 2 % off, two tokens in each other's place, a lost head."""

@@ -111,6 +111,7 @@ def test_a_table_is_read_whole_or_not_at_all(
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_many_tables_that_are_one() -> None:
     """Each DLL of thousands wants the same ten thousand names: as long as one would take all."""
     data = bytearray(dll({"own.dll": [f"name{n}" for n in range(10_000)]}))

@@ -270,6 +270,7 @@ def test_one_byte_of_the_wheel(desk: Desk) -> None:
     refused(desk.look(), "wheel", "another file than the one")
 
 
+@pytest.mark.slow
 def test_every_byte_of_the_envelope_matters(desk: Desk) -> None:
     """Whichever it is, it is refused, and nothing is unexpected.
 
@@ -545,6 +546,7 @@ JSON = strategies.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[*HealthCheck])
 @given(data=strategies.data())
 def test_whatever_is_signed(desk: Desk, data: strategies.DataObject) -> None:

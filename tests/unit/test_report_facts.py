@@ -653,6 +653,7 @@ def test_any_result_of_a_host_gives_reports(
     assert junit_of(suites(run))
 
 
+@pytest.mark.slow
 def test_rows_without_end_are_bounded(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     rows = tuple(samples.resource(str(n), ok=False) for n in range(300))

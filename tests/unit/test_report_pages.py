@@ -324,6 +324,7 @@ def test_versions_are_sorted_as_versions() -> None:
     assert ordered == ["2.6", "2.9", "2.10", "", "main"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["failed_smoke", "hostile"])
 def test_a_hundred_of_the_worst_stay_below_two_megabytes(
     views: dict[str, RunView], name: str
@@ -410,6 +411,7 @@ def test_a_summary_of_many(views: dict[str, RunView]) -> None:
     assert said.index("❌ failed |") < said.index("✅ passed |")
 
 
+@pytest.mark.slow
 def test_summaries_are_bounded(views: dict[str, RunView]) -> None:
     said = markdown.summary([views["hostile"]] * 20_000)
     assert len(said.encode()) <= markdown.MOST

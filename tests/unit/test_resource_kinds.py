@@ -860,6 +860,7 @@ def schtasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "bin/tasks"
 
 
+@pytest.mark.slow
 def test_an_installer_as_a_task(tmp_path: Path, marker: str, schtasks: Path) -> None:
     spec = setup_program(tmp_path, f"{DONE}print('hello'); sys.exit(194)", as_task=True)
     told = provision.apply_one({**spec, "reboot": [194]}, marker)

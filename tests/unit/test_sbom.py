@@ -305,6 +305,7 @@ def test_a_wheel_without_it_does_not_pass(tmp_path: Path, monkeypatch: pytest.Mo
     line.close()
 
 
+@pytest.mark.slow
 def test_a_rebuild_has_the_same_and_another_one_is_refused(tmp_path: Path) -> None:
     run_ = run_build(party(tmp_path, "they", tree(tmp_path)))
     name = next(n for n, _ in inspect(wheel_of(run_)).sboms)
@@ -321,6 +322,7 @@ def test_a_rebuild_has_the_same_and_another_one_is_refused(tmp_path: Path) -> No
     assert name.endswith(sboms.FILE)
 
 
+@pytest.mark.slow
 def test_a_published_wheel_with_a_forged_bill_is_different(tmp_path: Path) -> None:
     run_ = run_build(party(tmp_path, "they", tree(tmp_path)))
     lied(run_, **{sboms.FILE.replace(".", "_"): b"{}"})

@@ -288,6 +288,7 @@ def test_a_share_is_compiled_anew_where_a_header_of_its_host_has_changed(
     assert len(host.specs) == 2
 
 
+@pytest.mark.slow
 def test_every_share_and_the_link_on_one_host(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
     line.plan = replace(line.plan, shards=3, minutes=60.0)
@@ -429,6 +430,7 @@ def test_a_run_that_was_changed(tmp_path: Path, host: Compiler, lie: str) -> Non
     assert len(session.sent) == before, "nothing was sent"
 
 
+@pytest.mark.slow
 def test_whatever_byte_is_changed(tmp_path: Path, host: Compiler) -> None:
     """Of the list or of an object: it is refused, or the list says the same as before."""
     line, _ = desk(tmp_path, host)

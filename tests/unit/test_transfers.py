@@ -156,6 +156,7 @@ def test_what_compresses_travels_compressed(tmp_path: Path, direction: str) -> N
         assert going.landed()
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_break_costs_only_what_was_on_its_way(tmp_path: Path, direction: str) -> None:
     with way(tmp_path, direction, 5.5 * BLOCK) as going:
@@ -354,6 +355,7 @@ def test_a_source_that_changes_meanwhile(tmp_path: Path) -> None:
         assert not list(going.target.parent.iterdir())
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     source = tmp_path / "big"
     with source.open("wb") as file:

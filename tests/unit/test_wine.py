@@ -266,6 +266,7 @@ for _ in range(500):
 """
 
 
+@pytest.mark.slow
 def test_halt_leaves_no_process_that_another_started_meanwhile(
     machine: Path, tmp_path: Path
 ) -> None:
