@@ -16,7 +16,7 @@ MAKEFLAGS += -k
 endif
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 13
 
 wheel: ## Set up everything, then build and test a Windows CUDA wheel in the sandbox
 	@scripts/setup
@@ -71,7 +71,7 @@ docker: ## Hosts in containers and virtual machines, on an engine that is starte
 	@scripts/setup-docker >/dev/null || [ $$? = 77 ]
 	@$(PYTEST) -m docker tests/docker
 
-nightly: check docs workflows test slow wheel sandbox powershell faults provisioners docker browser ## All of these (hours)
+nightly: check docs workflows test slow wheel sandbox powershell faults provisioners docker browser ## All checks and tests above (hours)
 
 fresh: ## The first two on Debians and an Ubuntu made from nothing, as root, with and without sudo (hours)
 	@scripts/check-fresh

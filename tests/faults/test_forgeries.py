@@ -26,8 +26,6 @@ from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 
-pytestmark = pytest.mark.faults
-
 Lie = Callable[[Path], object]
 #: What a manifest says that is not the record's.
 _FREE = {("written",)}

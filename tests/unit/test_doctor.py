@@ -875,6 +875,7 @@ def test_any_json_is_judged(ours: Any, host: Any) -> None:
     assert_harmless({"controller": ours, "host": host})
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(PLACES), JSON, min_size=1, max_size=6))
 @settings(max_examples=70, deadline=None)
 def test_any_lie_in_good_facts_is_judged(lies: dict[tuple[Any, ...], Any]) -> None:

@@ -77,6 +77,7 @@ def test_an_object_store_has_the_same_index(s3: str, tmp_path: Path) -> None:
     assert fs.info("bucket/wheels/simple/index.json")["ContentType"] == "application/json"
 
 
+@pytest.mark.slow
 def test_an_object_store_behind_tls_that_takes_no_trailers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

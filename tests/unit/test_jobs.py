@@ -19,6 +19,8 @@ from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
 from pipelines.session.base import Session
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def session() -> Iterator[Session]:
@@ -175,7 +177,6 @@ def test_cancel_ends_the_whole_tree(session: Session, tmp_path: Path) -> None:
     until(lambda: not Path(f"/proc/{pids.read_text()}").exists())
 
 
-@pytest.mark.slow
 def test_four_controllers_at_once_start_one_job(tmp_path: Path) -> None:
     count = tmp_path / "count"
     spec = python(f"import time; open({str(count)!r}, 'a').write('x'); time.sleep(0.5)")

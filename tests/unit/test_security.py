@@ -239,6 +239,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@pytest.mark.slow
 def test_xml_of_others_is_read_with_defusedxml() -> None:
     found = {}
     for path in sources():

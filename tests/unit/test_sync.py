@@ -144,6 +144,7 @@ def test_what_cannot_be_quoted_is_refused(tree: Path, bad: str) -> None:
 
 
 # Each example renders both files.
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="'`"), min_size=1))
 def test_any_other_version_comes_back(version: str) -> None:

@@ -26,6 +26,9 @@ from pipelines.session.channel import open_session
 from pipelines.session.transfers import lanes
 from pipelines.session.transports.popen import PopenStream
 
+pytestmark = pytest.mark.slow
+
+
 PYTHON = [sys.executable, "-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
 MB = 1 << 20
 CHUNK = 10_000
@@ -156,7 +159,6 @@ def test_what_compresses_travels_compressed(tmp_path: Path, direction: str) -> N
         assert going.landed()
 
 
-@pytest.mark.slow
 @BOTH
 def test_a_break_costs_only_what_was_on_its_way(tmp_path: Path, direction: str) -> None:
     with way(tmp_path, direction, 5.5 * BLOCK) as going:
@@ -167,7 +169,6 @@ def test_a_break_costs_only_what_was_on_its_way(tmp_path: Path, direction: str) 
         assert not going.blocks()
 
 
-@pytest.mark.slow
 @BOTH
 def test_a_connection_that_keeps_breaking(tmp_path: Path, direction: str) -> None:
     """As long as blocks get across it goes on; then it gives up, and the next command goes on."""
@@ -270,7 +271,6 @@ def test_other_contents_do_not_mix_and_stale_parts_go(tmp_path: Path) -> None:
     assert going.blocks() == [living, other]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
 def test_two_at_once(tmp_path: Path, same: bool) -> None:
     failures: list[BaseException] = []
@@ -324,7 +324,6 @@ def test_full_disk_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert going.session.call(rpc.ping)
 
 
-@pytest.mark.slow
 @BOTH
 def test_interrupt_leaves_the_part_and_no_process(tmp_path: Path, direction: str) -> None:
     def interrupt(done: int, total: int) -> None:
@@ -355,7 +354,6 @@ def test_a_source_that_changes_meanwhile(tmp_path: Path) -> None:
         assert not list(going.target.parent.iterdir())
 
 
-@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     source = tmp_path / "big"
     with source.open("wb") as file:

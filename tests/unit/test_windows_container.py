@@ -39,6 +39,9 @@ from pipelines.hosts.passthrough import windows
 from pipelines.remote import files
 from pipelines.session.base import GoneHostError
 
+pytestmark = pytest.mark.slow
+
+
 RESOURCES = Path(files.__file__).parents[1] / "provisioning/resources.yaml"
 
 SERVERCORE = "mcr.microsoft.com/windows/servercore"

@@ -40,6 +40,9 @@ from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import WinRSStream
 
+pytestmark = pytest.mark.slow
+
+
 COMMAND = bootstrap_command(sys.executable)
 
 
@@ -470,7 +473,6 @@ def test_wrong_password_by_basic_is_tried_twice_at_most(
     assert all(told and told.startswith("Basic ") for told in impostor.told)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 8])
 def test_password_rotated_in_mid_run(
     server: WsmanServer,
