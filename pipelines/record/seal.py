@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -136,9 +137,9 @@ def _make(path: Path) -> None:
         serialization.NoEncryption(),
     )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of each thread
+    part = Path(name)
+    with os.fdopen(handle, "wb") as stream:
         stream.write(data)
     try:
         os.link(part, path)  # never in place of one that another process has just made
