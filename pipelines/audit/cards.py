@@ -287,7 +287,7 @@ def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], requested: int) -> Iterat
         yield Finding(
             id="gpu",
             title="GPU",
-            source=card.names[0],
+            subject=card.names[0],
             level=_LEVELS.get(card.runs, "unknown"),
             requested=True,
             actual=f"{card.capability}: {_RUNS[card.runs]}" + _counts(card),

@@ -12,14 +12,6 @@ from pipelines.wheels.stable import Stable
 
 #: Version of what ``--json`` prints; raised when programs that read it must change.
 SCHEMA = 1
-#: How levels are shown.
-WORDS: dict[Level, str] = {
-    "error": "error",
-    "warning": "warning",
-    "unknown": "not checked",
-    "skipped": "not checked",
-    "ok": "ok",
-}
 Runs = Literal["native", "jit", "partly", "no", "unknown"]
 #: The best first.
 RUNS: tuple[Runs, ...] = ("native", "jit", "partly", "no", "unknown")

@@ -6,12 +6,12 @@ For a missing symbol Windows only reports "the specified procedure could not be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from pydantic import computed_field
 
 from pipelines.audit.exports.table import ExportTable
 from pipelines.core.errors import LockError
+from pipelines.core.finding import Level
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
 from pipelines.wheels.binary import Binary
@@ -64,10 +64,10 @@ class Loads(Model):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def verdict(self) -> Literal["ok", "problem", "unknown"]:
-        """``ok`` only if everything was checked; ``problem`` takes precedence."""
+    def verdict(self) -> Level:
+        """``ok`` only if everything was checked; ``error`` takes precedence."""
         if self.missing:
-            return "problem"
+            return "error"
         return "unknown" if self.unknown or not self.checked else "ok"
 
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from markupsafe import Markup
 from packaging.tags import parse_tag
 
-from pipelines.audit.findings import RUNS, WORDS, Card, WheelReport, references_of
+from pipelines.audit.findings import RUNS, Card, WheelReport, references_of
 from pipelines.audit.listing import Listing
 from pipelines.core.files import write_atomic
 from pipelines.core.finding import LEVELS, Finding, Level
+from pipelines.reports.findings import MARKS
 from pipelines.reports.html import environment
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
@@ -108,7 +109,7 @@ def render(examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) ->
             rows=rows,
             kinds=kinds,
             order=LEVELS,
-            levels=WORDS,
+            marks=MARKS,
             tally=tally,
             held=references_of(examined),
             listings=listings,

@@ -10,11 +10,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.audit.findings import SCHEMA, WORDS, Card, WheelReport, references_of
+from pipelines.audit.findings import SCHEMA, Card, WheelReport, references_of
 from pipelines.audit.listing import Listing
 from pipelines.core import units
 from pipelines.core.console import console, say, units_progress
-from pipelines.core.finding import LEVELS, Finding, failures
+from pipelines.core.finding import LEVELS, failures
 from pipelines.core.hosttext import safe
 from pipelines.reports import junit as xml
 from pipelines.reports.findings import MARKS, STYLES, cases, table
@@ -55,26 +55,7 @@ def payload(examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) -
         "listings": [
             listing.model_dump(mode="json") | {"whole": listing.complete} for listing in listings
         ],
-        "wheels": [
-            wheel.model_dump(mode="json")
-            | {
-                "findings": [*map(_finding, wheel.findings)],
-                "level": wheel.worst,
-            }
-            for wheel in examined
-        ],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "id": finding.id,
-        "check": finding.label,
-        "level": finding.level,
-        "found": finding.text,
-        "asked": finding.requested,
-        "detail": finding.hint,
-        "values": finding.values,
+        "wheels": [wheel.model_dump(mode="json") | {"level": wheel.worst} for wheel in examined],
     }
 
 
@@ -94,7 +75,7 @@ def show(examined: Sequence[WheelReport]) -> None:
 
 def _tally(examined: Sequence[WheelReport]) -> str:
     counts = {level: sum(wheel.worst == level for wheel in examined) for level in LEVELS}
-    parts = [f"{WORDS[level]} {count}" for level, count in counts.items() if count]
+    parts = [f"{count} {level}" for level, count in counts.items() if count]
     return f"{units.counted(len(examined), 'wheel')}: {', '.join(parts)}"
 
 
@@ -137,7 +118,7 @@ def _overview(examined: Sequence[WheelReport]) -> None:
     console.print(rows)
     for wheel in examined:
         for problem in failures(wheel.of("error")):
-            console.print(f"[bold red]no[/] {escape(safe(f'{wheel.file}: {problem}', 500))}")
+            console.print(f"[bold red]✗[/] {escape(safe(f'{wheel.file}: {problem}', 500))}")
 
 
 def junit(path: Path, examined: Sequence[WheelReport]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
@@ -31,19 +31,25 @@ class Finding(Model):
 
     id: _Short
     """Of the check: what programs go by, such as ``record``."""
-    title: _Short
+    title: _Short = Field(default_factory=lambda given: given.get("id", ""))
     """Of the check, for people."""
     level: Level
     actual: _Short
     expected: _Short = ""
     hint: _Long = ""
-    """Why, where, and what to do next."""
+    """Why, where, and what to do next; where there is a ``command``, where to type that."""
+    command: _Long = ""
+    """What to type."""
     source: _Short = ""
-    """What it is about, where a check looks at several things: a GPU, a torch."""
+    """What it rests on: an address, a file."""
+    subject: _Short = ""
+    """What it is about, where a check looks at several things: a GPU, a torch, a machine."""
     values: Annotated[tuple[_Value, ...], AfterValidator(lambda found: found[:_MOST])] = ()
     """What was found, for programs."""
     requested: bool = False
     """Whether a user asked for just this: then no answer is as bad as a bad one."""
+    raises: str = "ConfigError"
+    """The class of :mod:`pipelines.core.errors` for what it refuses."""
 
     @property
     def failed(self) -> bool:
@@ -58,12 +64,12 @@ class Finding(Model):
     @property
     def label(self) -> str:
         """The title, with what it is about."""
-        return f"{self.title} {self.source}".strip()
+        return f"{self.title} {self.subject}".strip()
 
     @property
     def text(self) -> str:
         """What was found; where that is not as expected, also what was."""
-        differs = self.level in ("error", "warning") and self.expected
+        differs = self.level not in ("ok", "skipped") and self.expected
         return f"{self.actual} (expected {self.expected})" if differs else self.actual
 
 

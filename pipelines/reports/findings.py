@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from pipelines.core.called import as_typed
 from pipelines.core.finding import Finding, Level
+from pipelines.core.github import inert
 from pipelines.core.hosttext import safe
 from pipelines.reports.model import Case, Outcome
 
@@ -18,31 +21,60 @@ STYLES: dict[Level, str] = {
     "skipped": "dim",
     "ok": "green",
 }
-MARKS: dict[Level, str] = {
-    "error": "no",
-    "warning": "warn",
-    "unknown": "--",
-    "skipped": "--",
-    "ok": "ok",
-}
+MARKS: dict[Level, str] = {"error": "✗", "warning": "!", "unknown": "?", "skipped": "○", "ok": "✓"}
 _OUTCOMES: dict[Level, Outcome] = {"error": "failed", "unknown": "skipped", "skipped": "skipped"}
-_SHORT = 180  # characters of a hint, except for errors
+_NAME = 34  # characters of the widest title that is not wrapped
+_INDENT = 3  # of what stands below a finding
+_SHORT = 180  # characters of a hint to what is in order
 
 
-def table(findings: Iterable[Finding]) -> Table:
-    """A table with a row for each finding, and its hint."""
-    rows = Table(box=None, pad_edge=False, show_header=False)
-    rows.add_column(no_wrap=True)
-    rows.add_column(no_wrap=True)
-    rows.add_column(overflow="fold")
-    for finding in findings:
-        hint = safe(finding.hint, 4 * _SHORT if finding.failed else _SHORT)
-        rows.add_row(
-            f"[{STYLES[finding.level]}]{MARKS[finding.level]}[/]",
-            escape(safe(finding.label, 80)),
-            escape(safe(finding.text, 200)) + (f"\n[dim]{escape(hint)}[/dim]" if hint else ""),
-        )
-    return rows
+def table(findings: Iterable[Finding], *, grouped: bool = False, values: int = 0) -> Group:
+    """Mark, title and what was found; below that what to do, what to type and what it rests on.
+
+    ``grouped``: by subject, in the order in which these come. ``values``: of what was found for
+    programs, this many lines.
+    """
+    groups: dict[str, list[Finding]] = {}
+    for one in findings:
+        groups.setdefault(one.subject if grouped else "", []).append(one)
+    names = [one.title if grouped else one.label for group in groups.values() for one in group]
+    width = min(_NAME, max(map(len, names), default=0))
+    rows: list[RenderableType] = []
+    for subject, group in groups.items():
+        rows += [Text(inert(subject), style="bold")] if subject else []
+        for one in group:
+            style = STYLES[one.level]
+            name = Text(one.title if grouped else one.label, style if style == "dim" else "")
+            mark = Text(MARKS[one.level], style)
+            rows += [_row(2, (1, mark), (width, name), (None, Text(inert(safe(one.text, 600)))))]
+            rows += _below(one, values)
+    return Group(*rows)
+
+
+def _row(gap: int, *cells: tuple[int | None, Text]) -> Table:
+    grid = Table.grid(padding=(0, gap, 0, 0))
+    for width, _ in cells:
+        grid.add_column(width=width, overflow="fold")
+    grid.add_row(*(text for _, text in cells))
+    return grid
+
+
+def _below(one: Finding, values: int) -> Iterator[RenderableType]:
+    for text in one.values[:values]:
+        yield _row(1, (_INDENT - 1, Text()), (None, Text(inert(safe(text, 400)), "dim")))
+    if (more := len(one.values) - values) > 0 and values:
+        yield Text(f"{'':{_INDENT}}and {more} more, see --json", "dim")
+    fine = one.level in ("ok", "skipped")
+    if one.hint:
+        hint = as_typed(safe(one.hint, _SHORT if fine else 1200)) + (":" if one.command else "")
+        arrow = Text("→", "dim" if fine else "yellow")
+        told = Text(inert(hint), "dim" if fine else "")
+        yield _row(1, (_INDENT - 1, Text()), (1, arrow), (None, told))
+    # What is copied, a command or an address, is one line: the terminal may wrap it, we may not.
+    for text, style in ((one.command, ""), (one.source, "dim")):
+        if text and not fine:
+            line = f"{'':{_INDENT + 2}}{inert(text)}"
+            yield Text(line, style, no_wrap=True, overflow="ignore")
 
 
 def cases(

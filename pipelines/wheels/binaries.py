@@ -152,9 +152,9 @@ def torch_names(facts: WheelFacts, torches: dict[str, Exports | None]) -> Iterat
         expected = f"exported by torch {release}"
         if exports is None:
             actual = "not read: its wheel is not in the download cache"
-            yield Result("unknown", actual, expected, source=release)
+            yield Result("unknown", actual, expected, subject=release)
         else:
-            yield _looked_up(facts, exports, expected)._replace(source=release)
+            yield _looked_up(facts, exports, expected)._replace(subject=release)
 
 
 @check("libraries", "libraries")

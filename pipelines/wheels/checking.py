@@ -103,7 +103,7 @@ class Result(NamedTuple):
     actual: str
     expected: str = ""
     hint: str = ""
-    source: str = ""
+    subject: str = ""
     values: Iterable[str] = ()
 
 

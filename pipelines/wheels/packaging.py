@@ -272,7 +272,7 @@ def sboms(facts: WheelFacts) -> Iterator[Result]:
             level,
             actual,
             hint=f"{sbom.file}: {why}" if why else sbom.file,
-            source=str(number) if len(facts.sboms) > 1 else "",
+            subject=str(number) if len(facts.sboms) > 1 else "",
         )
 
 

@@ -105,7 +105,7 @@ def test_many_and_one_that_is_wrong(tmp_path: Path, capsys: Captured) -> None:
     assert run(["audit", str(tmp_path / "w")]) == AuditError.exit_code
     said = " ".join(capsys.readouterr().out.split())
     assert "outside its directory" in said
-    assert "3 wheels: error 1, " in said
+    assert "3 wheels: 1 error, " in said
 
 
 def test_what_programs_are_told(tmp_path: Path, capsys: Captured) -> None:

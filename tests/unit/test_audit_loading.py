@@ -69,7 +69,7 @@ def test_one_torch_of_two_is_to_be_minded(tmp_path: Path) -> None:
     assert (found.hint, found.values) == ("c10.dll: b missing", ("b",))
     assert {one.against: one.verdict for one in both.loads} == {
         "torch 2.7.0 (cp311)": "ok",
-        "torch 2.8.0 (cp311)": "problem",
+        "torch 2.8.0 (cp311)": "error",
     }
     assert finding(seen(tmp_path, taken, new), "torch 2.8.0 (cp311)").level == "error"
 
@@ -303,7 +303,7 @@ def test_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     (told,) = json.loads(capsys.readouterr().out)["wheels"]
     assert [(one["against"], one["verdict"]) for one in told["loads"]] == [
         ("torch 2.7.0 (cp311)", "ok"),
-        ("torch 2.8.0 (cp311)", "problem"),
+        ("torch 2.8.0 (cp311)", "error"),
     ]
     (lack,) = told["loads"][1]["missing"]
     assert (lack["library"], lack["symbol"]) == ("c10.dll", "b")

@@ -72,7 +72,7 @@ def test_which_torch_a_wheel_loads_with(tmp_path: Path) -> None:
     assert found[old.against] == Loads(against=old.against, sha256=old.sha256, checked=2)
     assert found[old.against].verdict == "ok"
     (lack,) = found[new.against].missing
-    assert found[new.against].verdict == "problem"
+    assert found[new.against].verdict == "error"
     assert (lack.binary, lack.library, lack.symbol) == ("pkg/_C.pyd", "c10.dll", MANGLED)
     assert "caffe2::TypeMeta::toScalarType(void)" in lack.demangled
     assert found[OTHERS].unknown == ("kernel32.dll: part of Windows, Python or the driver",)
