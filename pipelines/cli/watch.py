@@ -144,12 +144,12 @@ def _compared(
 ) -> Watched:
     from pipelines.matrix.buildplan import archs_asked
     from pipelines.publish.watch.cells import Watched, compare
-    from pipelines.publish.watch.released import Note, choose, load_asked
+    from pipelines.publish.watch.released import choose, load_asked, note
 
     axes = request.axes
     if not recipe.is_wheel or recipe.strategy in ("skip", "prebuilt"):
-        note = Note(recipe.name, f"no wheel of {recipe.name} is built here", recipe.skip)
-        return Watched(recipe, (), 0, 0, (note,))
+        says = f"no wheel of {recipe.name} is built here"
+        return Watched(recipe, (), 0, 0, (note("not-built", recipe.name, says, recipe.skip),))
     if recipe.name in out.yanked:
         return Watched(recipe, (), 0, 0, ())
     asked = _words(axes.get("torch"))

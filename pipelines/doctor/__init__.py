@@ -1,13 +1,14 @@
 """What keeps builds from going well, found before one is tried: ``invoke doctor``.
 
-``inspect`` gathers facts, ``diagnose`` judges them and ``report`` shows the verdicts. Judging is
-pure: equal facts give equal verdicts.
+``inspect`` gathers facts, ``diagnose`` judges them and ``report`` shows the findings. Judging is
+pure: equal facts give equal findings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from pipelines.core.finding import Finding
 from pipelines.doctor import (
     bridge,
     controller,
@@ -19,16 +20,16 @@ from pipelines.doctor import (
     toolchain,
     torches,
 )
-from pipelines.doctor.model import Facts, Level, Purpose, Verdict
+from pipelines.doctor.model import Facts, Purpose, finding
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
 from pipelines.matrix.compat import Compat, load_compat
-from pipelines.matrix.judge import Finding, old_rows
+from pipelines.matrix.judge import old_rows
 
 #: What only a Windows is judged for, besides its paths.
-_WINDOWS = frozenset({"operating system", "commit limit", "page file", "MSVC toolset", "ninja"})
+_WINDOWS = frozenset({"operating-system", "commit-limit", "page-file", "msvc-toolset", "ninja"})
 _REASON = 400  # characters of why there is no session
 
-__all__ = ["Level", "Purpose", "Verdict", "diagnose"]
+__all__ = ["Purpose", "diagnose"]
 
 
 def diagnose(
@@ -37,7 +38,7 @@ def diagnose(
     *,
     limits: Thresholds | None = None,
     compat: Compat | None = None,
-) -> list[Verdict]:
+) -> list[Finding]:
     """Judge ``{"controller": {...}, "host": {...}}``; never fails, whatever a host claims.
 
     ``host`` has the parts ``facts``, ``machine``, ``tools`` (what the functions of that name in
@@ -48,23 +49,23 @@ def diagnose(
     """
     limits = limits or load_thresholds()
     compat = compat or load_compat()
-    verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
+    findings = list(controller.judge(Facts(facts).at("controller"), limits))
     if (below := Facts(facts).at("controller", "groundwork")).tree is not None:
-        verdicts += passthrough.judge(below)
+        findings += passthrough.judge(below)
     if (bridged := Facts(facts).at("controller", "bridge")).tree is not None:
-        verdicts += bridge.judge(bridged)
+        findings += bridge.judge(bridged)
     if purpose is None:
-        return verdicts
-    verdicts += map(_refused, purpose.refused)
+        return findings
+    findings += _of_area(purpose.refused)
     host = Facts(facts).at("host")
     wanted = f"a session with {purpose.target.host}"
     if (skipped := host.text("skipped", limit=_REASON)) is not None:
         found = f"not tried: {skipped}"
-        return [*verdicts, Verdict("host", "connection", "unknown", found, wanted)]
+        return [*findings, finding("host", "connection", "unknown", found, wanted)]
     if (error := host.text("error", limit=_REASON)) is not None:
         hint = host.text("hint", limit=_REASON)
         hint = hint or "see that it is up, and what pipeline.yaml says of it"
-        return [*verdicts, Verdict("host", "connection", "error", error, wanted, hint)]
+        return [*findings, finding("host", "connection", "error", error, wanted, hint)]
     judged = [
         *machine.judge(host, purpose, limits, compat),
         *paths.judge(host, purpose, limits),
@@ -73,14 +74,13 @@ def diagnose(
         *gpus.judge(host, purpose, compat),
         *services.judge(host, purpose, limits),
     ]
-    named = {verdict.name for verdict in judged}
-    judged += map(_refused, old_rows(purpose.target, (r for r in compat.rules if r.id in named)))
+    named = {finding.id for finding in judged}
+    judged += _of_area(old_rows(purpose.target, (r for r in compat.rules if r.id in named)))
     if not purpose.windows:
-        judged = [v for v in judged if v.area != paths.AREA and v.name not in _WINDOWS]
-    return [*verdicts, *judged]
+        judged = [v for v in judged if v.subject != paths.AREA and v.id not in _WINDOWS]
+    return [*findings, *judged]
 
 
-def _refused(one: Finding) -> Verdict:
+def _of_area(findings: Iterable[Finding]) -> Iterator[Finding]:
     """What the host cannot give, or this machine lacks for it."""
-    level: Level = "error" if one.error else "warning"
-    return Verdict(toolchain.AREA, one.rule, level, one.says, hint=one.hint, source=one.source)
+    return (one.model_copy(update={"subject": toolchain.AREA}) for one in findings)

@@ -1,4 +1,4 @@
-"""Verdicts on a bridge to this machine's GPU driver: what is there of it without a look inside.
+"""Findings on a bridge to this machine's GPU driver: what is there of it without a look inside.
 
 What the driver lacks is a finding of the host's own rules; here stands what there is.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.doctor.model import Facts, Verdict
+from pipelines.core.finding import Finding
+from pipelines.doctor.model import Facts, finding
 
 AREA = "GPU bridge"
 _MOST = 20  # GPUs, and warnings
 
 
-def judge(facts: Facts) -> Iterator[Verdict]:
+def judge(facts: Facts) -> Iterator[Finding]:
     """Of the facts below ``bridge``: GPUs and driver, the bridge itself, what it has complained of.
 
     They are :class:`pipelines.core.evidence.Bridge`.
@@ -21,19 +22,19 @@ def judge(facts: Facts) -> Iterator[Verdict]:
     gpus = [name for row in (facts.rows("gpus") or [])[:_MOST] if (name := row.text())]
     driver = facts.text("driver")
     if not gpus:
-        yield Verdict(AREA, "driver", "unknown", "no GPU is reached: why stands below")
+        yield finding(AREA, "driver", "unknown", "no GPU is reached: why stands below")
         return
     cuda = facts.text("cuda") or "unknown"
-    yield Verdict(AREA, "driver", "ok", f"{driver or 'of an unknown version'}, CUDA {cuda}")
+    yield finding(AREA, "driver", "ok", f"{driver or 'of an unknown version'}, CUDA {cuda}")
     for gpu in gpus:
-        yield Verdict(AREA, "GPU", "ok", gpu)
+        yield finding(AREA, "GPU", "ok", gpu)
     built = facts.at("built").tree is True
     there = "built" if built else "not built yet: it is when the sandbox starts"
-    yield Verdict(AREA, "bridge", "ok" if built else "unknown", there)
+    yield finding(AREA, "bridge", "ok" if built else "unknown", there)
     tested = facts.text("selftest")
     untested = "none at this start: it is made when a command uses the sandbox"
-    yield Verdict(AREA, "self-test", "ok" if tested else "unknown", tested or untested)
+    yield finding(AREA, "self-test", "ok" if tested else "unknown", tested or untested)
     for row in (facts.rows("warnings") or [])[:_MOST]:
         if said := row.text():
             hint = "report it with the program that was run: docs/gpu-bridge.md says what it means"
-            yield Verdict(AREA, "warning", "warning", said, hint=hint)
+            yield finding(AREA, "warning", "warning", said, hint=hint)

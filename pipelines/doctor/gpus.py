@@ -1,4 +1,4 @@
-"""Verdicts on GPUs, their drivers and driver models."""
+"""Findings on GPUs, their drivers and driver models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from packaging.version import Version
 
 from pipelines.core.architectures import archs
 from pipelines.core.architectures.serving import serves
+from pipelines.core.finding import Finding, Level
 from pipelines.core.versions import known
-from pipelines.doctor.model import Facts, Level, Purpose, Verdict, on_host
+from pipelines.doctor.model import Facts, Purpose, finding, on_host
 from pipelines.matrix.compat import Compat, broken
 from pipelines.remote.inspection.nvml import BRIDGED
 
@@ -31,7 +32,7 @@ MODELS = {
 }
 
 
-def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
     """Each kind of GPU: its name, whether the wheel runs on it, its driver and driver model."""
     told = facts.at("tools", "gpus")
     asked = purpose.gpu_asked or "gpu: true"
@@ -46,30 +47,30 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
         kinds.setdefault(seen, []).append(number)
     for (name, arch, driver, model), numbers in kinds.items():
         title = f"GPU {_numbers(numbers)}"
-        yield Verdict(AREA, title, "ok" if name else "unknown", name or "it does not tell its name")
+        yield finding(AREA, title, "ok" if name else "unknown", name or "it does not tell its name")
         yield _covered(f"{title} capability", arch, purpose)
         if model == BRIDGED and driver:  # what is known of versions here is of Windows' drivers
             found = f"{driver} of Linux, whose CUDA the host's own rules judge"
-            yield Verdict(AREA, f"{title} driver", "ok", found)
+            yield finding(AREA, f"{title} driver", "ok", found)
         else:
             yield _driver(f"{title} driver", driver, purpose, compat)
         yield _model(f"{title} driver model", model)
     if rows and (missing := [n for n in chosen if n >= len(rows)]):
         hint = "name those that nvidia-smi lists there: they are counted from 0"
         found = f"there is no GPU {_numbers(missing)}, the last is {len(rows) - 1}"
-        yield Verdict(AREA, "GPU", "error", found, wanted, hint)
+        yield finding(AREA, "GPU", "error", found, wanted, hint)
     if rows:
         return
     if (told.tree == [] or told.absent) and purpose.gpu:
         hint = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"
-        yield Verdict(AREA, "GPU", "error", "none found", wanted, hint)
+        yield finding(AREA, "GPU", "error", "none found", wanted, hint)
     elif told.tree == [] or told.absent:
-        yield Verdict(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
+        yield finding(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
     elif purpose.gpu and told.failed:
         look = on_host("nvidia-smi", first=f"install NVIDIA's driver anew ({_DRIVERS})")
-        yield Verdict(AREA, "GPU", "error", f"not to be asked: {told.why}", wanted, *look)
+        yield finding(AREA, "GPU", "error", f"not to be asked: {told.why}", wanted, *look)
     else:
-        yield Verdict(AREA, "GPU", "unknown", told.why, wanted)
+        yield finding(AREA, "GPU", "unknown", told.why, wanted)
 
 
 def _numbers(numbers: list[int]) -> str:
@@ -79,47 +80,47 @@ def _numbers(numbers: list[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def _covered(name: str, arch: str | None, purpose: Purpose) -> Verdict:
+def _covered(name: str, arch: str | None, purpose: Purpose) -> Finding:
     """Whether this GPU runs what is built: SASS of its major version, not newer than itself."""
     version = known(arch)
     built = purpose.target.archs
     if version is None or not str(built):
-        return Verdict(AREA, name, "unknown", arch or "not told")
+        return finding(AREA, name, "unknown", arch or "not told")
     number = f"{version.major}{version.minor}"
     if any(serves(sass, number) for sass in built.sass):
-        return Verdict(AREA, name, "ok", f"{arch}, which {built} covers")
+        return finding(AREA, name, "ok", f"{arch}, which {built} covers")
     if number not in archs.supported(purpose.target.cuda):
         found = f"{arch}, for which CUDA {purpose.target.cuda} does not compile"
         hint = "name a host with another GPU with --host, or set cuda in the recipe"
-        return Verdict(AREA, name, "warning", found, "", hint)
+        return finding(AREA, name, "warning", found, "", hint)
     jit = any(serves(ptx, number, ptx=True) for ptx in built.ptx)
     found = f"{arch}, for which no SASS is built; " + (
         "the driver compiles the PTX" if jit else "the wheel does not run on it"
     )
     hint = f"build with --archs '{built};{number}'"
     level: Level = "error" if purpose.gpu and not jit else "warning"
-    return Verdict(AREA, name, level, found, f"sm_{number} among {built}", hint)
+    return finding(AREA, name, level, found, f"sm_{number} among {built}", hint)
 
 
-def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Verdict:
+def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Finding:
     version, wanted = known(driver), f"one for CUDA {purpose.target.cuda}"
     if driver is None or version is None:
-        return Verdict(AREA, name, "unknown", driver or "not told", wanted)
+        return finding(AREA, name, "unknown", driver or "not told", wanted)
     rules = [rule for rule in compat.rules if "driver" in rule.when]
     for rule in broken(rules, {"driver": driver, "cuda": purpose.target.cuda}):
         found = f"{driver}: {rule.says.removesuffix('.')}"
-        return Verdict(AREA, name, rule.verdict, found, wanted, rule.hint, source=rule.source)
+        return finding(AREA, name, rule.level, found, wanted, rule.hint, source=rule.source)
     cuda = purpose.target.cuda
     came = compat.toolkit_drivers.get(cuda)
     if came and version < Version(came):
         found = f"{driver} is older than CUDA {cuda}: it runs SASS, but not PTX made by it"
         hint = f"install a driver from {came} on: {_DRIVERS}"
-        return Verdict(AREA, name, "warning", found, f"{came} or newer", hint)
-    return Verdict(AREA, name, "ok", driver)
+        return finding(AREA, name, "warning", found, f"{came} or newer", hint)
+    return finding(AREA, name, "ok", driver)
 
 
-def _model(name: str, model: str | None) -> Verdict:
+def _model(name: str, model: str | None) -> Finding:
     if model not in MODELS:
-        return Verdict(AREA, name, "unknown", model or "not told", " or ".join(MODELS))
+        return finding(AREA, name, "unknown", model or "not told", " or ".join(MODELS))
     says, source = MODELS[model]
-    return Verdict(AREA, name, "ok", f"{model}: {says}", source=source)
+    return finding(AREA, name, "ok", f"{model}: {says}", source=source)

@@ -1,22 +1,14 @@
-"""Verdicts on the host as a machine: Windows, processor, memory, commit limit, disk, clock."""
+"""Findings on the host as a machine: Windows, processor, memory, commit limit, disk, clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import cast
 
+from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.core.units import GIB, gib
-from pipelines.doctor.model import (
-    Facts,
-    Level,
-    Purpose,
-    Setting,
-    Verdict,
-    at_least,
-    on_host,
-    reg_add,
-)
+from pipelines.doctor.model import Facts, Purpose, Setting, at_least, finding, on_host, reg_add
 from pipelines.doctor.thresholds import Thresholds
 from pipelines.matrix.compat import Compat
 from pipelines.remote.resources import page_file
@@ -37,7 +29,7 @@ _STAY = (
 _POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
 
 
-def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Finding]:
     """The operating system, processor, Python, rights, memory, commit limit, disk, clock."""
     yield _system(facts, compat)
     yield _processor(facts)
@@ -56,81 +48,81 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
         yield _sleep(facts)
 
 
-def _system(facts: Facts, compat: Compat) -> Verdict:
+def _system(facts: Facts, compat: Compat) -> Finding:
     name = "operating system"
     wanted = ", ".join(release.name for release in compat.windows)
     if wine := facts.text("machine", "wine"):
         said = facts.text("facts", "windows", "version") or "?"
-        return Verdict(AREA, name, "ok", f"Wine {wine}, as Windows {said}")
+        return finding(AREA, name, "ok", f"Wine {wine}, as Windows {said}")
     platform = facts.text("facts", "platform")
     if platform is not None and platform != "win32":
-        return Verdict(AREA, name, "error", platform, wanted, _OTHER)
+        return finding(AREA, name, "error", platform, wanted, _OTHER)
     build = facts.number("facts", "windows", "build")
     server = facts.flag("facts", "windows", "server")
     if build is None or server is None:
-        return Verdict(AREA, name, "unknown", facts.at("facts", "windows").why, wanted)
+        return finding(AREA, name, "unknown", facts.at("facts", "windows").why, wanted)
     edition = facts.text("machine", "system", "EditionID")
     tail = f"build {build:.0f}" + (f", {edition}" if edition else "")
     if release := compat.release(int(build), server=server):
-        return Verdict(AREA, name, "ok", f"{release.name}, {tail}")
+        return finding(AREA, name, "ok", f"{release.name}, {tail}")
     level: Level = "error" if build < _OLDEST else "warning"
     kind = "Windows Server" if server else "Windows"
     hint = f"install Windows Server 2022 or 2025 on that machine, or {_OTHER}"
-    return Verdict(AREA, name, level, f"{kind}, {tail}", wanted, hint)
+    return finding(AREA, name, level, f"{kind}, {tail}", wanted, hint)
 
 
-def _processor(facts: Facts) -> Verdict:
+def _processor(facts: Facts) -> Finding:
     told, cores = facts.text("facts", "machine"), facts.number("facts", "cpus")
     if told is None or not cores:
-        return Verdict(AREA, "processor", "unknown", facts.at("facts", "machine").why, "x64")
+        return finding(AREA, "processor", "unknown", facts.at("facts", "machine").why, "x64")
     model = facts.text("machine", "cpu", "model")
     found = f"{cores:.0f} cores, {model or told}"
     if told.upper() in ("AMD64", "X86_64"):
-        return Verdict(AREA, "processor", "ok", found)
+        return finding(AREA, "processor", "ok", found)
     wanted = "x64: CUDA for Windows has nothing else"
-    return Verdict(AREA, "processor", "error", f"{found}, {told}", wanted, _OTHER)
+    return finding(AREA, "processor", "error", f"{found}, {told}", wanted, _OTHER)
 
 
-def _bits(facts: Facts) -> Verdict:
+def _bits(facts: Facts) -> Finding:
     bits, version = facts.number("facts", "python_bits"), facts.text("facts", "python")
     if bits is None or version is None:
-        return Verdict(AREA, "Python", "unknown", facts.at("facts", "python").why, "64 bits")
+        return finding(AREA, "Python", "unknown", facts.at("facts", "python").why, "64 bits")
     if bits == 64:  # noqa: PLR2004 - bits
-        return Verdict(AREA, "Python", "ok", f"{version}, 64 bits")
+        return finding(AREA, "Python", "ok", f"{version}, 64 bits")
     hint = "install a 64-bit Python there and set python of that host in pipeline.yaml"
-    return Verdict(AREA, "Python", "error", f"{version}, {bits:.0f} bits", "64 bits", hint)
+    return finding(AREA, "Python", "error", f"{version}, {bits:.0f} bits", "64 bits", hint)
 
 
-def _rights(facts: Facts) -> Verdict:
+def _rights(facts: Facts) -> Finding:
     found, wanted = facts.flag("machine", "administrator"), "an administrator, to provision"
     if found is None:
         why = facts.at("machine", "administrator").why
-        return Verdict(AREA, "rights", "unknown", why, wanted)
+        return finding(AREA, "rights", "unknown", why, wanted)
     if found:
-        return Verdict(AREA, "rights", "ok", "administrator")
+        return finding(AREA, "rights", "ok", "administrator")
     # Over the network a local account has its rights only with this policy.
     command = reg_add(_POLICY, "LocalAccountTokenFilterPolicy", "REG_DWORD", 1)
     hint = on_host(command, first="name an administrator as username in pipeline.yaml")
-    return Verdict(AREA, "rights", "warning", "no administrator", wanted, *hint)
+    return finding(AREA, "rights", "warning", "no administrator", wanted, *hint)
 
 
-def _password(facts: Facts) -> Verdict:
+def _password(facts: Facts) -> Finding:
     """Once it has expired every sign-in is refused, as a wrong one would be."""
     told = facts.at("machine", "password", "left")
     wanted, left = f"no end within {_SOON} days", told.signed()
     if told.absent:
-        return Verdict(AREA, "password", "ok", "never expires")
+        return finding(AREA, "password", "ok", "never expires")
     if left is None:
-        return Verdict(AREA, "password", "unknown", told.why, wanted)
+        return finding(AREA, "password", "unknown", told.why, wanted)
     found = f"expires in {max(0.0, left) / _DAY:.0f} days"
     if left > _SOON * _DAY:
-        return Verdict(AREA, "password", "ok", found)
+        return finding(AREA, "password", "ok", found)
     command = 'powershell -Command "Set-LocalUser -Name USER -PasswordNeverExpires $true"'
     hint = on_host(command, first="give that user a new password")
-    return Verdict(AREA, "password", "warning", found, wanted, *hint, source=_EXPIRY)
+    return finding(AREA, "password", "warning", found, wanted, *hint, source=_EXPIRY)
 
 
-def _policies(facts: Facts) -> Verdict:
+def _policies(facts: Facts) -> Finding:
     """A wheel that was just built is signed by nobody."""
     told, wanted = facts.at("machine", "policies"), "none that blocks unsigned modules"
     state, enforced = told.signed("smart_app_control"), told.flag("enforced")
@@ -144,10 +136,10 @@ def _policies(facts: Facts) -> Verdict:
     for is_on, level, found, hint in judged:
         if is_on:
             more = {"hint": f"{hint}, or {_OTHER}", "source": _CONTROL}
-            return Verdict(AREA, "policies", level, found, wanted, **more)
+            return finding(AREA, "policies", level, found, wanted, **more)
     if enforced is None:
-        return Verdict(AREA, "policies", "unknown", told.why, wanted)
-    return Verdict(AREA, "policies", "ok", "none")
+        return finding(AREA, "policies", "unknown", told.why, wanted)
+    return finding(AREA, "policies", "ok", "none")
 
 
 def _jobs(facts: Facts, purpose: Purpose) -> int | None:
@@ -160,82 +152,82 @@ def _fitting(size: float, limits: Thresholds) -> int:
     return max(1, int(size / (limits.memory_per_job.warn * GIB)))
 
 
-def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
+def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     name, least = "memory", limits.memory_per_job
     wanted = f"{least.warn:g} GiB a job"
     total, jobs = facts.number("facts", "memory", "total"), _jobs(facts, purpose)
     if total is None or jobs is None:
-        return Verdict(AREA, name, "unknown", facts.at("facts", "memory").why, wanted)
+        return finding(AREA, name, "unknown", facts.at("facts", "memory").why, wanted)
     found = f"{gib(total, 1)}: {gib(total / jobs, 1)} for each of {jobs} compile jobs"
     level = at_least(total / jobs, warn=least.warn * GIB, fail=least.fail * GIB)
     if level == "ok":
-        return Verdict(AREA, name, level, found)
+        return finding(AREA, name, level, found)
     if total < least.fail * GIB:
-        return Verdict(AREA, name, "error", found, wanted, _OTHER)
+        return finding(AREA, name, "error", found, wanted, _OTHER)
     hint = f"build with --jobs {_fitting(total, limits)}"  # fewer jobs help, or one is slow
-    return Verdict(AREA, name, "warning", found, wanted, hint)
+    return finding(AREA, name, "warning", found, wanted, hint)
 
 
-def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
+def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     """What may still be reserved; "the paging file is too small" comes from here."""
     name, least, told = "commit limit", limits.memory_per_job, facts.at("machine", "commit")
     limit, used, jobs = told.number("limit"), told.number("used"), _jobs(facts, purpose)
     if limit is None or used is None or jobs is None:
-        return Verdict(AREA, name, "unknown", told.why)
+        return finding(AREA, name, "unknown", told.why)
     free = max(0.0, limit - used)
     wanted = f"{jobs * least.warn:g} GiB free, for {jobs} compile jobs"
     found = f"{gib(free, 1)} of {gib(limit, 1)} free"
     level = at_least(free, warn=jobs * least.warn * GIB, fail=least.fail * GIB)
     if level == "ok":
-        return Verdict(AREA, name, level, found)
+        return finding(AREA, name, level, found)
     ways = [f"build with --jobs {_fitting(free, limits)}"] if level == "warning" else []
     # Provisioning makes a larger page file; where there is none to make, memory must be freed.
     ways += ["invoke provision"] if purpose.services else []
     hint = ", or ".join(ways) or "end other programs on that machine"
-    return Verdict(AREA, name, level, found, wanted, hint)
+    return finding(AREA, name, level, found, wanted, hint)
 
 
-def _page_file(facts: Facts, setting: Setting) -> Verdict:
+def _page_file(facts: Facts, setting: Setting) -> Finding:
     """Any will do for a start; provisioning wants one of fixed bounds."""
     name, wanted = "page file", "one, of fixed size or managed by Windows"
     told = facts.checked(setting).at("values")
     if not isinstance(told.tree, dict):
-        return Verdict(AREA, name, "unknown", told.why, wanted)
+        return finding(AREA, name, "unknown", told.why, wanted)
     texts = (line(f"{path} {sizes}") for path, sizes in [*told.tree.items()][:_FILES])
     if found := "; ".join(filter(None, texts)):
-        return Verdict(AREA, name, "ok", found)
+        return finding(AREA, name, "ok", found)
     value = page_file.setting(cast(page_file.Spec, setting.spec))
     command = reg_add(page_file.KEY, page_file.NAME, "REG_MULTI_SZ", value)
     hint = on_host(command, provision=setting.provisioned, then="then restart it")
-    return Verdict(AREA, name, "warning", "none", wanted, *hint)
+    return finding(AREA, name, "warning", "none", wanted, *hint)
 
 
-def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
+def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     least = limits.sandbox_disk if purpose.sandbox else limits.host_disk
     name, wanted = "disk of builds", f"{least.warn:g} GiB free"
     told = facts.at("machine", "disks", purpose.build_root)
     free = told.number("free")
     if free is None:
-        return Verdict(AREA, name, "unknown", told.why, wanted)
+        return finding(AREA, name, "unknown", told.why, wanted)
     level = at_least(free, warn=least.warn * GIB, fail=least.fail * GIB)
     found = f"{gib(free, 1)} free for {purpose.build_root}"
     if level == "ok":
-        return Verdict(AREA, name, level, found)
+        return finding(AREA, name, level, found)
     if purpose.sandbox:
-        return Verdict(AREA, name, level, found, wanted, "free space on this machine's disk")
+        return finding(AREA, name, level, found, wanted, "free space on this machine's disk")
     hint = "invoke cache --prune --days 1, which leaves alone what runs and what is of today"
-    return Verdict(AREA, name, level, found, wanted, hint)
+    return finding(AREA, name, level, found, wanted, hint)
 
 
-def _clock(facts: Facts, limits: Thresholds) -> Verdict:
+def _clock(facts: Facts, limits: Thresholds) -> Finding:
     """How far the host's clock is from ours."""
     most, skew = limits.clock_skew, facts.signed("skew")
     wanted = f"within {most.warn:g} s of this machine's"
     if skew is None:
-        return Verdict(AREA, "clock", "unknown", facts.at("skew").why, wanted)
+        return finding(AREA, "clock", "unknown", facts.at("skew").why, wanted)
     off = abs(skew)
     if off <= most.warn:
-        return Verdict(AREA, "clock", "ok", f"{off:.1f} s off this machine's")
+        return finding(AREA, "clock", "ok", f"{off:.1f} s off this machine's")
     found = f"{off:.0f} s {'ahead' if skew > 0 else 'behind'}"
     level: Level = "error" if off > most.fail else "warning"
     if level == "error":
@@ -244,19 +236,19 @@ def _clock(facts: Facts, limits: Thresholds) -> Verdict:
         "net start w32time & w32tm /resync /force",
         first="set this machine's clock if it is the wrong one",
     )
-    return Verdict(AREA, "clock", level, found, wanted, *hint)
+    return finding(AREA, "clock", level, found, wanted, *hint)
 
 
-def _sleep(facts: Facts) -> Verdict:
+def _sleep(facts: Facts) -> Finding:
     """What takes the host away: a job holds it awake, but not against its lid, nor afterwards."""
     wanted, told = "never on mains power", facts.at("machine", "power")
     sleep, hibernate, lid = (told.number(key) for key in ("sleep", "hibernate", "lid"))
     if sleep is None or hibernate is None or lid not in (0, 1, 2, 3):
-        return Verdict(AREA, "sleep", "unknown", told.why, wanted)
+        return finding(AREA, "sleep", "unknown", told.why, wanted)
     waits = {"sleeps": sleep, "hibernates": hibernate}
     found = [f"{what} after {n / 60:.0f} minutes without input" for what, n in waits.items() if n]
     found += [f"a closed lid {_LIDS[int(lid)]}"] if lid else []
     if not found:
-        return Verdict(AREA, "sleep", "ok", "never by itself")
+        return finding(AREA, "sleep", "ok", "never by itself")
     hint = on_host(_STAY, then="in cmd.exe; a job holds it awake, but not against its lid")
-    return Verdict(AREA, "sleep", "warning", ", ".join(found), wanted, *hint)
+    return finding(AREA, "sleep", "warning", ", ".join(found), wanted, *hint)

@@ -1,4 +1,4 @@
-"""What a verdict is, what is wanted, and how untrusted facts are read.
+"""How a finding is made, what is wanted, and how untrusted facts are read.
 
 Facts come from a host and may be anything: a missing fact, one of the wrong type and a number
 that is no number all read as "not known", never as an error and never as good news.
@@ -7,20 +7,16 @@ that is no number all read as "not known", never as an error and never as good n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
-from pipelines.matrix.judge import Finding
 from pipelines.record.target import Target
 
-Level = Literal["ok", "unknown", "warning", "error"]
-#: From the best to the worst.
-LEVELS: tuple[Level, ...] = ("ok", "unknown", "warning", "error")
-
-_SHOWN = 160  # characters of a fact in a verdict
-_FOUND = 400  # characters of all that a verdict says was found
+_SHOWN = 160  # characters of a fact in a finding
 _LARGEST = 1 << 63  # of a number that a machine may mean: 8 EiB
 
 
@@ -31,28 +27,32 @@ class Hint(NamedTuple):
     command: str = ""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One judgement; ``found`` is harmless to print, a hint is never made from a host's words."""
+def finding(  # noqa: PLR0917 - rows of a table
+    area: str,
+    title: str,
+    level: Level,
+    actual: str,
+    expected: str = "",
+    hint: str = "",
+    command: str = "",
+    source: str = "",
+) -> Finding:
+    """What is found of one thing in an ``area``; a hint is never made from a host's words.
 
-    area: str
-    name: str
-    level: Level
-    found: str
-    wanted: str = ""
-    hint: str = ""
-    """What to do; where there is a ``command``, it ends with where to type that."""
-    command: str = ""
-    source: str = ""
-    """Address of what this judgement rests on."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "found", line(self.found, _FOUND))
-
-
-def worst(verdicts: Iterable[Verdict]) -> Level:
-    """The worst level among them; ok when there are none."""
-    return max((verdict.level for verdict in verdicts), key=LEVELS.index, default="ok")
+    The id is the title without what tells one GPU, driver or card from another.
+    """
+    words = [word for word in title.lower().split() if not re.search(r"\d", word)]
+    return Finding(
+        id="-".join(re.findall(r"\w+", " ".join(words) or title.lower())),
+        title=title,
+        level=level,
+        actual=actual,
+        expected=expected,
+        hint=hint,
+        command=command,
+        source=source,
+        subject=area,
+    )
 
 
 @dataclass(frozen=True)

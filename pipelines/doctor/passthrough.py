@@ -1,12 +1,13 @@
-"""Verdicts on what a container or virtual machine stands on, before anything of it is started."""
+"""Findings on what a container or virtual machine stands on, before anything of it is started."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelines.core.finding import Finding, Level
 from pipelines.doctor import vfio
 from pipelines.doctor.gpus import MODELS
-from pipelines.doctor.model import Facts, Level, Verdict
+from pipelines.doctor.model import Facts, finding
 from pipelines.doctor.vfio import AREA
 
 _PATCHES = "https://github.com/microsoft/Windows-Containers/issues/591"
@@ -21,7 +22,7 @@ _CLASS = (
 _MOST = 8  # names in one verdict
 
 
-def judge(facts: Facts) -> Iterator[Verdict]:
+def judge(facts: Facts) -> Iterator[Finding]:
     """The engine; KVM, IOMMU, VFIO and each card; or isolation, builds and driver of a Windows."""
     wanted = facts.at("wanted")
     yield _engine(facts)
@@ -31,21 +32,21 @@ def judge(facts: Facts) -> Iterator[Verdict]:
         yield from vfio.judge(facts)
 
 
-def _engine(facts: Facts) -> Verdict:
+def _engine(facts: Facts) -> Finding:
     wanted, system = facts.text("wanted", "system") or "", facts.text("engine", "system")
     title = facts.text("engine", "title") or ""
     need = f"an engine for {wanted.title()} containers"
     if system is None:
         hint = facts.text("hints", "engine", limit=400) or "see that it runs: docker info"
         level: Level = "error" if facts.at("engine").failed else "unknown"
-        return Verdict(AREA, "engine", level, facts.at("engine").why, need, hint)
+        return finding(AREA, "engine", level, facts.at("engine").why, need, hint)
     if system != wanted:
         hint = f"name an engine for {wanted.title()} with 'engine' of the host in pipeline.yaml"
-        return Verdict(AREA, "engine", "error", f"{title}, for {system.title()}", need, hint)
-    return Verdict(AREA, "engine", "ok", title)
+        return finding(AREA, "engine", "error", f"{title}, for {system.title()}", need, hint)
+    return finding(AREA, "engine", "ok", title)
 
 
-def _windows(facts: Facts) -> Iterator[Verdict]:
+def _windows(facts: Facts) -> Iterator[Finding]:
     if facts.text("engine", "system") != "windows":
         return  # the engine's own verdict says so
     asked = facts.text("wanted", "isolation")
@@ -57,36 +58,36 @@ def _windows(facts: Facts) -> Iterator[Verdict]:
         yield _driver_model(facts, gpu)
 
 
-def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Verdict:
+def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Finding:
     name = "isolation"
     if isolation is None:
-        return Verdict(AREA, name, "unknown", "the engine does not tell its default")
+        return finding(AREA, name, "unknown", "the engine does not tell its default")
     found = isolation if asked else f"{isolation}, the engine's own"
     if gpu and isolation != "process":
         wanted = f"process: {gpu}, and only it is given a class of devices"
         hint = "set 'isolation: process' for the host, or 'gpu: false'"
-        return Verdict(AREA, name, "error", found, wanted, hint, source=_CLASS)
-    return Verdict(AREA, name, "ok", found)
+        return finding(AREA, name, "error", found, wanted, hint, source=_CLASS)
+    return finding(AREA, name, "ok", found)
 
 
-def _builds(facts: Facts, isolation: str | None) -> Verdict:
+def _builds(facts: Facts, isolation: str | None) -> Finding:
     name, host = "Windows of the image", facts.text("windows") or "not told"
     told = facts.at("image")
     version = told.text("version")
     if told.absent:
-        return Verdict(AREA, name, "unknown", "the image is not at the engine yet", f"for {host}")
+        return finding(AREA, name, "unknown", "the image is not at the engine yet", f"for {host}")
     if version is None:
-        return Verdict(AREA, name, "unknown", told.why, f"for {host}")
+        return finding(AREA, name, "unknown", told.why, f"for {host}")
     found = f"{version} on {host}"
     if isolation == "hyperv":
-        return Verdict(AREA, name, "ok", f"{found}, each with its own kernel")
+        return finding(AREA, name, "ok", f"{found}, each with its own kernel")
     fits = facts.flag("runs")
     if fits is None:
         wanted = "a pair of builds of which Microsoft says that it runs"
-        return Verdict(AREA, name, "unknown", found, wanted, source=_VERSIONS)
+        return finding(AREA, name, "unknown", found, wanted, source=_VERSIONS)
     if fits:
         if not facts.flag("unpatched"):
-            return Verdict(AREA, name, "ok", found)
+            return finding(AREA, name, "ok", found)
         wanted = "an image without updates that the engine's Windows lacks"
         hint = "install them there, or take the image of an earlier month"
         level: Level = "warning"
@@ -95,24 +96,24 @@ def _builds(facts: Facts, isolation: str | None) -> Verdict:
         hint = "take the image of the engine's Windows, or 'isolation: hyperv', which has no GPU"
         level = "error"
     source = _PATCHES if fits else _VERSIONS
-    return Verdict(AREA, name, level, found, wanted, hint, source=source)
+    return finding(AREA, name, level, found, wanted, hint, source=source)
 
 
-def _driver_model(facts: Facts, gpu: str) -> Verdict:
+def _driver_model(facts: Facts, gpu: str) -> Finding:
     name, wanted = "driver model", "WDDM or MCDM"
     rows = facts.rows("gpus")
     if rows is None and not facts.at("gpus").absent:
-        return Verdict(AREA, name, "unknown", facts.at("gpus").why, wanted)
+        return finding(AREA, name, "unknown", facts.at("gpus").why, wanted)
     if not rows:
         hint = "install NVIDIA's driver on the engine's machine, or set gpu: false"
-        return Verdict(AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", hint)
+        return finding(AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", hint)
     models = [row.text("model") or "not told" for row in rows]
     found = ", ".join(models[:_MOST])
     if "TCC" in models:
         hint = "on the engine's machine as administrator, then restart it"
-        return Verdict(
+        return finding(
             AREA, name, "error", found, wanted, hint, "nvidia-smi -dm WDDM", source=_CLASS
         )
     if any(model not in MODELS for model in models):
-        return Verdict(AREA, name, "unknown", found, wanted)
-    return Verdict(AREA, name, "ok", found)
+        return finding(AREA, name, "unknown", found, wanted)
+    return finding(AREA, name, "ok", found)

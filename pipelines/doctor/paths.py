@@ -1,10 +1,11 @@
-"""Verdicts on path lengths: long paths, the build root, its budget."""
+"""Findings on path lengths: long paths, the build root, its budget."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.doctor.model import Facts, Purpose, Setting, Verdict, on_host, reg_add
+from pipelines.core.finding import Finding
+from pipelines.doctor.model import Facts, Purpose, Setting, finding, on_host, reg_add
 from pipelines.doctor.thresholds import Thresholds
 
 AREA = "paths"
@@ -14,7 +15,7 @@ _SHORTER = r"set layout.build_root in pipelines/provisioning/resources.yaml to C
 _CL = "https://github.com/ninja-build/ninja/pull/2225"
 
 
-def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Finding]:
     """Long paths, the root's length, and what is left below it."""
     enabled = None
     for setting in purpose.of("registry"):
@@ -25,28 +26,28 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdic
     yield _budget(purpose, limits, enabled)
 
 
-def _long_paths(facts: Facts, setting: Setting, enabled: bool | None) -> Verdict:
+def _long_paths(facts: Facts, setting: Setting, enabled: bool | None) -> Finding:
     spec = setting.spec
     name, wanted = "long paths", f"{_LONG_PATHS} = {spec['value']}"
     if enabled is None:
-        return Verdict(AREA, name, "unknown", facts.checked(setting).why, wanted)
+        return finding(AREA, name, "unknown", facts.checked(setting).why, wanted)
     if enabled:
-        return Verdict(AREA, name, "ok", "on (ninja and git use them, cl.exe may not)")
+        return finding(AREA, name, "ok", "on (ninja and git use them, cl.exe may not)")
     command = reg_add(spec["key"], _LONG_PATHS, "REG_DWORD", spec["value"])
     hint = on_host(command, provision=setting.provisioned, then="then restart it")
-    return Verdict(AREA, name, "warning", "off", wanted, *hint)
+    return finding(AREA, name, "warning", "off", wanted, *hint)
 
 
-def _root(purpose: Purpose, limits: Thresholds) -> Verdict:
+def _root(purpose: Purpose, limits: Thresholds) -> Finding:
     length = len(purpose.build_root) + _JOB
     found = f"{purpose.build_root}: {length} characters with a build's own directory"
     wanted = f"at most {limits.build_root}"
     if length <= limits.build_root:
-        return Verdict(AREA, "build root", "ok", found)
-    return Verdict(AREA, "build root", "warning", found, wanted, _SHORTER)
+        return finding(AREA, "build root", "ok", found)
+    return finding(AREA, "build root", "warning", found, wanted, _SHORTER)
 
 
-def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Verdict:
+def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Finding:
     """Whether the longest path below the root still fits; the root's own rule is stricter."""
     name = "path budget"
     longest = purpose.longest or len(purpose.build_root) + _JOB + limits.longest_path
@@ -54,9 +55,9 @@ def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Verdi
     found = f"{about}{longest} characters for the longest path of the build"
     wanted = f"less than {limits.max_path}"
     if longest < limits.max_path:
-        return Verdict(AREA, name, "ok", found)
+        return finding(AREA, name, "ok", found)
     if enabled is False:
-        return Verdict(AREA, name, "error", found, wanted, _SHORTER, source=_CL)
+        return finding(AREA, name, "error", found, wanted, _SHORTER, source=_CL)
     state = "on" if enabled else "perhaps on"
     found = f"{found}; long paths are {state}, but cl.exe may not take them"
-    return Verdict(AREA, name, "warning", found, wanted, _SHORTER, source=_CL)
+    return finding(AREA, name, "warning", found, wanted, _SHORTER, source=_CL)

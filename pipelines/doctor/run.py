@@ -1,8 +1,8 @@
 """``invoke doctor``: inspect, judge, show.
 
 Everything is printed by then, the answer on stdout and the rest on stderr. :class:`Outcome` has
-``verdicts`` (a tuple of :class:`pipelines.doctor.model.Verdict`), ``level`` (the worst of them:
-error, warning, unknown or ok), ``purpose``, ``facts`` (what the verdicts rest on) and ``exit_code``
+``findings``, ``level`` (the worst of them:
+error, warning, unknown or ok), ``purpose``, ``facts`` (what the findings rest on) and ``exit_code``
 (0, or :data:`UNFIT` when the level is error). Without a plan this machine alone is looked at.
 Neither a host that cannot be reached nor one that tells nonsense raises anything; what does is
 ``ConfigError`` for a ``resources.yaml``, ``compat.yaml`` or ``thresholds.yaml`` that is wrong.
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 
 from pipelines.core.console import answer, answering, console, say
 from pipelines.core.errors import UNFIT
+from pipelines.core.finding import Finding, Level, worst
 from pipelines.core.versions import minor
-from pipelines.doctor import Level, Purpose, Verdict, diagnose, passthrough, report
+from pipelines.doctor import Purpose, diagnose, passthrough, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
-from pipelines.doctor.model import Facts, worst
+from pipelines.doctor.model import Facts
 from pipelines.doctor.settings import settings_of
 from pipelines.matrix.paths import longest_path
+from pipelines.reports.findings import STYLES, table
 
 if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
@@ -34,14 +36,14 @@ _REASON = 400  # characters of why the host was not tried
 class Outcome:
     """What was found."""
 
-    verdicts: tuple[Verdict, ...]
+    findings: tuple[Finding, ...]
     purpose: Purpose | None
     facts: dict[str, object]
 
     @property
     def level(self) -> Level:
-        """The worst level among the verdicts."""
-        return worst(self.verdicts)
+        """The worst level among the findings."""
+        return worst(one.level for one in self.findings)
 
     @property
     def exit_code(self) -> int:
@@ -91,7 +93,7 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     below = Facts(facts).at("controller", "groundwork")
     if missing := Facts(facts).text("controller", "wine", "error", limit=_REASON):
         facts["host"] = {"skipped": missing}
-    elif below.tree is not None and worst(passthrough.judge(below)) == "error":
+    elif below.tree is not None and any(one.failed for one in passthrough.judge(below)):
         facts["host"] = {"skipped": "what it stands on is not in order, and nothing was started"}
     elif purpose is not None and (lack := _lack(purpose)):
         facts["host"] = {"skipped": f"{lack}, and nothing was started"}
@@ -99,29 +101,29 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
         facts["host"] = inspect_host(plan, session)
     if plan is not None and (bridge := plan.host.bridge()) is not None:
         facts["controller"] = {**controller, "bridge": bridge.model_dump(mode="json")}
-    return Outcome(verdicts=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
+    return Outcome(findings=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
 
 
 def _lack(purpose: Purpose) -> str:
     """What this machine lacks for the host, if it is that which refuses it."""
-    lacks = (one.says for one in purpose.refused if one.error and one.raises != "ConfigError")
+    lacks = (one.actual for one in purpose.refused if one.failed and one.raises != "ConfigError")
     return next(lacks, "")
 
 
 def run_doctor(
     plan: BuildPlan | None, session: LiveSession | None = None, *, as_json: bool = False
 ) -> Outcome:
-    """Print the verdicts, as a table or as one JSON document, and return them.
+    """Print the findings, as a table or as one JSON document, and return them.
 
     What is told meanwhile (a sandbox that starts) goes to stderr when stdout is to have JSON.
     """
     with answering() if as_json else contextlib.nullcontext():
         outcome = examine(plan, session)
     if as_json:
-        answer(report.as_json(outcome.verdicts, outcome.facts, outcome.purpose))
+        answer(report.as_json(outcome.findings, outcome.facts, outcome.purpose))
         return outcome
-    # Our console lets the terminal wrap lines, which would break the columns.
-    sheet = report.table(outcome.verdicts, outcome.purpose)
-    console.print(sheet, soft_wrap=False, crop=False)
-    say(report.summary(outcome.verdicts), style=report.STYLES[outcome.level])
+    if outcome.purpose is not None:
+        say(report.headline(outcome.purpose), style="bold")
+    console.print(table(outcome.findings, grouped=True))
+    say(report.summary(outcome.findings), style=STYLES[outcome.level])
     return outcome

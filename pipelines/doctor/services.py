@@ -1,20 +1,12 @@
-"""Verdicts on Windows' services: WinRM's quotas, the job object of its shells, Defender."""
+"""Findings on Windows' services: WinRM's quotas, the job object of its shells, Defender."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelines.core.finding import Finding, Level
 from pipelines.core.units import GIB, gib
-from pipelines.doctor.model import (
-    Facts,
-    Hint,
-    Level,
-    Purpose,
-    Setting,
-    Verdict,
-    at_least,
-    on_host,
-)
+from pipelines.doctor.model import Facts, Hint, Purpose, Setting, at_least, finding, on_host
 from pipelines.doctor.thresholds import Thresholds
 
 AREA = "services"
@@ -26,7 +18,7 @@ PLACES = {
 _MEMORY = "MaxMemoryPerShellMB"
 
 
-def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Finding]:
     """The limits of this very shell, both places of WinRM's quotas, and Defender."""
     if not purpose.services:
         return
@@ -50,24 +42,24 @@ def _hint(quota: Setting) -> Hint:
     )
 
 
-def _job(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:
+def _job(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
     """The limit that holds for what runs in this shell, as the kernel has it."""
     name, enough = "memory of this shell", quota.spec["at_least"] << 20
     wanted = f"{enough / GIB:g} GiB or no limit"
     job = facts.at("machine", "job")
     if job.absent:
-        return Verdict(AREA, name, "ok", "not in a job object")
+        return finding(AREA, name, "ok", "not in a job object")
     if job.at("memory").absent:
-        return Verdict(AREA, name, "ok", "no limit")
+        return finding(AREA, name, "ok", "no limit")
     memory = job.number("memory")
     if memory is None:
-        return Verdict(AREA, name, "unknown", job.at("memory").why, wanted)
+        return finding(AREA, name, "unknown", job.at("memory").why, wanted)
     level = at_least(memory, warn=enough, fail=limits.memory_per_job.fail * GIB)
     hint = Hint() if level == "ok" else _hint(quota)
-    return Verdict(AREA, name, level, gib(memory, 1), wanted, *hint)
+    return finding(AREA, name, level, gib(memory, 1), wanted, *hint)
 
 
-def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:
+def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
     """Whether it is enough says the host's own check; an error is what ends even one compile."""
     name = quota.spec["name"]
     title = f"{quota.spec['place']}, {'memory' if name == _MEMORY else 'processes'}"
@@ -78,16 +70,16 @@ def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:
         values = told.at("values").tree
         unset = isinstance(values, dict) and name not in values
         why = f"{name} is not set: Windows' default holds" if unset else told.why
-        return Verdict(AREA, title, "unknown", why, wanted)
+        return finding(AREA, title, "unknown", why, wanted)
     if enough:
         said = f"{found:.0f}" if found else "0: no limit"
-        return Verdict(AREA, title, "ok", f"{name} = {said}")
+        return finding(AREA, title, "ok", f"{name} = {said}")
     least = limits.memory_per_job.fail * (GIB >> 20) if name == _MEMORY else limits.shell_processes
     level: Level = "error" if found < least else "warning"
-    return Verdict(AREA, title, level, f"{name} = {found:.0f}", wanted, *_hint(quota))
+    return finding(AREA, title, level, f"{name} = {found:.0f}", wanted, *_hint(quota))
 
 
-def _defender(facts: Facts, settings: list[Setting]) -> Verdict:
+def _defender(facts: Facts, settings: list[Setting]) -> Finding:
     """Scanning every object file costs time and holds files open."""
     name = "Defender"
     roots = [setting.spec["path"] for setting in settings]
@@ -95,17 +87,17 @@ def _defender(facts: Facts, settings: list[Setting]) -> Verdict:
     told = [facts.checked(setting) for setting in settings]
     state = told[0].text("values", "Defender")
     if state in ("not installed", "off"):
-        return Verdict(AREA, name, "ok", "does not scan" if state == "off" else state)
+        return finding(AREA, name, "ok", "does not scan" if state == "off" else state)
     if state != "scans":
-        return Verdict(AREA, name, "unknown", told[0].why, wanted)
+        return finding(AREA, name, "unknown", told[0].why, wanted)
     excluded = [row.text("values", "excluded") for row in told]
     if unseen := [row for row, said in zip(told, excluded, strict=True) if said is None]:
         why = unseen[0].text("found") or unseen[0].why
         found = f"scans; what it leaves out is not known: {why}"
-        return Verdict(AREA, name, "unknown", found, wanted)
+        return finding(AREA, name, "unknown", found, wanted)
     missing = [root for root, said in zip(roots, excluded, strict=True) if said != "yes"]
     if not missing:
-        return Verdict(AREA, name, "ok", f"scans, but not {' and '.join(roots)}")
+        return finding(AREA, name, "ok", f"scans, but not {' and '.join(roots)}")
     command = f'powershell -Command "Add-MpPreference -ExclusionPath {",".join(missing)}"'
     hint = on_host(command, provision=all(setting.provisioned for setting in settings))
-    return Verdict(AREA, name, "warning", f"scans {' and '.join(missing)}", wanted, *hint)
+    return finding(AREA, name, "warning", f"scans {' and '.join(missing)}", wanted, *hint)

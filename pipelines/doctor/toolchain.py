@@ -1,4 +1,4 @@
-"""Verdicts on compilers and tools, by the rules of ``compat.yaml``."""
+"""Findings on compilers and tools, by the rules of ``compat.yaml``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import cast
 from packaging.version import Version
 
 from pipelines.core.architectures.archs import capability
+from pipelines.core.finding import Finding, Level
 from pipelines.core.versions import free_threaded, known, python_release
-from pipelines.doctor.model import Facts, Level, Purpose, Setting, Verdict
+from pipelines.doctor.model import Facts, Purpose, Setting, finding
 from pipelines.doctor.thresholds import Thresholds
 from pipelines.matrix.compat import Compat, Rule, broken
 from pipelines.remote.resources import distributions
@@ -25,7 +26,7 @@ _PROVISION = "invoke provision"
 _SHOWN = {"cuda": "CUDA", "python": "Python", "msvc": "MSVC"}
 
 
-def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Finding]:
     """Toolset, CUDA, what does not go together, ninja, git, sccache."""
     tools, python = facts.at("tools"), purpose.target.python
     told = tools.text("nvcc", "version")
@@ -42,7 +43,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     yield verdict
     if unreached := [text for row in tools.rows("unreached") or [] if (text := row.text())]:
         found = f"no connection to {', '.join(unreached)}"
-        yield Verdict(AREA, "Build Tools", "warning", found, "2 to 3 GB of Microsoft's", _OFFLINE)
+        yield finding(AREA, "Build Tools", "warning", found, "2 to 3 GB of Microsoft's", _OFFLINE)
     yield _nvcc(tools, purpose, told)
     yield from _rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
     yield from _programs(tools, purpose, limits)
@@ -66,52 +67,52 @@ def _toolsets(tools: Facts) -> list[str]:
 
 def _choose(
     tools: Facts, toolsets: list[str], common: Mapping[str, str], purpose: Purpose, compat: Compat
-) -> tuple[str | None, Verdict]:
+) -> tuple[str | None, Finding]:
     """The newest toolset that goes with CUDA, and the verdict on what there is."""
     name = "MSVC toolset"
     if not purpose.msvc:
-        return None, Verdict(AREA, name, "ok", "a stand-in for MSVC: no rule is about it")
+        return None, finding(AREA, name, "ok", "a stand-in for MSVC: no rule is about it")
     if tools.rows("visual_studio") is None:
         why = tools.at("visual_studio").why
-        return purpose.toolset, Verdict(AREA, name, "unknown", why)
+        return purpose.toolset, finding(AREA, name, "unknown", why)
     if not toolsets:
         wanted = f"Build Tools with {purpose.toolset}" if purpose.toolset else "Build Tools"
         found = "not there yet"
-        return purpose.toolset, Verdict(AREA, name, "warning", found, wanted, _PROVISION)
+        return purpose.toolset, finding(AREA, name, "warning", found, wanted, _PROVISION)
     fitting = [t for t in toolsets if not _stops(compat, {**common, "msvc": t})]
     if fitting:
         others = [t for t in toolsets if t != fitting[0]]
         found = fitting[0] + (f" (also {', '.join(others[:4])})" if others else "")
-        return fitting[0], Verdict(AREA, name, "ok", found)
+        return fitting[0], finding(AREA, name, "ok", found)
     first = _stops(compat, {**common, "msvc": toolsets[0]})[0]
     found = f"{', '.join(toolsets[:5])}: {first.says.removesuffix('.')}"
     wanted = f"one that goes with CUDA {common['cuda']}"
-    verdict = Verdict(AREA, name, "error", found, wanted, first.hint, source=first.source)
+    verdict = finding(AREA, name, "error", found, wanted, first.hint, source=first.source)
     return toolsets[0], verdict
 
 
 def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
     rules = (rule for rule in compat.rules if "msvc" in rule.when)
-    return [rule for rule in broken(rules, facts) if rule.verdict == "error"]
+    return [rule for rule in broken(rules, facts) if rule.level == "error"]
 
 
-def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Verdict:
+def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Finding:
     name, wanted = "CUDA compiler", f"CUDA {purpose.target.cuda}"
     told = tools.at("nvcc")
     hint = "" if purpose.refused else _PROVISION  # which is refused as well
     if told.absent:
-        return Verdict(AREA, name, "warning", "not there yet", wanted, hint)
+        return finding(AREA, name, "warning", "not there yet", wanted, hint)
     if version is None or not known(version):
         why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
-        return Verdict(AREA, name, "unknown", why, wanted)
+        return finding(AREA, name, "unknown", why, wanted)
     if version.split(".")[:2] == purpose.target.cuda.split(".")[:2]:
-        return Verdict(AREA, name, "ok", f"nvcc {version}")
-    return Verdict(AREA, name, "warning", f"nvcc {version}", wanted, hint)
+        return finding(AREA, name, "ok", f"nvcc {version}")
+    return finding(AREA, name, "warning", f"nvcc {version}", wanted, hint)
 
 
 def _rules(
-    compat: Compat, facts: Mapping[str, str], purpose: Purpose, *, stopped: Verdict
-) -> Iterator[Verdict]:
+    compat: Compat, facts: Mapping[str, str], purpose: Purpose, *, stopped: Finding
+) -> Iterator[Finding]:
     """What does not go together; rules on an architecture once, with those that break them."""
     rules = [rule for rule in compat.rules if "driver" not in rule.when]
     wanted = purpose.target.archs.sass
@@ -123,11 +124,11 @@ def _rules(
     for rule in rules:
         if rule.id not in hit:
             continue
-        if stopped.level == "error" and rule.verdict == "error" and "msvc" in rule.when:
+        if stopped.level == "error" and rule.level == "error" and "msvc" in rule.when:
             continue  # the toolset's own verdict says so
         about = f"sm_{', sm_'.join(hit[rule.id])}: " if hit[rule.id] else ""
         found = f"{about}{rule.says.removesuffix('.')}"
-        yield Verdict(AREA, rule.id, rule.verdict, found, hint=rule.hint, source=rule.source)
+        yield rule.finding(actual=found, subject=AREA)
     # A recipe without torch, or a host without MSVC, is asked nothing about it.
     asked = [
         "cuda",
@@ -138,13 +139,13 @@ def _rules(
     unknown = [fact for fact in asked if not known(facts.get(fact))]
     if unknown:
         found = f"not known: {', '.join(unknown)}; rules about it were not asked"
-        yield Verdict(AREA, "what goes with what", "unknown", found)
+        yield finding(AREA, "what goes with what", "unknown", found)
     elif not hit:
         about = ", ".join(f"{_SHOWN.get(fact, fact)} {facts[fact]}" for fact in asked)
-        yield Verdict(AREA, "what goes with what", "ok", f"{about}: no rule against it")
+        yield finding(AREA, "what goes with what", "ok", f"{about}: no rule against it")
 
 
-def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdict]:
+def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Finding]:
     """What makes builds work or fast; a host without MSVC is given none of them."""
     for name in ("ninja", "git", "sccache"):
         told = tools.at(name)
@@ -153,78 +154,78 @@ def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Ve
         wanted = f"{limits.ninja} or newer" if name == "ninja" else ""
         level: Level = "warning"
         if told.absent and purpose.msvc:
-            yield Verdict(AREA, name, level, "not there yet", wanted, _PROVISION)
+            yield finding(AREA, name, level, "not there yet", wanted, _PROVISION)
         elif told.absent:
             continue
         elif version is None or number is None:
             why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
-            yield Verdict(AREA, name, "unknown", version or why, wanted)
+            yield finding(AREA, name, "unknown", version or why, wanted)
         elif wanted and number < Version(limits.ninja):
             found = f"{version}: it does not know long paths"
-            yield Verdict(AREA, name, level, found, wanted, _PROVISION)
+            yield finding(AREA, name, level, found, wanted, _PROVISION)
         else:
-            yield Verdict(AREA, name, "ok", version)
+            yield finding(AREA, name, "ok", version)
 
 
-def _unpacked(told: Facts) -> Iterator[Verdict]:
+def _unpacked(told: Facts) -> Iterator[Finding]:
     """Whether the files of the tools are as provisioning has unpacked them."""
     name, wanted = "unpacked tools", "every file as it was unpacked"
     rows = told.rows()
     if rows is None:
         if told.failed:
-            yield Verdict(AREA, name, "unknown", told.why, wanted)
+            yield finding(AREA, name, "unknown", told.why, wanted)
         return
     # Where nothing is unpacked yet, the verdict on the program itself says so.
     there = [row for row in rows if row.at("values").tree or row.text("error")]
     wrong = [verdict for row in there if (verdict := _drifted(row, name, wanted))]
     yield from wrong
     if there and not wrong:
-        yield Verdict(AREA, name, "ok", f"{len(there)} directories, {wanted}")
+        yield finding(AREA, name, "ok", f"{len(there)} directories, {wanted}")
 
 
-def _drifted(row: Facts, name: str, wanted: str) -> Verdict | None:
+def _drifted(row: Facts, name: str, wanted: str) -> Finding | None:
     found, ok = f"{row.text('id')}: {row.text('found') or row.why}", row.flag("ok")
     if ok is None or row.text("error"):
-        return Verdict(AREA, name, "unknown", found, wanted)
+        return finding(AREA, name, "unknown", found, wanted)
     if not ok:
-        return Verdict(AREA, name, "warning", found, wanted, _PROVISION)
+        return finding(AREA, name, "warning", found, wanted, _PROVISION)
     if row.text("doubt"):
         found += f" ({_PROVISION} --repair does)"
-        return Verdict(AREA, name, "unknown", found, wanted)
+        return finding(AREA, name, "unknown", found, wanted)
     return None
 
 
-def _environment(facts: Facts, setting: Setting) -> Verdict:
+def _environment(facts: Facts, setting: Setting) -> Finding:
     """The packages of an environment that is used as it is, as provisioning judges them."""
     name, wanted = "Python packages", setting.wanted
     told = facts.checked(setting)
     values = told.at("values")
     if told.flag("ok") is None or not isinstance(values.tree, Mapping):
-        return Verdict(AREA, name, "unknown", told.why, wanted)
+        return finding(AREA, name, "unknown", told.why, wanted)
     known_names = ["Python", *setting.spec["names"], "torch's CUDA"]
     have = {n: version for n in known_names if (version := values.text(n))}
     if odd := [n for n, version in have.items() if known(version) is None]:
-        return Verdict(AREA, name, "unknown", f"it tells no version of {odd[0]}", wanted)
+        return finding(AREA, name, "unknown", f"it tells no version of {odd[0]}", wanted)
     wrong, hint = distributions.judge(cast("distributions.Spec", setting.spec), have)
     if wrong:
-        return Verdict(AREA, name, "error", wrong, wanted, hint)
+        return finding(AREA, name, "error", wrong, wanted, hint)
     if not told.flag("ok"):  # it sees something there that its words do not show
-        return Verdict(AREA, name, "unknown", told.text("found") or told.why, wanted)
-    return Verdict(AREA, name, "ok", ", ".join(f"{n} {version}" for n, version in have.items()))
+        return finding(AREA, name, "unknown", told.text("found") or told.why, wanted)
+    return finding(AREA, name, "ok", ", ".join(f"{n} {version}" for n, version in have.items()))
 
 
-def _commands(facts: Facts, setting: Setting) -> Verdict:
+def _commands(facts: Facts, setting: Setting) -> Finding:
     """What the recipe's build starts: without it no build is tried."""
     name, names = "programs of the build", setting.spec["names"]
     wanted = ", ".join(names)
     told = facts.checked(setting)
     there = {n: path for n in names if (path := told.text("values", n))}
     if told.flag("ok") is None:
-        return Verdict(AREA, name, "unknown", told.why, wanted)
+        return finding(AREA, name, "unknown", told.why, wanted)
     missing = ", ".join(n for n in names if n not in there)
     if not missing:
-        return Verdict(AREA, name, "ok", "; ".join(there.values()))
+        return finding(AREA, name, "ok", "; ".join(there.values()))
     if setting.provisioned:
-        return Verdict(AREA, name, "warning", f"not there yet: {missing}", wanted, _PROVISION)
+        return finding(AREA, name, "warning", f"not there yet: {missing}", wanted, _PROVISION)
     hint = f"install {missing} on that machine, where PATH has it"
-    return Verdict(AREA, name, "error", f"not there: {missing}", wanted, hint)
+    return finding(AREA, name, "error", f"not there: {missing}", wanted, hint)

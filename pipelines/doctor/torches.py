@@ -1,4 +1,4 @@
-"""Verdicts on what torch and MSVC need of a Windows that Wine is: C++ run-time, two variables.
+"""Findings on what torch and MSVC need of a Windows that Wine is: C++ run-time, two variables.
 
 Each names what it comes to: nothing of it says so by itself, or not in words that lead there.
 """
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from pipelines.core.finding import Finding, Level
 from pipelines.core.versions import known
-from pipelines.doctor.model import Facts, Level, Purpose, Verdict
+from pipelines.doctor.model import Facts, Purpose, finding
 from pipelines.remote.inspection.cxxruntime import LIBRARIES
 
 AREA = "torch"
@@ -24,7 +25,7 @@ _AMX = ("DEFAULT", "ALL", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16", "AVX10_1_51
         "AVX10_1_512_AMX_FP16", "AVX10_2_512_AMX_2")  # fmt: skip
 
 
-def judge(facts: Facts, purpose: Purpose) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose) -> Iterator[Finding]:
     """The run-time, for torch OpenMP and oneDNN; nothing where these come as on any Windows."""
     if not purpose.cxx_runtime:
         return
@@ -52,7 +53,7 @@ def judge(facts: Facts, purpose: Purpose) -> Iterator[Verdict]:
     )
 
 
-def _runtime(told: Facts, oldest: str) -> Verdict:
+def _runtime(told: Facts, oldest: str) -> Finding:
     """Whether each library is there, Microsoft's, and new enough."""
     wanted = f"Microsoft's {oldest} or newer, beside python.exe"
     level: Level = "unknown"
@@ -60,7 +61,7 @@ def _runtime(told: Facts, oldest: str) -> Verdict:
     if isinstance(told.tree, dict):
         judged = [_library(told.at(name), name, oldest) for name in LIBRARIES]
         level, found = min(judged, key=lambda one: _WORST.index(one[0]))
-    return Verdict(AREA, _RUNTIME, level, found, wanted, _PROVISION if level == "error" else "")
+    return finding(AREA, _RUNTIME, level, found, wanted, _PROVISION if level == "error" else "")
 
 
 def _library(told: Facts, name: str, oldest: str) -> tuple[Level, str]:
@@ -80,12 +81,12 @@ def _library(told: Facts, name: str, oldest: str) -> tuple[Level, str]:
 
 def _variable(
     told: Facts, name: str, what: str, *, wrong: bool, wanted: str, comes_to: str
-) -> Verdict:
+) -> Finding:
     if not isinstance(told.tree, dict):
-        return Verdict(AREA, what, "unknown", told.why, f"{name}={wanted}")
+        return finding(AREA, what, "unknown", told.why, f"{name}={wanted}")
     value = told.text(name)
     if not wrong:
-        return Verdict(AREA, what, "ok", f"{name}={value}")
+        return finding(AREA, what, "ok", f"{name}={value}")
     found = f"{name}={value}: {comes_to}" if value is not None else f"no {name}: {comes_to}"
     hint = _UNSET if value is not None else "invoke host remove provision"
-    return Verdict(AREA, what, "error", found, f"{name}={wanted}", hint)
+    return finding(AREA, what, "error", found, f"{name}={wanted}", hint)

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Protocol
 from pydantic import Field
 
 from pipelines.core.evidence import Bridge, Evidence, Origin
+from pipelines.core.finding import Finding
 from pipelines.core.model import Model
 from pipelines.core.versions import minor, python_order
 from pipelines.hosts.bounds import Bounds
@@ -102,17 +103,6 @@ class GpuWay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Missing:
-    """Something this machine needs for a host and does not have."""
-
-    rule: str
-    message: str
-    hint: str
-    raises: str = "SetupError"
-    """Its class of :mod:`pipelines.core.errors`."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Supply:
     """What a host can provide to a build, before connecting; ``None``: everything."""
 
@@ -132,7 +122,7 @@ class Supply:
     """Where this information comes from, for people."""
     existing: bool = False
     """Whether its environment is used unchanged: nothing of the lock is installed into it."""
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Finding, ...] = ()
     """What the host needs and this machine does not have."""
     driver: str = ""
     """The newest CUDA version its GPU driver supports; empty: not known before connecting."""

@@ -42,7 +42,7 @@ from pipelines.toolchain.compilecache.settings import CompileCache
 from pipelines.toolchain.lock import Cache, load_lock
 
 if TYPE_CHECKING:
-    from pipelines.matrix.judge import Finding
+    from pipelines.core.finding import Finding
     from pipelines.prebuilt.external import ExternalWheel
 
 _MOST_JOBS = 512  # as config.Defaults

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from pipelines.core.finding import Finding
 from pipelines.core.model import Dated, Model, Text, read_data
 from pipelines.core.versions import Range, known, within
 
@@ -34,11 +35,16 @@ class Rule(Dated):
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     when: Annotated[dict[Fact, Range], Field(min_length=1)]
-    verdict: Literal["error", "warning"]
+    level: Literal["error", "warning"]
     says: Text
     """One sentence: what happens."""
     hint: Text
     """What to type, or to set and where."""
+
+    def finding(self, **more: Any) -> Finding:
+        """It, where it is broken."""
+        told = {"actual": self.says, "hint": self.hint, "source": self.source} | more
+        return Finding(id=self.id, level=self.level, **told)
 
     def applies(self, facts: Mapping[str, str]) -> bool:
         """Whether every fact that it names is known and lies in its range."""
@@ -107,4 +113,4 @@ def broken(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Rule]:
     if strange := sorted(facts.keys() - set(FACTS)):
         raise ValueError(f"unknown facts: {', '.join(strange)}; there are {', '.join(FACTS)}")
     found = [rule for rule in rules if rule.applies(facts)]
-    return sorted(found, key=lambda rule: rule.verdict)
+    return sorted(found, key=lambda rule: rule.level)

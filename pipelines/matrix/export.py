@@ -43,7 +43,7 @@ def _cell(row: Row, shares: Shares | None) -> dict[str, Any]:
         "arch_variables": judged.archs.variables if judged.archs else {},
         "buildable": judged.buildable,
         **_way(row.way),
-        "findings": [asdict(finding) for finding in judged.findings],
+        "findings": [finding.model_dump(mode="json") for finding in judged.findings],
         "budget": asdict(judged.budget) if judged.budget else None,
         "longest_path": judged.longest.path if judged.longest else None,
         "local_version": judged.local,

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from pipelines.core.architectures.archs import capability, check
 from pipelines.core.errors import ConfigError
+from pipelines.core.finding import Finding
 from pipelines.core.model import Dated
 from pipelines.core.versions import free_threaded, minor, python_release, within
 from pipelines.hosts.base import Supply
@@ -43,19 +45,6 @@ _TORCH_WHEELS = "torch.yaml, by the wheels on the package indexes"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Why a target is rejected, or what to mind: the rule's name, its words, its source, a hint."""
-
-    rule: str
-    says: str
-    source: str
-    hint: str = ""
-    error: bool = True
-    raises: str = "ConfigError"
-    """The class of :mod:`pipelines.core.errors` that refuses it."""
-
-
-@dataclass(frozen=True)
 class Judged:
     """A target and everything that is known of it before it is built."""
 
@@ -70,7 +59,7 @@ class Judged:
     @property
     def buildable(self) -> bool:
         """Whether no rule rejects it."""
-        return not any(finding.error for finding in self.findings)
+        return not any(finding.failed for finding in self.findings)
 
 
 @dataclass(frozen=True)
@@ -91,6 +80,14 @@ class Ground:
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
     rules: tuple[compat.Rule, ...] = field(default_factory=compat.load_rules)
+
+
+def _error(rule: str, says: str, hint: str, source: str, **more: Any) -> Finding:
+    return Finding(id=rule, level="error", actual=says, hint=hint, source=source, **more)
+
+
+def _warning(rule: str, says: str, hint: str, source: str) -> Finding:
+    return Finding(id=rule, level="warning", actual=says, hint=hint, source=source)
 
 
 def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Judged]:
@@ -123,19 +120,19 @@ def _judge(
     try:
         check(target.archs, target.cuda)
         archs = translate(recipe.arch_map, target.archs, target.cuda, recipe.name)
-        findings += [Finding("archs", note, "the recipe", error=False) for note in archs.notes]
+        findings += [_warning("archs", note, "", "the recipe") for note in archs.notes]
     except ConfigError as error:
-        findings.append(Finding("archs", error.message, "pipelines/recipes", error.hint))
+        findings.append(_error("archs", error.message, error.hint, "pipelines/recipes"))
     cost = recipe.cost(target.cuda)
     if archs is not None and cost is not None:
         try:
             budget = plan_budget(cost, ground.host, archs.effective, ground.jobs)
         except ConfigError as error:
-            findings.append(Finding("host-too-small", error.message, cost.basis, error.hint))
+            findings.append(_error("host-too-small", error.message, error.hint, cost.basis))
     findings += _path_rules(longest)
-    hit = {finding.rule for finding in findings}
+    hit = {finding.id for finding in findings}
     findings += old_rows(target, (rule for rule in ground.rules if rule.id in hit))
-    findings.sort(key=lambda finding: not finding.error)
+    findings.sort(key=lambda finding: not finding.failed)
     local = wheel = ""
     if recipe.is_wheel:
         local = local_version(recipe, target.cuda, target.torch or None)
@@ -164,7 +161,7 @@ def host_rules(
     ]
     elsewhere = f"--host {' or '.join(giving)}" if giving else _NO_HOST
     return found + [
-        Finding(rule, says, supply.origin, f"{own}, or {elsewhere}" if own else elsewhere)
+        _error(rule, says, f"{own}, or {elsewhere}" if own else elsewhere, supply.origin)
         for rule, says, own in lacking
     ]
 
@@ -175,24 +172,19 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     As the smoke suite judges it: a driver runs every CUDA of its major version; the PTX of one with
     a newer minor version it does not compile.
     """
-    for lack in supply.missing:
-        yield Finding(lack.rule, lack.message, "this machine", lack.hint, raises=lack.raises)
+    yield from supply.missing
     if supply.missing or not supply.driver or not target.cuda:
         return
     driver, wanted = Version(supply.driver), Version(target.cuda)
     own = f"this machine's driver knows CUDA {supply.driver}"
     hint = f"install a driver for CUDA {target.cuda} or newer ({_DRIVERS})"
     if driver.major < wanted.major:
-        yield Finding(
-            "driver-cuda",
-            f"{own} and the wheel is for CUDA {target.cuda}",
-            _COMPATIBLE,
-            f"{hint}, name a --cuda that it knows, or leave the GPU out",
-            raises="SetupError",
-        )
+        says = f"{own} and the wheel is for CUDA {target.cuda}"
+        hint += ", name a --cuda that it knows, or leave the GPU out"
+        yield _error("driver-cuda", says, hint, _COMPATIBLE, raises="SetupError")
     elif driver < wanted:
         says = f"{own} and the wheel is for CUDA {target.cuda}: its PTX will not be compiled"
-        yield Finding("driver-cuda", says, _COMPATIBLE, hint, error=False)
+        yield _warning("driver-cuda", says, hint, _COMPATIBLE)
 
 
 def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
@@ -203,8 +195,7 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     facts = {"msvc": tools.version, "cuda": target.cuda, "torch": target.torch}
     for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
         if "msvc" in rule.when:
-            error = rule.verdict == "error"
-            yield Finding(rule.id, rule.says, rule.source, rule.hint, error=error)
+            yield rule.finding()
 
 
 def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str]]:
@@ -253,25 +244,25 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     absent = [name for name in lacking if name not in known]
     if unpinned:
         says = f"{where} has no sha256 of {', '.join(unpinned)}, which this cell needs"
-        yield Finding(NOT_PINNED, says, where, f"invoke lock --only {','.join(unpinned)}")
+        yield _error(NOT_PINNED, says, f"invoke lock --only {','.join(unpinned)}", where)
     if absent:
         says = f"{where} has no {', '.join(absent)} for this cell"
-        yield Finding(NOT_PINNED, says, where, "add it to toolchain.yaml, then: invoke lock")
+        yield _error(NOT_PINNED, says, "add it to toolchain.yaml, then: invoke lock", where)
     if untested := ground.untested(target):
         of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
         says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"
         hint = "test on a host that has it, such as the sandbox"
-        yield Finding("torch-untested", says, ground.supply.origin, hint, error=False)
+        yield _warning("torch-untested", says, hint, ground.supply.origin)
 
 
 def _path_rules(longest: Longest | None) -> Iterable[Finding]:
     if longest is not None and not longest.fits:
-        yield Finding(
+        yield _error(
             "path-too-long",
             f"{len(longest.path)} characters, {MAX_PATH} are possible: {longest.path}",
-            "https://github.com/ninja-build/ninja/issues/2400",
             f"a build root of at most {longest.root_at_most} characters, "
             "or leave the part out with 'exclude' in the recipe",
+            "https://github.com/ninja-build/ninja/issues/2400",
         )
 
 
@@ -284,14 +275,14 @@ def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
     if recipe.is_wheel and target.python not in recipe.pythons:
         near = _nearest(target.python, recipe.pythons)
         says = f"{_called(recipe)} is not for Python {target.python}"
-        yield Finding("recipe-python", says, where, f"the nearest is {near}")
+        yield _error("recipe-python", says, f"the nearest is {near}", where)
     for name, value, range_ in (
         ("torch", target.torch, recipe.supports.torch),
         ("cuda", target.cuda, recipe.supports.cuda),
     ):
         if value and not within(value, range_):
             says = f"{_called(recipe)} supports {name} {range_}, not {value}"
-            yield Finding(f"recipe-{name}", says, where, f"--{name} in that range")
+            yield _error(f"recipe-{name}", says, f"--{name} in that range", where)
 
 
 def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
@@ -303,7 +294,7 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
             f"torch is a CPU build on {host}: what is built there for CUDA {target.cuda} is tested "
             "as far as a torch without CUDA goes"
         )
-        yield Finding("torch-cpu", says, supply.origin, "test on a host with CUDA", error=False)
+        yield _warning("torch-cpu", says, "test on a host with CUDA", supply.origin)
         return
     table = load_torches()
     build = table.get(minor(target.torch))
@@ -311,7 +302,7 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
         says = (
             f"torch {target.torch} is not in the table, which ends with {[*table][-1]}: not checked"
         )
-        yield Finding("torch-unknown", says, _TORCH, "see that there are wheels", error=False)
+        yield _warning("torch-unknown", says, "see that there are wheels", _TORCH)
         return
     if target.cuda in build.announced:
         says = (
@@ -319,15 +310,15 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
             "wheels of it is not known"
         )
         hint = "see that there are; invoke watch looks"
-        yield Finding("torch-announced", says, build.announced[target.cuda], hint, error=False)
+        yield _warning("torch-announced", says, hint, build.announced[target.cuda])
     elif target.cuda not in build.cuda:
         says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
         near = _nearest(target.cuda, build.cudas)
-        yield Finding("torch-cuda", says, build.source, f"the nearest is {near}")
+        yield _error("torch-cuda", says, f"the nearest is {near}", build.source)
     if target.python not in build.python:
         says = f"there is no torch {target.torch} for Python {target.python} on Windows"
         near = _nearest(target.python, build.python)
-        yield Finding("torch-python", says, _TORCH_WHEELS, f"the nearest is {near}")
+        yield _error("torch-python", says, f"the nearest is {near}", _TORCH_WHEELS)
 
 
 def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Finding]:
@@ -337,10 +328,7 @@ def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Findin
     for arch in dict.fromkeys((*target.archs.sass, *target.archs.ptx)):
         for rule in broken(target.cuda, target.torch, target.python, arch):
             found.setdefault(rule.id, rule)
-    return [
-        Finding(rule.id, rule.says, rule.source, rule.hint, error=rule.verdict == "error")
-        for rule in found.values()
-    ]
+    return [rule.finding() for rule in found.values()]
 
 
 def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]) -> list[Finding]:
@@ -350,13 +338,13 @@ def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]
     fixes = {one.rule: one for one in fixes_of(recipe, target.cuda, target.torch or None)}
     return [
         finding
-        if finding.error or finding.rule not in fixes
-        else Finding(
-            finding.rule,
-            f"{finding.says.removesuffix('.')}: the recipe sets "
-            + ", ".join(f"{k}={v}" for k, v in fixes[finding.rule].flags.items()),
-            fixes[finding.rule].source,
-            error=False,
+        if finding.failed or finding.id not in fixes
+        else _warning(
+            finding.id,
+            f"{finding.actual.removesuffix('.')}: the recipe sets "
+            + ", ".join(f"{k}={v}" for k, v in fixes[finding.id].flags.items()),
+            "",
+            fixes[finding.id].source,
         )
         for finding in found
     ]
@@ -382,7 +370,7 @@ def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
     hint = "see that it holds, and set its date"
     for name, row in rows.items():
         if row.old:
-            yield Finding("row-old", f"{name}: last confirmed {row.date}", row.source, hint, False)
+            yield _warning("row-old", f"{name}: last confirmed {row.date}", hint, row.source)
 
 
 def _nearest(value: str, known: Iterable[str]) -> str:

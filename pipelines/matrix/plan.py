@@ -65,8 +65,8 @@ class Row:
         """The first reason for which it is not possible."""
         if self.way.action == "none":
             return self.way.why
-        found = next((finding for finding in self.judged.findings if finding.error), None)
-        return f"{found.says} ({found.rule})" if found else self.way.why
+        found = next((finding for finding in self.judged.findings if finding.failed), None)
+        return f"{found.actual} ({found.id})" if found else self.way.why
 
 
 @dataclass(frozen=True)

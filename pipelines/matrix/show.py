@@ -12,6 +12,7 @@ from pipelines.core.console import console, say
 from pipelines.core.tables import print_columns
 from pipelines.matrix.plan import Plan, Row
 from pipelines.recipe.load import shown_file
+from pipelines.reports.findings import table
 
 _COLUMNS = ("cell", "verdict", "archs", "jobs", "memory", "core h", "time", "path", "cached")
 #: Columns that a narrow terminal goes without, the first first.
@@ -51,7 +52,7 @@ def print_table(plan: Plan) -> None:
 def _line(row: Row) -> list[str]:
     """As :data:`_COLUMNS`; only the verdict is markup."""
     judged, budget, longest = row.judged, row.judged.budget, row.judged.longest
-    errors = [finding.rule for finding in judged.findings if finding.error]
+    errors = [finding.id for finding in judged.findings if finding.failed]
     verdict = f"[red]no: {escape(errors[0])}[/red]" if errors else "[green]yes[/green]"
     if row.way.action == "none":
         verdict = "[red]no: nothing prebuilt[/red]"
@@ -71,13 +72,13 @@ def _line(row: Row) -> list[str]:
 
 
 def _print_findings(rows: Sequence[Row]) -> None:
-    """Each finding once, with the cells that it concerns."""
-    grouped = Counter(finding for row in rows for finding in row.judged.findings)
-    for finding, count in sorted(grouped.items(), key=lambda item: (not item[0].error, -item[1])):
-        style, word = ("red", "rejects") if finding.error else ("yellow", "concerns")
-        cells = "all cells" if count == len(rows) else f"{count} of {len(rows)} cells"
-        say(f"{finding.rule} {word} {cells}: {finding.says}", style)
-        say(f"    {finding.source}" + (f"  -> {finding.hint}" if finding.hint else ""), "dim")
+    """Each finding once, below how many cells it concerns."""
+    counted = Counter(finding for row in rows for finding in row.judged.findings)
+    found = sorted(counted.items(), key=lambda item: (not item[0].failed, -item[1]))
+    every = units.counted(len(rows), "cell")
+    cells = {n: "all cells" if n == len(rows) else f"{n} of {every}" for _, n in found}
+    named = (finding.model_copy(update={"subject": cells[n]}) for finding, n in found)
+    console.print(table(named, grouped=True))
 
 
 def _print_shares(plan: Plan) -> None:

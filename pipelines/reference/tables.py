@@ -149,7 +149,7 @@ def matrix() -> str:
 def _rule(rule: Rule) -> tuple[str, ...]:
     when = ", ".join(f"{fact} {code(str(range_))}" for fact, range_ in rule.when.items())
     named = f"[{rule.id}]({rule.source}): {when}"
-    return named, f"{rule.verdict}: {cell(rule.says)}", cell(rule.hint), str(rule.date)
+    return named, f"{rule.level}: {cell(rule.says)}", cell(rule.hint), str(rule.date)
 
 
 def gpus() -> str:

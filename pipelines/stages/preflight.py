@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pipelines.core.console import bars, say
 from pipelines.core.errors import PipelineError, named
+from pipelines.core.finding import Finding
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Finding, Ground, judge
+from pipelines.matrix.judge import Ground, judge
 from pipelines.provisioning.resources import known_missing
 
 
@@ -18,17 +19,17 @@ def refuse_ungiven(plan: BuildPlan) -> None:
     For what this machine lacks the error is of the class that its finding names.
     """
     for finding in plan.refused():
-        if finding.error:
+        if finding.failed:
             raise _refusal(plan, finding)
 
 
 def _refusal(plan: BuildPlan, finding: Finding) -> PipelineError:
     hint = f"{finding.hint[:1].upper()}{finding.hint[1:]}"
     if finding.raises != "ConfigError":
-        return named(finding.raises)(f"{plan.host.name}: {finding.says}", hint=f"{hint}.")
+        return named(finding.raises)(f"{plan.host.name}: {finding.actual}", hint=f"{hint}.")
     done, more = ("built", " invoke plan shows what can.") if plan.given is None else ("tested", "")
     return named(finding.raises)(
-        f"{plan.target.id} cannot be {done}: {finding.says} ({finding.source})",
+        f"{plan.target.id} cannot be {done}: {finding.actual} ({finding.source})",
         hint=f"{hint}.{more}",
     )
 
@@ -62,8 +63,8 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
     cell = target if recipe.is_wheel else target.model_copy(update={"python": ""})
     (judged,) = judge(recipe, [cell], ground)
     for finding in judged.findings:
-        if finding.error:
+        if finding.failed:
             raise _refusal(plan, finding)
-        say(f"mind: {finding.says}", style="yellow")
+        say(f"warning: {finding.actual}", style="yellow")
     if unpinned := known_missing(plan.wanted, plan.cache.lock):
         raise plan.cache.lock.not_pinned(unpinned)

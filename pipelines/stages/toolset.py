@@ -54,4 +54,4 @@ def _against(plan: BuildPlan, version: str) -> Rule | None:
     """The first rule that refuses it."""
     facts = {"msvc": version, "cuda": plan.target.cuda, "torch": plan.target.torch}
     found = broken(load_rules(), {name: text for name, text in facts.items() if text})
-    return next((r for r in found if "msvc" in r.when and r.verdict == "error"), None)
+    return next((r for r in found if "msvc" in r.when and r.level == "error"), None)

@@ -34,5 +34,5 @@ def test_a_host_is_surveyed_and_not_made(engine: Engine, cache: Cache) -> None:
     config = ContainerHost.model_validate({"kind": "container"})
     host = Container("never-made", config, OpenOptions("3.11", cache))
     (verdict,) = passthrough.judge(Facts(host.prerequisites()))
-    assert (verdict.name, verdict.level, verdict.found) == ("engine", "ok", engine.title)
+    assert (verdict.id, verdict.level, verdict.actual) == ("engine", "ok", engine.title)
     assert not host.manager.all("never-made")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.doctor import report, run
+from pipelines.doctor import run
 from pipelines.doctor.inspect import inspect_host, measure_skew
 from pipelines.remote import facts, provision
 from pipelines.remote.inspection import machine, tools
+from pipelines.reports.findings import table
 from pipelines.stages.line import Line
 
 #: What a part must have, and of which types; a dict stands for the keys below.
@@ -113,16 +114,15 @@ def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixtu
     assert told["summary"]["error"] == 0
     assert told["summary"]["unknown"] == 0
     assert outcome.exit_code == 0
-    by_name = {(v.area, v.name): v for v in outcome.verdicts}
-    assert by_name["this machine", "Wine"].found.startswith("wine-")
-    assert by_name["host", "operating system"].found.startswith("Wine ")
+    by_name = {(v.subject, v.id): v for v in outcome.findings}
+    assert by_name["this machine", "wine"].actual.startswith("wine-")
+    assert by_name["host", "operating-system"].actual.startswith("Wine ")
     assert by_name["host", "clock"].level == "ok"
-    assert by_name["tool chain", "what goes with what"].level == "ok"
+    assert by_name["tool chain", "what-goes-with-what"].level == "ok"
     # Memory, and what is not provisioned yet, may be worth a warning; nothing else is.
     warned = {name for (_, name), verdict in by_name.items() if verdict.level == "warning"}
-    assert warned <= {"memory", "commit limit", "CUDA compiler", "long paths"}
+    assert warned <= {"memory", "commit-limit", "cuda-compiler", "long-paths"}
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(report.table(outcome.verdicts, outcome.purpose), soft_wrap=False, crop=False)
+    console.print(table(outcome.findings, grouped=True), soft_wrap=True)
     rows = console.export_text().splitlines()
-    assert rows[0].startswith("Doctor sandbox: smoke-attention for cp311, CUDA 13.0, 80+PTX")
-    assert sum(row[:3] in ("✓  ", "!  ") for row in rows) == len(outcome.verdicts)
+    assert sum(row[:3] in ("✓  ", "!  ") for row in rows) == len(outcome.findings)

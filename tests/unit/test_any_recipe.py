@@ -71,7 +71,7 @@ def test_every_recipe_has_verdicts(tmp_path: Path, name: str) -> None:
     outcome = examine(plan, None)
     assert outcome.purpose is not None
     assert outcome.purpose.target.recipe == name
-    assert outcome.verdicts
+    assert outcome.findings
 
 
 def test_the_documented_example_builds_up_to_the_fetch(

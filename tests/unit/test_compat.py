@@ -96,7 +96,7 @@ def test_errors_come_first() -> None:
     found = compat.broken(
         compat.load_rules(), {"msvc": "14.50.1", "cuda": "13.0", "torch": "2.13", "arch": "7.0"}
     )
-    levels = [rule.verdict for rule in found]
+    levels = [rule.level for rule in found]
     assert levels == sorted(levels)
     assert {"error", "warning"} == set(levels)
 
@@ -130,7 +130,7 @@ def test_rules_agree_with_the_table_of_architectures(arch: str, cuda: str) -> No
         for rule in compat.broken(
             compat.load_rules(), {"arch": archs.capability(arch), "cuda": cuda}
         )
-        if rule.verdict == "error"
+        if rule.level == "error"
     }
     if errors:
         assert refused
@@ -164,7 +164,7 @@ def test_releases_of_windows(build: int, server: bool, name: str | None) -> None
 RULE: dict[str, Any] = {
     "id": "a",
     "when": {"cuda": ">=12"},
-    "verdict": "error",
+    "level": "error",
     "says": "it does not work.",
     "hint": "do something",
     "source": "https://example.org/1",
@@ -180,7 +180,7 @@ RULE: dict[str, Any] = {
         ({"when": {"cuda": ">=13,<12"}}, "contradicts itself"),
         ({"when": {"cuda": "12 or so"}}, "PEP 440"),
         ({"when": {"gcc": ">=12"}}, "rules.0.when.gcc"),
-        ({"verdict": "ok"}, "rules.0.verdict"),
+        ({"level": "ok"}, "rules.0.level"),
         ({"says": "  "}, "rules.0.says"),
         ({"hint": ""}, "rules.0.hint"),
         ({"source": "somewhere"}, "rules.0.source"),

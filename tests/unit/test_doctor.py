@@ -27,8 +27,9 @@ from pipelines.core import github, model
 from pipelines.core.console import say
 from pipelines.core.errors import UNFIT, ConfigError, HostError, RemoteError, SetupError
 from pipelines.core.evidence import Evidence
+from pipelines.core.finding import LEVELS, Finding, worst
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
-from pipelines.doctor.model import LEVELS, Facts, Purpose, Setting, Verdict, worst
+from pipelines.doctor.model import Facts, Purpose, Setting, finding
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.live import LiveSession
@@ -39,6 +40,7 @@ from pipelines.recipe.load import load_recipe
 from pipelines.record.target import AXES, Target
 from pipelines.remote import rpc
 from pipelines.remote.inspection.nvml import BRIDGED
+from pipelines.reports.findings import table
 from pipelines.session.base import Session
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -234,21 +236,23 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def judge(name: str, changes: dict[str, Any], purpose: Purpose = PURPOSE) -> Verdict:
-    """The one verdict of that name (``area: name``) on GOOD with other values."""
-    area, _, title = name.partition(": ")
+def judge(name: str, changes: dict[str, Any], purpose: Purpose = PURPOSE) -> Finding:
+    """The one finding of that id (``area: id``), or title of a GPU, on GOOD with other values."""
+    area, _, key = name.partition(": ")
     verdicts = diagnose(changed(changes), purpose)
-    (found,) = [v for v in verdicts if (v.area, v.name) == (area, title)]
+    (found,) = [v for v in verdicts if v.subject == area and key in (v.title, v.id)]
     return found
 
 
 def names(purpose: Purpose) -> list[str]:
-    return [f"{v.area}: {v.name}" for v in diagnose(GOOD, purpose)]
+    return [
+        f"{v.subject}: {v.title if v.subject == 'GPU' else v.id}" for v in diagnose(GOOD, purpose)
+    ]
 
 
-def render(verdicts: list[Verdict], width: int, purpose: Purpose | None = PURPOSE) -> str:
+def render(verdicts: list[Finding], width: int, purpose: Purpose | None = PURPOSE) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(report.table(verdicts, purpose), soft_wrap=False, crop=False)
+    console.print(table(verdicts, grouped=True), soft_wrap=True)
     return console.export_text()
 
 
@@ -256,21 +260,21 @@ def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
     verdicts = diagnose(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
     assert not [v for v in verdicts if v.hint or v.command]
-    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 40
+    assert len(verdicts) == len({(v.subject, v.title) for v in verdicts}) == 40
     assert diagnose(GOOD, PURPOSE) == verdicts
 
 
 def test_what_is_not_meant_to_be_there_is_not_judged() -> None:
     gone = set(names(PURPOSE)) - set(names(BARE))
     assert {name for name in gone if name.startswith("services: ")} == {
-        "services: memory of this shell",
-        "services: shell, memory",
-        "services: shell, processes",
-        "services: plugin, memory",
-        "services: plugin, processes",
-        "services: Defender",
+        "services: memory-of-this-shell",
+        "services: shell-memory",
+        "services: shell-processes",
+        "services: plugin-memory",
+        "services: plugin-processes",
+        "services: defender",
     }
-    assert {"host: rights", "host: page file"} <= gone
+    assert {"host: rights", "host: page-file"} <= gone
     assert not set(names(BARE)) - set(names(PURPOSE))
 
 
@@ -300,14 +304,14 @@ def quota(name: str, found: int | str) -> dict[str, Any]:
 # fmt: off
 CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     # -- this machine
-    ("this machine: operating system", {"controller/system": GONE}, "unknown", "not told", ""),
-    ("this machine: Python", {"controller/python": "3.10.14"}, "error", "3.10.14", "scripts/setup"),
-    ("this machine: Python", {"controller/python": "3.14.0rc1"}, "ok", "3.14.0rc1", ""),
-    ("this machine: Python", {"controller/python": "4.0"}, "ok", "4.0", ""),
-    ("this machine: Python", {"controller/python": "new"}, "error", "new", "scripts/setup"),
-    ("this machine: Python", {"controller/python": 3.11}, "unknown", "not told", ""),
+    ("this machine: operating-system", {"controller/system": GONE}, "unknown", "not told", ""),
+    ("this machine: python", {"controller/python": "3.10.14"}, "error", "3.10.14", "scripts/setup"),
+    ("this machine: python", {"controller/python": "3.14.0rc1"}, "ok", "3.14.0rc1", ""),
+    ("this machine: python", {"controller/python": "4.0"}, "ok", "4.0", ""),
+    ("this machine: python", {"controller/python": "new"}, "error", "new", "scripts/setup"),
+    ("this machine: python", {"controller/python": 3.11}, "unknown", "not told", ""),
     *[
-        (f"this machine: disk of {what}", {f"controller/disks/{key}/free": free}, level, said, hint)
+        (f"this machine: disk-of-{what}", {f"controller/disks/{key}/free": free}, level, said, hint)
         for what, key, cured in (
             ("downloads", "cache", "XDG_CACHE_HOME"),
             ("runs", "out", "out in pipeline.yaml"),
@@ -322,7 +326,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             (float("nan"), "unknown", "not told", ""),
         )
     ],
-    ("this machine: disk of runs", {"controller/disks": None}, "unknown", "not told", ""),
+    ("this machine: disk-of-runs", {"controller/disks": None}, "unknown", "not told", ""),
     ("this machine: lock", {f"{LOCK}/unpinned": ["torch"]}, "error", "torch", "invoke lock"),
     ("this machine: lock", {f"{LOCK}/unpinned": list("abcdef")}, "error",
      "not pinned: a, b, c, d and 2 more", "invoke lock"),
@@ -332,13 +336,13 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_size": "5.0 MiB"}, "ok",
      "3 files to fetch, 5.0 MiB: the network is needed once", ""),
     ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not told", ""),
-    ("tool chain: unpacked tools", {"host/unpacked": [WHOLE, WHOLE]}, "ok",
+    ("tool chain: unpacked-tools", {"host/unpacked": [WHOLE, WHOLE]}, "ok",
      "2 directories, every file as it was unpacked", ""),
-    ("tool chain: unpacked tools", {"host/unpacked": [WHOLE, {**WHOLE, "ok": False}]}, "warning",
+    ("tool chain: unpacked-tools", {"host/unpacked": [WHOLE, {**WHOLE, "ok": False}]}, "warning",
      "uv: 1 of 1 archives", "invoke provision"),
-    ("tool chain: unpacked tools", {"host/unpacked": [{**WHOLE, "doubt": "d"}]}, "unknown",
+    ("tool chain: unpacked-tools", {"host/unpacked": [{**WHOLE, "doubt": "d"}]}, "unknown",
      "uv: 1 of 1 archives (invoke provision --repair does)", ""),
-    ("tool chain: unpacked tools", {"host/unpacked": [{**WHOLE, "error": "E: x"}]}, "unknown",
+    ("tool chain: unpacked-tools", {"host/unpacked": [{**WHOLE, "error": "E: x"}]}, "unknown",
      "uv: 1 of 1 archives", ""),
     ("this machine: downloads", {f"{LOCK}/damaged": ["/c/a.whl"], f"{LOCK}/missing": 3}, "warning",
      "damaged on this machine: /c/a.whl", "invoke cache --prune"),
@@ -350,29 +354,29 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: clock", {"controller/time": 1_999_913_598.0}, "error",
      "1.0 days behind the files", "timedatectl set-ntp true"),
     ("this machine: clock", {"controller/newest_file": "today"}, "unknown", "not told", ""),
-    ("this machine: Wine", {"controller/wine": {"error": "Wine is not installed",
+    ("this machine: wine", {"controller/wine": {"error": "Wine is not installed",
      "hint": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),
-    ("this machine: Wine", {"controller/wine": {"error": "Wine does not run: no"}}, "error",
+    ("this machine: wine", {"controller/wine": {"error": "Wine does not run: no"}}, "error",
      "Wine does not run: no", "scripts/setup"),
-    ("this machine: Wine", {"controller/wine": {}}, "unknown", "not told", ""),
+    ("this machine: wine", {"controller/wine": {}}, "unknown", "not told", ""),
     # -- the host
-    ("host: operating system", {}, "ok", "Windows Server 2022, build 20348, ServerStandard", ""),
-    ("host: operating system", {f"{WIN}/build": 17762}, "error", "build 17762", "Server 2022"),
-    ("host: operating system", {f"{WIN}/build": 17763}, "ok", "Windows Server 2019", ""),
-    ("host: operating system", {f"{WIN}/build": 17764}, "warning", "build 17764", "--host"),
-    ("host: operating system", {f"{WIN}/build": 19044, f"{WIN}/server": False}, "warning",
+    ("host: operating-system", {}, "ok", "Windows Server 2022, build 20348, ServerStandard", ""),
+    ("host: operating-system", {f"{WIN}/build": 17762}, "error", "build 17762", "Server 2022"),
+    ("host: operating-system", {f"{WIN}/build": 17763}, "ok", "Windows Server 2019", ""),
+    ("host: operating-system", {f"{WIN}/build": 17764}, "warning", "build 17764", "--host"),
+    ("host: operating-system", {f"{WIN}/build": 19044, f"{WIN}/server": False}, "warning",
      "Windows, build 19044", "--host"),
-    ("host: operating system", {f"{WIN}/server": "yes"}, "unknown", "not told", ""),
-    ("host: operating system", {WIN: None}, "unknown", "not told", ""),
-    ("host: operating system", {"host/facts/platform": "linux"}, "error", "linux", "--host"),
-    ("host: operating system", {"host/machine/wine": "8.0"}, "ok",
+    ("host: operating-system", {f"{WIN}/server": "yes"}, "unknown", "not told", ""),
+    ("host: operating-system", {WIN: None}, "unknown", "not told", ""),
+    ("host: operating-system", {"host/facts/platform": "linux"}, "error", "linux", "--host"),
+    ("host: operating-system", {"host/machine/wine": "8.0"}, "ok",
      "Wine 8.0, as Windows 10.0.20348", ""),
     ("host: processor", {}, "ok", "16 cores, AMD EPYC 7763", ""),
     ("host: processor", {"host/facts/machine": "ARM64"}, "error", "ARM64", "--host"),
     ("host: processor", {"host/machine/cpu": None}, "ok", "16 cores, AMD64", ""),
     ("host: processor", {"host/facts/cpus": 0}, "unknown", "not told", ""),
-    ("host: Python", {"host/facts/python_bits": 32}, "error", "32 bits", "64-bit Python"),
-    ("host: Python", {"host/facts/python_bits": None}, "unknown", "not told", ""),
+    ("host: python", {"host/facts/python_bits": 32}, "error", "32 bits", "64-bit Python"),
+    ("host: python", {"host/facts/python_bits": None}, "unknown", "not told", ""),
     ("host: rights", {"host/machine/administrator": False}, "warning", "no administrator",
      "LocalAccountTokenFilterPolicy"),
     ("host: rights", {"host/machine/administrator": None,
@@ -398,29 +402,29 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: memory", {"host/facts/memory/total": 3 * GIB}, "warning", "0.8 GiB for", "--jobs 1"),
     ("host: memory", {"host/facts/memory/total": 3 * GIB - 1}, "error", "0.7 GiB", "--host"),
     ("host: memory", {"host/facts/memory": {}}, "unknown", "not told", ""),
-    ("host: commit limit", {"host/machine/commit/used": 76 * GIB}, "ok", "20.0 GiB of 96.0", ""),
-    ("host: commit limit", {"host/machine/commit/used": 80 * GIB}, "warning",
+    ("host: commit-limit", {"host/machine/commit/used": 76 * GIB}, "ok", "20.0 GiB of 96.0", ""),
+    ("host: commit-limit", {"host/machine/commit/used": 80 * GIB}, "warning",
      "16.0 GiB of 96.0 GiB free", "build with --jobs 3, or invoke provision"),
-    ("host: commit limit", {"host/machine/commit/used": 93 * GIB}, "warning",
+    ("host: commit-limit", {"host/machine/commit/used": 93 * GIB}, "warning",
      "3.0 GiB of 96.0 GiB free", "--jobs 1"),
-    ("host: commit limit", {"host/machine/commit/used": 93 * GIB + 1}, "error",
+    ("host: commit-limit", {"host/machine/commit/used": 93 * GIB + 1}, "error",
      "3.0 GiB of 96.0 GiB free", "invoke provision"),
-    ("host: commit limit", {"host/machine/commit/used": 200 * GIB}, "error",
+    ("host: commit-limit", {"host/machine/commit/used": 200 * GIB}, "error",
      "0.0 GiB of 96.0 GiB free", "invoke provision"),
-    ("host: commit limit", {"host/machine/commit": None}, "unknown", "not told", ""),
-    ("host: page file", {PAGES: row(False)}, "warning", "none",
+    ("host: commit-limit", {"host/machine/commit": None}, "unknown", "not told", ""),
+    ("host: page-file", {PAGES: row(False)}, "warning", "none",
      r'/v PagingFiles /t REG_MULTI_SZ /d "C:\pagefile.sys 16384 65536" /f'),
-    ("host: page file", {PAGES: row(False, **{"": ""})}, "warning", "none", "invoke provision"),
-    ("host: page file", {PAGES: row(False, **{r"?:\pagefile.sys": ""})}, "ok", r"?:\page", ""),
-    ("host: page file", {PAGES: row(False, "PermissionError: no")}, "unknown",
+    ("host: page-file", {PAGES: row(False, **{"": ""})}, "warning", "none", "invoke provision"),
+    ("host: page-file", {PAGES: row(False, **{r"?:\pagefile.sys": ""})}, "ok", r"?:\page", ""),
+    ("host: page-file", {PAGES: row(False, "PermissionError: no")}, "unknown",
      "PermissionError: no", ""),
-    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB}, "ok", "30.0 GiB", ""),
-    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB - 1}, "warning",
+    ("host: disk-of-builds", {"host/machine/disks/C:\\b/free": 30 * GIB}, "ok", "30.0 GiB", ""),
+    ("host: disk-of-builds", {"host/machine/disks/C:\\b/free": 30 * GIB - 1}, "warning",
      r"30.0 GiB free for C:\b", "invoke cache --prune --days 1"),
-    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 10 * GIB}, "warning", "10.0",
+    ("host: disk-of-builds", {"host/machine/disks/C:\\b/free": 10 * GIB}, "warning", "10.0",
      "--prune"),
-    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 1}, "error", "0.0 GiB", "--prune"),
-    ("host: disk of builds",
+    ("host: disk-of-builds", {"host/machine/disks/C:\\b/free": 1}, "error", "0.0 GiB", "--prune"),
+    ("host: disk-of-builds",
      {"host/machine/disks": {"problems": {"C:\\b": "OSError: no such drive"}, "C:\\b": None}},
      "unknown", "OSError: no such drive", ""),
     ("host: clock", {"host/skew": 60.0}, "ok", "60.0 s off this machine's", ""),
@@ -438,34 +442,34 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: sleep", {f"{POWER}/sleep": None}, "unknown", "not told", ""),
     ("host: sleep", {POWER: None}, "unknown", "not told", ""),
     # -- paths
-    ("paths: long paths", {LONG: row(False)}, "warning", "off",
+    ("paths: long-paths", {LONG: row(False)}, "warning", "off",
      r"reg add HKLM\SYSTEM\CurrentControlSet\Control\FileSystem /v LongPathsEnabled /t REG_DWORD "
      "/d 1 /f"),
-    ("paths: long paths", {LONG: row() | {"ok": 1}}, "unknown", "not told", ""),
-    ("paths: long paths", {LONG: row(False, "OSError: gone")}, "unknown", "OSError: gone", ""),
+    ("paths: long-paths", {LONG: row() | {"ok": 1}}, "unknown", "not told", ""),
+    ("paths: long-paths", {LONG: row(False, "OSError: gone")}, "unknown", "OSError: gone", ""),
     # -- tool chain
-    ("tool chain: MSVC toolset", {STUDIO: []}, "warning", "not there yet", "invoke provision"),
-    ("tool chain: Build Tools", {f"{TOOLS}/unreached": ["aka.ms", 7]}, "warning",
+    ("tool chain: msvc-toolset", {STUDIO: []}, "warning", "not there yet", "invoke provision"),
+    ("tool chain: build-tools", {f"{TOOLS}/unreached": ["aka.ms", 7]}, "warning",
      "no connection to aka.ms", "layout"),
-    ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.38.33130", "nonsense", 14]},
+    ("tool chain: msvc-toolset", {STUDIO: [{"toolsets": ["14.38.33130", "nonsense", 14]},
      {"toolsets": ["14.44.35207"]}, 7]}, "ok", "14.44.35207 (also 14.38.33130)", ""),
-    ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.50.35717", "14.44.35207"]}]}, "ok",
+    ("tool chain: msvc-toolset", {STUDIO: [{"toolsets": ["14.50.35717", "14.44.35207"]}]}, "ok",
      "14.44.35207 (also 14.50.35717)", ""),
-    ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.50.35717"]}]}, "error",
+    ("tool chain: msvc-toolset", {STUDIO: [{"toolsets": ["14.50.35717"]}]}, "error",
      "14.50.35717: crt/host_config.h of CUDA 12.4 to 13.1 refuses", "-vcvars_ver=14.44"),
-    ("tool chain: MSVC toolset", {STUDIO: None,
+    ("tool chain: msvc-toolset", {STUDIO: None,
      f"{TOOLS}/problems": {"visual_studio": "OSError: vswhere left with 1"}}, "unknown",
      "OSError: vswhere left with 1", ""),
-    ("tool chain: CUDA compiler", {f"{TOOLS}/nvcc": None}, "warning", "not there yet", "invoke p"),
-    ("tool chain: CUDA compiler", {f"{TOOLS}/nvcc/version": "12.80.1"}, "warning", "nvcc 12.80.1",
+    ("tool chain: cuda-compiler", {f"{TOOLS}/nvcc": None}, "warning", "not there yet", "invoke p"),
+    ("tool chain: cuda-compiler", {f"{TOOLS}/nvcc/version": "12.80.1"}, "warning", "nvcc 12.80.1",
      "invoke provision"),
-    ("tool chain: CUDA compiler", {f"{TOOLS}/nvcc/version": None}, "unknown", "its version", ""),
-    ("tool chain: what goes with what", {}, "ok",
+    ("tool chain: cuda-compiler", {f"{TOOLS}/nvcc/version": None}, "unknown", "its version", ""),
+    ("tool chain: what-goes-with-what", {}, "ok",
      "CUDA 12.8.93, Python 3.11.9, MSVC 14.44.35207, torch 2.8.0: no rule against it", ""),
-    ("tool chain: what goes with what", {"host/facts/python": "three"}, "unknown",
+    ("tool chain: what-goes-with-what", {"host/facts/python": "three"}, "unknown",
      "not known: python", ""),
     # Before anything is there, what provisioning will bring is judged.
-    ("tool chain: what goes with what", {STUDIO: []}, "ok", "MSVC 14.44, torch", ""),
+    ("tool chain: what-goes-with-what", {STUDIO: []}, "ok", "MSVC 14.44, torch", ""),
     ("tool chain: host-python", {"host/facts/python": "3.9.1"}, "error", "3.10 or newer", "3.11"),
     ("tool chain: ninja", {f"{TOOLS}/ninja/version": "1.11.1"}, "warning", "1.11.1: it", "invoke"),
     ("tool chain: ninja", {f"{TOOLS}/ninja/version": "1.12"}, "ok", "1.12", ""),
@@ -475,10 +479,10 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("tool chain: git", {f"{TOOLS}/git": []}, "unknown", "not told", ""),
     ("tool chain: sccache", {f"{TOOLS}/sccache": GONE}, "unknown", "not told", ""),
     # -- GPU
-    ("GPU: GPU", {f"{TOOLS}/gpus": None}, "error", "none found", "install NVIDIA's driver there"),
-    ("GPU: GPU", {f"{TOOLS}/gpus": []}, "error", "none found", "gpu: false in pipeline.yaml"),
-    ("GPU: GPU", {f"{TOOLS}/gpus": GONE}, "unknown", "not told", ""),
-    ("GPU: GPU", {f"{TOOLS}/gpus": None,
+    ("GPU: gpu", {f"{TOOLS}/gpus": None}, "error", "none found", "install NVIDIA's driver there"),
+    ("GPU: gpu", {f"{TOOLS}/gpus": []}, "error", "none found", "gpu: false in pipeline.yaml"),
+    ("GPU: gpu", {f"{TOOLS}/gpus": GONE}, "unknown", "not told", ""),
+    ("GPU: gpu", {f"{TOOLS}/gpus": None,
      f"{TOOLS}/problems": {"gpus": "OSError: nvidia-smi left with 9: no driver"}}, "error",
      "nvidia-smi left with 9: no driver", "nvidia-smi"),
     ("GPU: GPU 0-2", {f"{TOOLS}/gpus": [GPU, GPU, GPU]}, "ok", "NVIDIA L4", ""),
@@ -511,7 +515,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [{}]}, "unknown", "not told", ""),
     # -- services
     *[
-        (f"services: {place}, {what}", {QUOTAS[place, name]: quota(name, found)}, level, said, hint)
+        (f"services: {place}-{what}", {QUOTAS[place, name]: quota(name, found)}, level, said, hint)
         for place, where in (
             ("shell", r"WSMan:\localhost\Shell"),
             ("plugin", r"WSMan:\localhost\Plugin\microsoft.powershell\Quotas"),
@@ -528,17 +532,17 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             ("processes", PROCESSES, 24, "error", "= 24", rf"{where}\{PROCESSES} 200"),
         )
     ],
-    ("services: shell, memory", {QUOTAS["shell", MEMORY]: row(False)}, "unknown",
+    ("services: shell-memory", {QUOTAS["shell", MEMORY]: row(False)}, "unknown",
      f"{MEMORY} is not set: Windows'", ""),
-    ("services: plugin, memory", {QUOTAS["plugin", MEMORY]: row(False)}, "unknown",
+    ("services: plugin-memory", {QUOTAS["plugin", MEMORY]: row(False)}, "unknown",
      "Windows' default holds", ""),
-    ("services: plugin, memory", {QUOTAS["plugin", MEMORY]: None}, "unknown", "not told", ""),
-    ("services: plugin, processes",
+    ("services: plugin-memory", {QUOTAS["plugin", MEMORY]: None}, "unknown", "not told", ""),
+    ("services: plugin-processes",
      {QUOTAS["plugin", PROCESSES]: row(False, "PermissionError: no")}, "unknown",
      "PermissionError: no", ""),
-    ("services: memory of this shell", {}, "ok", "not in a job object", ""),
+    ("services: memory-of-this-shell", {}, "ok", "not in a job object", ""),
     *[
-        ("services: memory of this shell", {"host/machine/job": job}, level, said, hint)
+        ("services: memory-of-this-shell", {"host/machine/job": job}, level, said, hint)
         for job, level, said, hint in (
             ({"memory": None, "processes": 25}, "ok", "no limit", ""),
             ({"memory": 8 * GIB}, "ok", "8.0 GiB", ""),
@@ -548,19 +552,19 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             ("none", "unknown", "not told", ""),
         )
     ],
-    ("services: Defender", {}, "ok", r"scans, but not C:\b", ""),
-    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="not installed",
+    ("services: defender", {}, "ok", r"scans, but not C:\b", ""),
+    ("services: defender", {f"{RES}/build root unscanned": row(False, Defender="not installed",
      excluded="no")}, "ok", "not installed", ""),
-    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="off",
+    ("services: defender", {f"{RES}/build root unscanned": row(False, Defender="off",
      excluded="no")}, "ok", "does not scan", ""),
-    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="rests")},
+    ("services: defender", {f"{RES}/build root unscanned": row(False, Defender="rests")},
      "unknown", "not told", ""),
-    ("services: Defender", {f"{RES}/build root unscanned": SCANNED}, "warning",
+    ("services: defender", {f"{RES}/build root unscanned": SCANNED}, "warning",
      r"scans C:\b", r'powershell -Command "Add-MpPreference -ExclusionPath C:\b"'),
-    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="scans")
+    ("services: defender", {f"{RES}/build root unscanned": row(False, Defender="scans")
      | {"found": "PermissionError: 5"}}, "unknown",
      "scans; what it leaves out is not known: PermissionError: 5", ""),
-    ("services: Defender", {RES: None, "host/problems": {"resources": "RemoteError: no"}},
+    ("services: defender", {RES: None, "host/problems": {"resources": "RemoteError: no"}},
      "unknown", "RemoteError: no", ""),
 ]
 # fmt: on
@@ -574,7 +578,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
 def test_verdicts(name: str, changes: dict[str, Any], level: str, found: str, hint: str) -> None:
     verdict = judge(name, changes)
     assert verdict.level == level
-    assert found in verdict.found
+    assert found in verdict.actual
     assert hint in f"{verdict.hint}\n{verdict.command}"
     assert bool(verdict.hint) == (level in ("warning", "error"))
     if verdict.command:
@@ -582,7 +586,7 @@ def test_verdicts(name: str, changes: dict[str, Any], level: str, found: str, hi
 
 
 def test_every_verdict_has_a_case() -> None:
-    plain = {"paths: build root", "paths: path budget", "GPU: GPU 0"}
+    plain = {"paths: build-root", "paths: path-budget", "GPU: GPU 0"}
     assert set(names(PURPOSE)) - {name for name, *_ in CASES} == plain
 
 
@@ -604,33 +608,33 @@ def test_every_verdict_has_a_case() -> None:
 def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: str) -> None:
     purpose = with_purpose(build_root=root)
     changes = {LONG: row(bool(long_paths)) | {"ok": long_paths}}
-    verdict = judge("paths: path budget", changes, purpose)
-    assert (verdict.level, found in verdict.found) == (level, True)
+    verdict = judge("paths: path-budget", changes, purpose)
+    assert (verdict.level, found in verdict.actual) == (level, True)
     if level != "ok":
         assert (
             verdict.hint
             == r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
         )
         assert verdict.source.startswith("https://github.com/ninja-build/ninja/")
-    root_verdict = judge("paths: build root", {}, purpose)
+    root_verdict = judge("paths: build-root", {}, purpose)
     assert root_verdict.level == ("ok" if len(root) <= 7 else "warning")
-    assert f"{len(root) + 13} characters" in root_verdict.found
+    assert f"{len(root) + 13} characters" in root_verdict.actual
 
 
 @pytest.mark.parametrize(("longest", "level"), [(259, "ok"), (260, "error")])
 def test_a_source_tree_that_is_here_is_measured(longest: int, level: str) -> None:
     changes = {LONG: row(False)}
-    verdict = judge("paths: path budget", changes, with_purpose(longest=longest))
+    verdict = judge("paths: path-budget", changes, with_purpose(longest=longest))
     assert verdict.level == level
-    assert verdict.found.startswith(f"{longest} characters")
+    assert verdict.actual.startswith(f"{longest} characters")
 
 
 def test_a_linux_is_not_judged_as_a_windows() -> None:
     verdicts = diagnose(changed({"host/facts/platform": "linux"}), with_purpose(windows=False))
-    found = {f"{v.area}: {v.name}" for v in verdicts}
+    found = {f"{v.subject}: {v.id}" for v in verdicts}
     assert not {name for name in found if name.startswith("paths: ")}
-    assert not {"host: operating system", "host: commit limit", "tool chain: MSVC toolset"} & found
-    assert {"host: memory", "tool chain: CUDA compiler"} <= found
+    assert not {"host: operating-system", "host: commit-limit", "tool chain: msvc-toolset"} & found
+    assert {"host: memory", "tool chain: cuda-compiler"} <= found
 
 
 def with_purpose(**changes: Any) -> Purpose:
@@ -662,23 +666,23 @@ def test_rules_name_their_source(
     verdicts = diagnose(
         changed({f"{TOOLS}/{key}": value for key, value in facts.items()}), with_purpose(**changes)
     )
-    broken = [v for v in verdicts if v.name in by_id]
-    assert rule in [v.name for v in broken] if rule else not broken
+    broken = [v for v in verdicts if v.id in by_id]
+    assert rule in [v.id for v in broken] if rule else not broken
     for verdict in broken:
-        assert verdict.source == by_id[verdict.name].source
-        assert verdict.hint == by_id[verdict.name].hint
-        assert (verdict.level, verdict.found) != ("ok", "")
+        assert verdict.source == by_id[verdict.id].source
+        assert verdict.hint == by_id[verdict.id].hint
+        assert (verdict.level, verdict.actual) != ("ok", "")
     if rule:
-        (verdict,) = [v for v in broken if v.name == rule]
-        assert (verdict.level, found in verdict.found) == (level, True)
-        assert not [v for v in verdicts if v.name == "what goes with what"]
+        (verdict,) = [v for v in broken if v.id == rule]
+        assert (verdict.level, found in verdict.actual) == (level, True)
+        assert not [v for v in verdicts if v.id == "what-goes-with-what"]
 
 
 @pytest.mark.parametrize(("driver", "level"), [("580.88", "warning"), ("595.10", "ok")])
 def test_a_driver_is_held_against_a_minor_release_of_cuda_13(driver: str, level: str) -> None:
     """580 runs machine code of 13.2, and does not compile its PTX."""
     facts = changed({f"{TOOLS}/gpus": [GPU | {"driver": driver}]})
-    (told,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.name == "GPU 0 driver"]
+    (told,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.title == "GPU 0 driver"]
     assert told.level == level
     assert ("595" in told.hint) == (level == "warning")
 
@@ -691,14 +695,14 @@ def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.Monke
         today = rule.date + timedelta(days=days)
         monkeypatch.setattr(model, "today", lambda today=today: today)
         verdicts = diagnose(facts, PURPOSE)
-        assert {v.source for v in verdicts if v.name == "row-old"} == marked
-        assert [v.level for v in verdicts if v.name == rule.id] == ["warning"]
+        assert {v.source for v in verdicts if v.id == "row-old"} == marked
+        assert [v.level for v in verdicts if v.id == rule.id] == ["warning"]
 
 
 def test_a_toolset_that_does_not_fit_is_told_once() -> None:
     verdicts = diagnose(changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_purpose(cuda="12.1"))
-    told = [v for v in verdicts if v.area == "tool chain" and v.level == "error"]
-    assert [v.name for v in told] == ["MSVC toolset"]
+    told = [v for v in verdicts if v.subject == "tool chain" and v.level == "error"]
+    assert [v.id for v in told] == ["msvc-toolset"]
     assert told[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
     assert "vcvars_ver=14.38" in told[0].hint
 
@@ -720,42 +724,42 @@ def test_which_gpus_a_wheel_runs_on(
 ) -> None:
     facts = {f"{TOOLS}/gpus": [GPU | {"capability": gpu}]}
     verdict = judge("GPU: GPU 0 capability", facts, with_purpose(archs=archs, gpu=wanted))
-    assert (verdict.level, found in verdict.found) == (level, True)
+    assert (verdict.level, found in verdict.actual) == (level, True)
 
 
 def test_a_gpu_by_a_number_that_is_not_there() -> None:
     purpose = with_purpose(gpu_asked="gpu: [0, 2]", gpu_numbers=(0, 2))
     two, three = ({f"{TOOLS}/gpus": [GPU] * count} for count in (2, 3))
-    verdict = judge("GPU: GPU", two, purpose)
-    assert (verdict.level, verdict.found) == ("error", "there is no GPU 2, the last is 1")
-    assert "gpu: [0, 2]" in verdict.wanted
-    names = [v.name for v in diagnose(changed(three), purpose) if v.area == "GPU"]
+    (verdict,) = [v for v in diagnose(changed(two), purpose) if v.title == "GPU"]
+    assert (verdict.level, verdict.actual) == ("error", "there is no GPU 2, the last is 1")
+    assert "gpu: [0, 2]" in verdict.expected
+    names = [v.title for v in diagnose(changed(three), purpose) if v.subject == "GPU"]
     assert "GPU" not in names
     assert {"GPU 0,2", "GPU 0,2 driver"} <= {*names}, "no word of the one that is not to be used"
 
 
 def test_without_a_gpu_where_none_is_wanted() -> None:
-    verdict = judge("GPU: GPU", {f"{TOOLS}/gpus": None}, with_purpose(gpu=False))
+    verdict = judge("GPU: gpu", {f"{TOOLS}/gpus": None}, with_purpose(gpu=False))
     assert (verdict.level, verdict.hint) == ("ok", "")
 
 
 def test_thresholds_of_a_sandbox_are_its_own() -> None:
     disk = "host/machine/disks/C:\\b/free"
-    assert judge("host: disk of builds", {disk: 4 * GIB}, BARE).level == "ok"
-    verdict = judge("host: disk of builds", {disk: 2 * GIB - 1}, BARE)
+    assert judge("host: disk-of-builds", {disk: 4 * GIB}, BARE).level == "ok"
+    verdict = judge("host: disk-of-builds", {disk: 2 * GIB - 1}, BARE)
     assert (verdict.level, verdict.command) == ("error", "")
     tight = {"host/machine/commit": {"limit": 8 * GIB, "used": 6 * GIB}}
-    verdict = judge("host: commit limit", tight, BARE)
+    verdict = judge("host: commit-limit", tight, BARE)
     assert (verdict.level, verdict.hint) == ("error", "end other programs on that machine")
 
 
 def test_only_what_is_wanted_is_what_provision_cures() -> None:
     """Of a quota that nothing raises, at the other place, the wanted value is the same."""
     low = {QUOTAS[place, PROCESSES]: quota(PROCESSES, 15) for place in ("shell", "plugin")}
-    shell, plugin = (judge(f"services: {place}, processes", low) for place in ("shell", "plugin"))
+    shell, plugin = (judge(f"services: {place}-processes", low) for place in ("shell", "plugin"))
     assert shell.hint.startswith("invoke provision, or on the")
     assert plugin.hint.startswith("on the")
-    assert shell.wanted == plugin.wanted == "200 or more"
+    assert shell.expected == plugin.expected == "200 or more"
 
 
 def test_wanted_values_stand_in_one_file() -> None:
@@ -770,16 +774,16 @@ def test_wanted_values_stand_in_one_file() -> None:
         for setting in SETTINGS
     )
     purpose = with_purpose(settings=settings)
-    long = judge("paths: long paths", {LONG: row(False)}, purpose)
+    long = judge("paths: long-paths", {LONG: row(False)}, purpose)
     assert long.command.endswith("/d 2 /f")
-    assert long.wanted == "LongPathsEnabled = 2"
+    assert long.expected == "LongPathsEnabled = 2"
     assert (
-        r'"C:\pagefile.sys 7 9"' in judge("host: page file", {PAGES: row(False)}, purpose).command
+        r'"C:\pagefile.sys 7 9"' in judge("host: page-file", {PAGES: row(False)}, purpose).command
     )
-    found = judge("services: shell, memory", {QUOTAS["shell", MEMORY]: quota(MEMORY, 1)}, purpose)
-    assert found.wanted == "4096 or more"
+    found = judge("services: shell-memory", {QUOTAS["shell", MEMORY]: quota(MEMORY, 1)}, purpose)
+    assert found.expected == "4096 or more"
     job = {"host/machine/job": {"memory": 4 * GIB}}
-    assert judge("services: memory of this shell", job, purpose).level == "ok"
+    assert judge("services: memory-of-this-shell", job, purpose).level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -797,18 +801,18 @@ def test_programs_that_the_build_starts(
 ) -> None:
     spec = {"kind": "commands", "names": ["git", "cargo"], "places": []}
     purpose = with_purpose(settings=(*SETTINGS, Setting("programs", spec, provisioned)))
-    verdict = judge("tool chain: programs of the build", {f"{RES}/programs": told}, purpose)
-    assert (verdict.level, verdict.found) == (level, found)
+    verdict = judge("tool chain: programs-of-the-build", {f"{RES}/programs": told}, purpose)
+    assert (verdict.level, verdict.actual) == (level, found)
     assert hint in verdict.hint
-    assert verdict.wanted in ("", "git, cargo")
+    assert verdict.expected in ("", "git, cargo")
 
 
 def test_a_host_that_cannot_be_reached_leaves_this_machines_verdicts() -> None:
     facts = {"controller": GOOD["controller"], "host": {"error": "no\x1b[31m route", "hint": ""}}
     *ours, last = diagnose(facts, PURPOSE)
     assert ours == diagnose(GOOD)
-    assert (last.level, last.found) == ("error", "no route")
-    assert last.wanted == "a session with lab1"
+    assert (last.level, last.actual) == ("error", "no route")
+    assert last.expected == "a session with lab1"
     assert "pipeline.yaml" in last.hint
     facts["host"]["hint"] = "Check the cable."
     assert diagnose(facts, PURPOSE)[-1].hint == "Check the cable."
@@ -857,8 +861,8 @@ def assert_harmless(facts: Any) -> None:
     verdicts = diagnose(facts, PURPOSE)
     for verdict in verdicts:
         assert verdict.level in LEVELS
-        assert len(verdict.found) <= 410
-        assert not CONTROL.search(verdict.found)
+        assert len(verdict.actual) <= 410
+        assert not CONTROL.search(verdict.actual)
         assert bool(verdict.hint) >= (verdict.level in ("warning", "error"))
     text = render(verdicts, 80)
     assert not CONTROL.search(text.replace("\n", ""))
@@ -866,7 +870,7 @@ def assert_harmless(facts: Any) -> None:
     assert told.isascii()
     assert len(told) < 3_000_000
     loaded = json.loads(told, parse_constant=pytest.fail)
-    assert loaded["level"] == worst(verdicts)
+    assert loaded["level"] == worst(v.level for v in verdicts)
 
 
 @given(JSON, JSON)
@@ -915,7 +919,7 @@ def test_no_cure_is_made_from_a_hosts_words() -> None:
             tree = tree[step]
         tree[place[-1]] = poison(tree[place[-1]])
         for verdict in diagnose(facts, PURPOSE):
-            assert "EVIL" not in verdict.hint + verdict.command + verdict.source + verdict.wanted
+            assert "EVIL" not in verdict.hint + verdict.command + verdict.source + verdict.expected
 
 
 def test_json_is_bounded() -> None:
@@ -979,16 +983,20 @@ def test_the_table_breaks_no_word(width: int) -> None:
     for line in lines:
         assert len(line) <= width or line.strip() in whole
     words = set(text.split())
-    texts = [f"{v.area} {v.name} {v.found} (wanted: {v.wanted}) {v.hint}:" for v in verdicts]
+    texts = [f"{v.subject} {v.title} {v.text} {v.hint}:" for v in verdicts]
     said = " ".join([*texts, *whole, *(v.hint for v in verdicts)])
-    assert words <= {*said.split(), *"✓!✗?→", "Doctor", "lab1:", *lines[0].split()}
-    for area in dict.fromkeys(v.area for v in verdicts):
+    assert words <= {
+        *said.split(),
+        *"✓!✗?→",
+    }
+    for area in dict.fromkeys(v.subject for v in verdicts):
         assert lines.count(area) == 1
     marks = [line[0] for line in lines if line[:3] in ("✓  ", "!  ", "✗  ", "?  ")]
     assert marks == [
         {"ok": "✓", "warning": "!", "error": "✗", "unknown": "?"}[v.level]
         for v in sorted(
-            verdicts, key=lambda v: list(dict.fromkeys(w.area for w in verdicts)).index(v.area)
+            verdicts,
+            key=lambda v: list(dict.fromkeys(w.subject for w in verdicts)).index(v.subject),
         )
     ]
 
@@ -1008,7 +1016,7 @@ def test_only_what_is_not_well_has_a_cure() -> None:
     text = render(verdicts, 80)
     (at,) = [n for n, line in enumerate(text.splitlines()) if line.startswith("!  long paths")]
     lines = text.splitlines()
-    assert "off (wanted: LongPathsEnabled = 1)" in lines[at]
+    assert "off (expected LongPathsEnabled = 1)" in lines[at]
     assert lines[at + 1].rstrip() == (
         "   → invoke provision, or on the host as administrator (then restart it):"
     )
@@ -1028,18 +1036,18 @@ def test_only_what_is_not_well_has_a_cure() -> None:
     ],
 )
 def test_the_summary(levels: list[Any], said: str) -> None:
-    assert report.summary([Verdict("a", "n", level, "f") for level in levels]) == said
+    assert report.summary([finding("a", "n", level, "f") for level in levels]) == said
 
 
 def test_json_says_all() -> None:
     verdicts = diagnose(changed(SICK), PURPOSE)
     told = json.loads(report.as_json(verdicts, changed(SICK), PURPOSE))
-    assert list(told) == ["schema", "host", "order", "level", "summary", "verdicts", "facts"]
+    assert list(told) == ["schema", "host", "order", "level", "summary", "findings", "facts"]
     assert (told["schema"], told["host"], told["level"]) == (1, "lab1", "error")
     assert told["order"]["archs"] == "80;90"
-    assert sum(told["summary"].values()) == len(told["verdicts"]) == len(verdicts)
-    for row, verdict in zip(told["verdicts"], verdicts, strict=True):
-        assert Verdict(**row) == verdict
+    assert sum(told["summary"].values()) == len(told["findings"]) == len(verdicts)
+    for row, verdict in zip(told["findings"], verdicts, strict=True):
+        assert Finding(**row) == verdict
     assert told["facts"]["host"]["skew"] == -412.0
 
 
@@ -1116,9 +1124,9 @@ def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
     assert found["problems"]["resources"] == "OSError: odd"
     assert found["problems"]["skew"].startswith("ValueError: ")
     assert found["tools"] == GOOD["host"]["tools"]
-    verdicts = {v.name: v for v in diagnose({"host": found}, PURPOSE) if v.area == "host"}
-    assert verdicts["Python"].found == "MemoryError: no memory"
-    assert verdicts["clock"].found.startswith("ValueError: ")
+    verdicts = {v.id: v for v in diagnose({"host": found}, PURPOSE) if v.subject == "host"}
+    assert verdicts["python"].actual == "MemoryError: no memory"
+    assert verdicts["clock"].actual.startswith("ValueError: ")
 
 
 def test_a_host_that_goes_away_is_not_asked_further(tmp_path: Path) -> None:
@@ -1169,13 +1177,13 @@ def test_the_lock_of_this_machine(tmp_path: Path) -> None:
     assert whole["lock"]["missing_size"].endswith(" MiB")
     assert "wine" not in whole
     plan = unpinned(make_plan(host, tmp_path), "setuptools")
-    (verdict,) = [v for v in examined(plan).verdicts if v.name == "lock"]
-    assert (verdict.level, verdict.found) == ("error", "not pinned: setuptools")
+    (verdict,) = [v for v in examined(plan).findings if v.id == "lock"]
+    assert (verdict.level, verdict.actual) == ("error", "not pinned: setuptools")
     plan = unpinned(make_plan(host, tmp_path), "uv")
-    (verdict,) = [v for v in examined(plan).verdicts if v.name == "lock"]
+    (verdict,) = [v for v in examined(plan).findings if v.id == "lock"]
     assert verdict.level == "error"
-    assert "uv" in verdict.found
-    assert "not pinned" in verdict.found
+    assert "uv" in verdict.actual
+    assert "not pinned" in verdict.actual
     assert "invoke lock --only uv," in verdict.hint
 
 
@@ -1214,9 +1222,7 @@ def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
     assert not [setting for setting in purpose.settings if setting.provisioned]
     (programs,) = purpose.of("commands")
     assert programs.spec["places"] == [r"C:\wcw\python", r"C:\wcw\cuda\13.0\bin"]
-    (verdict,) = [
-        v for v in diagnose(changed({LONG: row(False)}), purpose) if v.name == "long paths"
-    ]
+    (verdict,) = [v for v in diagnose(changed({LONG: row(False)}), purpose) if v.id == "long-paths"]
     assert verdict.hint.startswith("on the host as administrator")
 
 
@@ -1229,7 +1235,7 @@ def test_a_linux_is_asked_for_programs_alone(tmp_path: Path) -> None:
     assert [setting.id for setting in purpose.settings] == ["environment", "programs"]
 
 
-def environment(tmp_path: Path, **values: str) -> Verdict:
+def environment(tmp_path: Path, **values: str) -> Finding:
     """The verdict on an environment that is used as it is, by the host's answer."""
     host = Host(lambda: None, windows=False, msvc=False, services=False)
     host.existing = base.Existing(root="/x")
@@ -1245,7 +1251,7 @@ def environment(tmp_path: Path, **values: str) -> Verdict:
     (verdict,) = [
         v
         for v in diagnose(changed({f"{RES}/{setting.id}": told}), purpose)
-        if v.name == "Python packages"
+        if v.id == "python-packages"
     ]
     return verdict
 
@@ -1269,7 +1275,7 @@ INSTALLED = {
 def test_an_environment_that_is_whole(tmp_path: Path) -> None:
     verdict = environment(tmp_path, **INSTALLED)
     assert verdict.level == "ok", verdict
-    assert "torch 2.8.0+cu128" in verdict.found
+    assert "torch 2.8.0+cu128" in verdict.actual
 
 
 @pytest.mark.parametrize(
@@ -1295,7 +1301,7 @@ def test_an_environment_that_lacks_something(
     for wrong in ("", "yes"):
         verdict = environment(tmp_path, **values, **({"wrong": wrong} if wrong else {}))
         assert verdict.level == "error"
-        assert found in verdict.found
+        assert found in verdict.actual
         assert hint in verdict.hint
 
 
@@ -1322,7 +1328,7 @@ def test_json_alone_is_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert out.endswith("}\n")
     assert "starting something" in err
     assert told["host"] == "lab1"
-    assert [v["name"] for v in told["verdicts"]] == [v.name for v in outcome.verdicts]
+    assert [v["id"] for v in told["findings"]] == [v.id for v in outcome.findings]
 
 
 def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1338,9 +1344,9 @@ def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert lines[0].startswith("Doctor lab1: smoke-attention for cp311, CUDA 13.0, 80+PTX")
     row = lines.index("host") + 1
     assert lines[row].startswith("✗  connection ")
-    assert "cannot connect to https://lab1:5986 (wanted: a session" in lines[row]
+    assert "cannot connect to https://lab1:5986 (expected a session" in lines[row]
     assert lines[-2].rstrip() == "   → Is it up?"
-    assert lines[-1] == report.summary(outcome.verdicts)
+    assert lines[-1] == report.summary(outcome.findings)
     assert outcome.level == "error"
     assert outcome.exit_code == UNFIT
     assert any(line.startswith("✓  Python ") for line in lines)
@@ -1353,9 +1359,9 @@ def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         {"hosts": {"lab1": keys | {"password_env": "LAB1_PW"}}, "out": str(tmp_path)}
     )
     outcome = examined(resolve(config, Request(axes={"host": "lab1"})))
-    last = outcome.verdicts[-1]
-    assert (last.name, last.level) == ("connection", "error")
-    assert "LAB1_PW" in last.found
+    last = outcome.findings[-1]
+    assert (last.id, last.level) == ("connection", "error")
+    assert "LAB1_PW" in last.actual
     assert "export LAB1_PW" in last.hint
 
 
@@ -1381,13 +1387,13 @@ def test_a_sandbox_without_wine(failure: Exception, found: str, hint: str, tmp_p
     host = Host(connect, msvc=False, services=False, emulated=True)
     host.wine = wine
     outcome = examined(make_plan(host, tmp_path, "sandbox"))
-    (verdict,) = [v for v in outcome.verdicts if v.name == "Wine"]
+    (verdict,) = [v for v in outcome.findings if v.id == "wine"]
     assert verdict.level == "error"
-    assert found in verdict.found
+    assert found in verdict.actual
     assert hint in verdict.hint
-    last = outcome.verdicts[-1]
-    assert (last.name, last.level) == ("connection", "unknown")
-    assert last.found.startswith("not tried: Wine ")
+    last = outcome.findings[-1]
+    assert (last.id, last.level) == ("connection", "unknown")
+    assert last.actual.startswith("not tried: Wine ")
     assert outcome.exit_code == UNFIT
 
 
@@ -1398,15 +1404,15 @@ def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
     host = Host(Answers)
     host.wine = wine
     outcome = examined(make_plan(host, tmp_path))
-    assert not [v for v in outcome.verdicts if v.name == "Wine"]
+    assert not [v for v in outcome.findings if v.id == "wine"]
 
 
 def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run.run_doctor(None, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["host"], told["order"], told["facts"]["host"]) == (None, None, None)
-    assert {v["area"] for v in told["verdicts"]} == {"this machine"}
-    (python,) = [v for v in told["verdicts"] if v["name"] == "Python"]
+    assert {v["subject"] for v in told["findings"]} == {"this machine"}
+    (python,) = [v for v in told["findings"] if v["id"] == "python"]
     assert python["level"] == "ok"
     assert outcome.purpose is None
 
@@ -1415,9 +1421,9 @@ def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     ("level", "code"), [("ok", 0), ("unknown", 0), ("warning", 0), ("error", 14)]
 )
 def test_exit_codes(level: Any, code: int) -> None:
-    verdicts = (Verdict("a", "b", "ok", "c"), Verdict("a", "b", level, "c"))
-    assert run.Outcome(verdicts=verdicts, purpose=None, facts={}).exit_code == code
-    assert run.Outcome(verdicts=(), purpose=None, facts={}).exit_code == 0
+    verdicts = (finding("a", "b", "ok", "c"), finding("a", "b", level, "c"))
+    assert run.Outcome(findings=verdicts, purpose=None, facts={}).exit_code == code
+    assert run.Outcome(findings=(), purpose=None, facts={}).exit_code == 0
 
 
 def test_the_exit_code_is_no_errors() -> None:

@@ -16,13 +16,14 @@ from pipelines.cli import program
 from pipelines.config.presets import load_presets
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import ConfigError
+from pipelines.core.finding import Finding
 from pipelines.core.versions import within
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Finding, Ground, Judged, judge
+from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.recipe.load import for_cell, load_recipe, load_versions
 from pipelines.recipe.model import Fix, Recipe
 from pipelines.recipe.naming import with_fixes
@@ -108,14 +109,14 @@ def judged_with(recipe: Recipe, cuda: str, torch: str, msvc: str = "14.44.35207"
 
 def findings(recipe: Recipe, cuda: str, torch: str) -> list[Finding]:
     (row,) = judged_with(recipe, cuda, torch)
-    return [one for one in row.findings if one.rule in ("zc-preprocessor", "torch-cxx20")]
+    return [one for one in row.findings if one.id in ("zc-preprocessor", "torch-cxx20")]
 
 
 def test_a_plan_says_that_the_recipe_answers_a_rule() -> None:
     """And goes on to warn of those that no fix is for."""
     both = findings(FLASH, "13.2", "2.14")
-    assert {one.rule for one in both} == {"zc-preprocessor", "torch-cxx20"}
-    assert all("the recipe sets" in one.says and not one.hint for one in both)
+    assert {one.id for one in both} == {"zc-preprocessor", "torch-cxx20"}
+    assert all("the recipe sets" in one.actual and not one.hint for one in both)
 
 
 @pytest.mark.parametrize("version", [*load_versions("flash-attn")])
@@ -123,17 +124,17 @@ def test_every_version_of_flash_attn_answers_torch_s_cxx20_or_is_not_for_it(vers
     """Each pins C++17 for nvcc, with which the headers of torch 2.13 do not compile."""
     recipe = load_recipe("flash-attn", version=version)
     (judged,) = judged_with(recipe, "13.0", "2.13")
-    told = {one.rule: one for one in judged.findings}
+    told = {one.id: one for one in judged.findings}
     if "recipe-torch" in told:
-        assert told["recipe-torch"].error
+        assert told["recipe-torch"].failed
         assert within("2.12", recipe.supports.torch)
         return
-    assert f"the recipe sets NVCC_APPEND_FLAGS={CXX20}" in told["torch-cxx20"].says
+    assert f"the recipe sets NVCC_APPEND_FLAGS={CXX20}" in told["torch-cxx20"].actual
     assert not told["torch-cxx20"].hint
     # Where setup.py tells cl.exe, it tells C++17; where it does not, torch tells C++20.
     assert bool(recipe.patches) is (version != "2.7.4.post1")
     (older,) = judged_with(recipe, "13.0", "2.12")
-    assert "torch-cxx20" not in {one.rule for one in older.findings}
+    assert "torch-cxx20" not in {one.id for one in older.findings}
 
 
 def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
@@ -142,16 +143,16 @@ def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
                   torch="2.14", cuda="13.0", archs=parse("90"))  # fmt: skip
     supply = replace(supply_of(load_lock()), toolset=NATIVE)
     (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
-    (told,) = [one for one in row.findings if one.rule == "torch-cxx20"]
+    (told,) = [one for one in row.findings if one.id == "torch-cxx20"]
     assert told.hint
-    assert "the recipe sets" not in told.says
+    assert "the recipe sets" not in told.actual
 
 
 def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:
     silent = FLASH.model_copy(update={"fixes": ()})
-    (told,) = [one for one in findings(silent, "13.0", "2.14") if one.rule == "torch-cxx20"]
+    (told,) = [one for one in findings(silent, "13.0", "2.14") if one.id == "torch-cxx20"]
     assert told.hint
-    assert "the recipe sets" not in told.says
+    assert "the recipe sets" not in told.actual
 
 
 def test_rules_that_fixes_name_are_there() -> None:
@@ -161,7 +162,7 @@ def test_rules_that_fixes_name_are_there() -> None:
     for name in ("flash-attn", "xformers"):
         for recipe in load_versions(name).values():
             for fix in recipe.fixes:
-                assert fix.rule is None or known[fix.rule].verdict == "warning"
+                assert fix.rule is None or known[fix.rule].level == "warning"
 
 
 def test_healing_adds_nothing_that_is_there() -> None:
@@ -281,7 +282,7 @@ def unanswered(recipe: Recipe, torch: str, archs: str) -> set[str]:
                   torch=torch, cuda=recipe.cuda, archs=parse(archs))  # fmt: skip
     ground = Ground(HostFacts(16, 1 << 40, msvc="14.44.35207"), "C:\\b", supply_of(load_lock()))
     (row,) = judge(recipe, [cell], ground)
-    return {one.rule for one in row.findings if one.rule in rules and "recipe sets" not in one.says}
+    return {one.id for one in row.findings if one.id in rules and "recipe sets" not in one.actual}
 
 
 def test_what_init_writes_by_default_breaks_none(

@@ -141,8 +141,8 @@ def test_numbers_that_are_not_there(
 def test_only_the_gpus_that_were_asked_for_are_judged(tmp_path: Path) -> None:
     found = seen(tmp_path, devices=[GPU, GPU | {"number": 1, "compute_mode": 3}])
     assert problems(found, (0,)) == ()
-    assert [one.rule for one in problems(found, (1,))] == ["gpu-compute-mode"]
-    assert [one.rule for one in problems(found)] == ["gpu-compute-mode"]
+    assert [one.id for one in problems(found, (1,))] == ["gpu-compute-mode"]
+    assert [one.id for one in problems(found)] == ["gpu-compute-mode"]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_machine_without_a_driver_is_asked_for_real() -> None:
     """Whatever this machine is: the answer is whole, and a lack has a hint."""
     found = look()
     assert found.library is not None or "no NVIDIA driver" in found.failure
-    assert all(lack.message and lack.hint for lack in problems(found))
+    assert all(lack.actual and lack.hint for lack in problems(found))
 
 
 @needs_cc
@@ -231,7 +231,7 @@ def test_a_library_made_here_is_asked(
     found = look(tmp_path, driver._ask)
     assert found.library == (tmp_path / "lib/libcuda.so.1").resolve()
     assert found.directory == tmp_path / "lib"
-    rules = [lack.rule for lack in problems(found)]
+    rules = [lack.id for lack in problems(found)]
     if rule:
         assert rules == [rule]
         return

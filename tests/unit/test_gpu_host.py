@@ -327,10 +327,10 @@ def test_a_driver_older_than_the_wheels_cuda(
 ) -> None:
     supply = Supply(origin="x", driver=driver_cuda)
     found = host_rules(load_recipe("smoke-attention"), Target(host="s", cuda=wheel), supply)
-    assert [(one.rule, one.error) for one in found] == (
+    assert [(one.id, one.failed) for one in found] == (
         [] if error is None else [("driver-cuda", error)]
     )
-    assert all(said in one.says for one in found)
+    assert all(said in one.actual for one in found)
     assert all("install a driver for CUDA" in one.hint for one in found)
     assert all(one.raises == ("SetupError" if error else "ConfigError") for one in found)
 
@@ -441,7 +441,7 @@ def test_plan_and_dry_runs_say_what_there_is(
 
 def bridge_rows(plan: BuildPlan) -> dict[str, tuple[str, str]]:
     outcome = examine(plan, None)
-    return {v.name: (v.level, v.found) for v in outcome.verdicts if v.area == "GPU bridge"}
+    return {v.id: (v.level, v.actual) for v in outcome.findings if v.subject == "GPU bridge"}
 
 
 def test_the_doctor_says_what_there_is(
@@ -451,7 +451,7 @@ def test_the_doctor_says_what_there_is(
     plan = planned(tmp_path, gpu="bridge")
     rows = bridge_rows(plan)
     assert rows["driver"] == ("ok", "580.1, CUDA 13.0")
-    assert rows["GPU"] == ("ok", "GPU 0: NVIDIA Pretended (8.9, 24 GiB)")
+    assert rows["gpu"] == ("ok", "GPU 0: NVIDIA Pretended (8.9, 24 GiB)")
     assert rows["bridge"] == ("unknown", "not built yet: it is when the sandbox starts")
     assert rows["self-test"][0] == "unknown", "what was not looked at has not passed"
     known = plan.host.bridge()
@@ -476,7 +476,7 @@ def test_the_doctor_starts_nothing_that_lacks_a_driver(
         "and nothing was started"
     }
     assert outcome.level == "error"
-    lack = next(v for v in outcome.verdicts if v.name == "no-driver")
+    lack = next(v for v in outcome.findings if v.id == "no-driver")
     assert (lack.level, "install NVIDIA's driver" in lack.hint) == ("error", True)
 
 

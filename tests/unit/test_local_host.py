@@ -17,7 +17,7 @@ import pytest
 from pipelines.cli import lines
 from pipelines.cli.wheelhouse import wheelhouse as gather
 from pipelines.core.errors import ConfigError, HostError, ProvisionError, RemoteError
-from pipelines.doctor import Verdict
+from pipelines.core.finding import Finding
 from pipelines.doctor import run as doctor
 from pipelines.hosts.base import Existing, supply_of
 from pipelines.hosts.gpus import own
@@ -399,15 +399,15 @@ def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
     assert "install wcw-generator there" in caught.value.hint
     assert not [*tmp_path.glob("b/*")], "nothing was sent"
 
-    def told() -> Verdict:
+    def told() -> Finding:
         (verdict,) = [
             v
-            for v in doctor.examine(line.plan, line.session).verdicts
-            if v.name == "programs of the build"
+            for v in doctor.examine(line.plan, line.session).findings
+            if v.id == "programs-of-the-build"
         ]
         return verdict
 
-    assert (told().level, told().found) == ("error", "not there: wcw-generator")
+    assert (told().level, told().actual) == ("error", "not there: wcw-generator")
     path = tmp_path / "bin/wcw-generator"
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
@@ -418,7 +418,7 @@ def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
     rows = {row.id: row for row in done.resources}
     assert rows["programs"].found == str(path)
     assert not rows["programs"].changed
-    assert (told().level, told().found) == ("ok", str(path))
+    assert (told().level, told().actual) == ("ok", str(path))
     assert build_spec(line.plan, "d", "a", "", 1)["programs"] == [
         str(Path(sys.executable).parent),
         str(cuda / "bin"),

@@ -20,6 +20,7 @@ from pipelines.config.model import Config
 from pipelines.core import model
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import ConfigError
+from pipelines.core.finding import Finding
 from pipelines.core.units import GIB, estimate
 from pipelines.hosts.base import supply_of
 from pipelines.matrix import export, show
@@ -28,7 +29,7 @@ from pipelines.matrix.buildplan import Request
 from pipelines.matrix.cells import Named, expand, select
 from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Finding, Ground, Judged, judge
+from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.load import load_recipe
@@ -54,7 +55,7 @@ def judged(
 
 
 def rejected(row: Judged) -> list[str]:
-    return [finding.rule for finding in row.findings if finding.error]
+    return [finding.id for finding in row.findings if finding.failed]
 
 
 def one(**axes: str) -> Judged:
@@ -131,8 +132,8 @@ def test_packages_without_torch_or_python() -> None:
 def test_rules_reject_with_their_source(axes: dict[str, str], rule: str, hint: str) -> None:
     row = one(**axes)
     assert not row.buildable
-    found = next(finding for finding in row.findings if finding.rule == rule)
-    assert found.error
+    found = next(finding for finding in row.findings if finding.id == rule)
+    assert found.failed
     assert found.source
     assert hint in found.hint
 
@@ -146,12 +147,12 @@ def test_the_toolset_of_the_host_counts() -> None:
 def test_a_python_without_the_lock_has_another_library_to_link_with() -> None:
     """3.14 has the lock; with torch 2.11 no such report is known."""
     rules = [
-        {found.rule for found in one(torch="2.12", cuda="13.0", python=python).findings}
+        {found.id for found in one(torch="2.12", cuda="13.0", python=python).findings}
         for python in ("3.14t", "3.14")
     ]
     assert [("freethreaded-lib" in found) for found in rules] == [True, False]
     older = one(torch="2.11", cuda="13.0", python="3.14t")
-    assert "freethreaded-lib" not in {found.rule for found in older.findings}
+    assert "freethreaded-lib" not in {found.id for found in older.findings}
 
 
 @pytest.mark.parametrize("days", [90, 91])
@@ -162,7 +163,7 @@ def test_rows_that_are_old_are_marked(monkeypatch: pytest.MonkeyPatch, days: int
         today = resting.date + datetime.timedelta(days=days)
         monkeypatch.setattr(model, "today", lambda today=today: today)
         row = one(torch="2.13", cuda="13.0", python="3.12")
-        old = [found.source for found in row.findings if found.rule == "row-old"]
+        old = [found.source for found in row.findings if found.id == "row-old"]
         assert old.count(resting.source) == (days > model.FRESH)
         assert row.buildable
 
@@ -171,7 +172,7 @@ def test_the_host_and_the_tree_must_fit() -> None:
     small = Ground(HostFacts(4, 4 * GIB), "C:\\b", LAB_SUPPLY, names=["a/" * 120 + "setup.py"])
     (row, *_) = judged(FLASH, "80", small, torch=["2.8"])
     assert rejected(row) == ["host-too-small", "path-too-long"]
-    path = next(finding for finding in row.findings if finding.rule == "path-too-long")
+    path = next(finding for finding in row.findings if finding.id == "path-too-long")
     assert "a build root of at most" in path.hint
 
 
@@ -180,7 +181,7 @@ def test_what_the_lock_lacks_is_said() -> None:
     ground = Ground(HOST, "C:\\b", LAB_SUPPLY, lacking=lambda _: ["torch", "uv", "ninja"])
     (row, *_) = judged(FLASH, "80", ground, torch=["2.8"])
     assert not row.buildable
-    assert [finding.rule for finding in row.findings] == ["tool-not-pinned"] * 2
+    assert [finding.id for finding in row.findings] == ["tool-not-pinned"] * 2
     assert row.findings[0].hint == "invoke lock --only uv,ninja"
     assert row.longest is None  # the source is not here: nothing is claimed
 
@@ -375,7 +376,7 @@ def test_what_a_strategy_makes_of_each_cell(
     # Without a compiler for its CUDA in the lock a wheel can be had all the same.
     found = cells(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
     (row,) = judged(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
-    unbuildable = dataclasses.replace(row, findings=(Finding("x", "x", "x"),))
+    unbuildable = dataclasses.replace(row, findings=(Finding(id="x", level="error", actual="x"),))
     (way,) = plans.decisions(made, found)
     assert plans.Row(found[0].name, unbuildable, way, plans.Here("0/0", None)).possible
     code, _ = run(cache, recipe="flash-attn", select="cp313-torch2.8-cu128")

@@ -262,13 +262,13 @@ def test_trees_of_one_version_are_told_apart(tree: Path) -> None:
 def test_a_tree_that_will_not_do_is_a_lack(tree: Path) -> None:
     (tree / TOOLS / "bin/Hostx64/x64/cl.exe").unlink()
     (lack,) = host(msvc=str(tree)).supply(load_lock()).missing
-    assert "no cl.exe" in lack.message
+    assert "no cl.exe" in lack.actual
     assert lack.raises == "ConfigError"
 
 
 def test_a_tree_of_a_user_that_there_is_not() -> None:
     (lack,) = host(msvc="~nobody-of-that-name/vs").supply(load_lock()).missing
-    assert lack.message.startswith("msvc: ~nobody-of-that-name/vs: ")
+    assert lack.actual.startswith("msvc: ~nobody-of-that-name/vs: ")
 
 
 @pytest.mark.parametrize(
@@ -621,7 +621,7 @@ def test_the_licence_is_microsofts_to_name(
         asked.install(shop.cache, tmp_path / "prefix", Silent())
     assert f"accept_license: {LICENCE}" in caught.value.hint
     assert shop.server.asked == [], "nothing is fetched before"
-    assert asked.missing()[0].message == caught.value.message
+    assert asked.missing()[0].actual == caught.value.message
 
 
 def test_fetched_with_the_licence(
@@ -689,7 +689,7 @@ def planned(tmp_path: Path, axes: dict[str, str], **keys: object) -> BuildPlan:
 
 def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
     plan = planned(tmp_path, {"recipe": "flash-attn"}, msvc=str(tree))
-    assert [finding.says for finding in plan.refused() if finding.error] == []
+    assert [finding.actual for finding in plan.refused() if finding.failed] == []
     wanted = {one.id: one for one in plan.wanted}
     assert {"CUDA toolkit", "C++ run-time", "ninja", "build tools"} <= wanted.keys()
     # Installers are not run there, and its Python is the image's.
@@ -705,7 +705,7 @@ def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
 
 def test_without_msvc_the_same_is_refused(tmp_path: Path) -> None:
     (finding,) = planned(tmp_path, {"recipe": "flash-attn"}).refused()
-    assert "which takes MSVC" in finding.says
+    assert "which takes MSVC" in finding.actual
 
 
 @pytest.mark.parametrize("cuda", ["13.0", "12.8"])
@@ -713,7 +713,7 @@ def test_a_tree_of_visual_studio_2026(tree: Path, tmp_path: Path, cuda: str) -> 
     new = trees.write(tmp_path / "new", trees.files("14.50.35717", compiler="14.50.35717.0"))
     for root, rules in ((new, ["host-config-1950"]), (tree, [])):
         found = planned(tmp_path, {"cuda": cuda}, msvc=str(root)).refused()
-        assert [finding.rule for finding in found if finding.error] == rules
+        assert [finding.id for finding in found if finding.failed] == rules
 
 
 def test_nothing_is_started_for_half_a_tree(

@@ -15,8 +15,9 @@ from pcitrees import AUDIO, BRIDGE, DISK, GIB, Device, Tree
 from test_doctor import Host, make_plan
 
 from pipelines.core.errors import UNFIT, ConfigError, HostError, SetupError
+from pipelines.core.finding import Finding
 from pipelines.doctor import passthrough, run
-from pipelines.doctor.model import Facts, Verdict
+from pipelines.doctor.model import Facts
 from pipelines.hosts.gpus import Gpu
 from pipelines.hosts.passthrough import linux, prerequisites, remote_machine, vfio, windows
 from pipelines.hosts.passthrough.prerequisites import Requirements, survey
@@ -58,7 +59,7 @@ class Engine:
 
 def judged(
     tmp_path: Path, tree: Tree, gpu: Gpu = True, engine: Engine | None = None
-) -> dict[str, Verdict]:
+) -> dict[str, Finding]:
     """The verdicts on a virtual machine there, by name."""
     made = engine or Engine()
     root = tree.write(tmp_path / "root")
@@ -68,9 +69,9 @@ def judged(
     return by_name(found)
 
 
-def by_name(found: Mapping[str, object]) -> dict[str, Verdict]:
+def by_name(found: Mapping[str, object]) -> dict[str, Finding]:
     verdicts = [*passthrough.judge(Facts(found))]
-    told = {verdict.name: verdict for verdict in verdicts}
+    told = {verdict.title: verdict for verdict in verdicts}
     assert len(told) == len(verdicts), "no two of one name"
     for one in verdicts:
         assert one.level in ("ok", "unknown") or one.hint, one
@@ -191,7 +192,7 @@ def test_what_is_missing_is_said(
         name: level for name, (level, _) in wrong.items()
     }
     for name, (_, said) in wrong.items():
-        assert said in told[name].found
+        assert said in told[name].actual
 
 
 def test_cures_name_the_very_device(tmp_path: Path) -> None:
@@ -212,7 +213,10 @@ def test_a_file_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("os.access", lambda *_: False)
     assert judged(tmp_path / "a", Tree())["KVM"].level == "ok", "the engine is root"
     told = judged(tmp_path / "b", Tree(), engine=Engine(rootless=True))
-    assert (told["KVM"].level, told["KVM"].found) == ("error", "/dev/kvm may not be written by you")
+    assert (told["KVM"].level, told["KVM"].actual) == (
+        "error",
+        "/dev/kvm may not be written by you",
+    )
 
 
 def test_processes_of_others_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +246,7 @@ def test_a_machine_that_was_not_looked_at_is_not_known(remote: str) -> None:
     assert {v.level for name, v in told.items() if name != "engine"} == {"unknown"}
     assert [*told] == ["engine", "KVM", "IOMMU", "VFIO", "GPU"]
     assert (told["engine"].level == "ok") is bool(remote)
-    assert "not checked" in told["GPU"].found
+    assert "not checked" in told["GPU"].actual
 
 
 SCRIPT = Path(remote_machine.__file__).with_name("remote_machine.sh")
@@ -355,7 +359,7 @@ def test_nothing_is_fetched_to_look_elsewhere(tmp_path: Path) -> None:
     made = Elsewhere(Tree().write(tmp_path / "root"), None)
     told = by_name(survey(lambda _: made, WITH_IMAGE))  # type: ignore[arg-type, return-value]
     assert told["KVM"].level == told["GPU"].level == "unknown"
-    assert "does not have yet" in told["KVM"].found
+    assert "does not have yet" in told["KVM"].actual
     assert not made.given
 
 
@@ -366,7 +370,7 @@ def test_an_engine_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     forever.set()
     assert [*told] == ["engine"]
     assert told["engine"].level == "error"
-    assert "did not answer within 0.2 s" in told["engine"].found
+    assert "did not answer within 0.2 s" in told["engine"].actual
 
 
 # -- which cards, and what a container needs for them ---------------------------------------------
@@ -486,7 +490,7 @@ def test_the_class_of_gpus_needs_process_isolation() -> None:
 
 def on_windows(
     monkeypatch: pytest.MonkeyPatch, wanted: Requirements, gpus: Callable[[], Any], **engine: Any
-) -> dict[str, Verdict]:
+) -> dict[str, Finding]:
     monkeypatch.setattr("sys.platform", "win32")
     monkeypatch.setattr(tools, "gpus", gpus)
     made = Engine("windows", **{"build": S2022, **engine})
@@ -594,7 +598,7 @@ def test_windows_engines(
         name: level for name, (level, _) in wrong.items()
     }
     for name, (_, said) in wrong.items():
-        assert said in told[name].found
+        assert said in told[name].actual
     assert ("driver model" in told) is bool(wanted.gpu)
 
 
@@ -603,7 +607,7 @@ def test_a_driver_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("nvidia-smi left with 9")
 
     told = on_windows(monkeypatch, BY_DIGEST, broken, image=FITS)
-    assert (told["driver model"].level, told["driver model"].found) == (
+    assert (told["driver model"].level, told["driver model"].actual) == (
         "unknown",
         "nvidia-smi left with 9",
     )
@@ -613,7 +617,7 @@ def test_an_engine_of_the_other_system() -> None:
     told = by_name(survey(lambda _: Engine(), Requirements(system="windows", gpu=True)))  # type: ignore[arg-type, return-value]
     assert [*told] == ["engine"]
     assert told["engine"].level == "error"
-    assert "for Windows" in told["engine"].wanted
+    assert "for Windows" in told["engine"].expected
 
 
 # -- in the doctor -------------------------------------------------------------------------------
@@ -640,12 +644,12 @@ def test_what_cannot_work_is_not_started(tmp_path: Path, level: str) -> None:
     host = Ground(level)
     plan = make_plan(host, tmp_path)
     seen = run.examine(plan, run_session(host))
-    told = {verdict.name: verdict for verdict in seen.verdicts}
+    told = {verdict.title: verdict for verdict in seen.findings}
     assert told["engine"].level == level
     assert host.connected == (level == "ok")
     if level == "error":
         assert told["connection"].level == "unknown"
-        assert "nothing was started" in told["connection"].found
+        assert "nothing was started" in told["connection"].actual
         assert seen.exit_code == UNFIT
 
 
@@ -656,9 +660,9 @@ def test_what_takes_hours_to_make_is_not_made_for_a_look(tmp_path: Path) -> None
 
     host = Unmade("ok")
     seen = run.examine(make_plan(host, tmp_path), run_session(host))
-    (told,) = (one for one in seen.verdicts if one.name == "connection")
+    (told,) = (one for one in seen.findings if one.id == "connection")
     assert told.level == "unknown"
-    assert "no golden disk yet" in told.found
+    assert "no golden disk yet" in told.actual
     assert not host.connected
 
 

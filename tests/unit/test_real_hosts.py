@@ -87,7 +87,7 @@ def test_every_default_is_planned_with_yes(kind: str, recipe: str, tmp_path: Pat
         runs=tmp_path,
         supply=settings(kind).host("h").supply(lock),
     )
-    rules = {one.rule for row in made.rows for one in row.judged.findings if one.error}
+    rules = {one.id for row in made.rows for one in row.judged.findings if one.failed}
     assert "tool-not-pinned" not in rules
     assert any(row.judged.buildable for row in made.rows), rules
 

@@ -221,8 +221,8 @@ def test_a_plan_says_which_torch_a_host_cannot_have(
         supply=supply,
     )
     found = plan.rows[0].judged.findings
-    assert "tool-not-pinned" not in {finding.rule for finding in found}
-    (*_, mind) = ["", *(finding.says for finding in found if finding.rule == "torch-untested")]
+    assert "tool-not-pinned" not in {finding.id for finding in found}
+    (*_, mind) = ["", *(finding.actual for finding in found if finding.id == "torch-untested")]
     assert untested in mind
     assert bool(untested) is bool(mind)
 

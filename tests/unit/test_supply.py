@@ -115,12 +115,12 @@ def test_plan_and_doctor_say_the_same(
     assert said in text
     assert "0 of " in text
     purpose = purpose_of(asked(tmp_path, **axes))
-    verdict = next(v for v in diagnose({}, purpose) if v.name.startswith("host-"))
+    verdict = next(v for v in diagnose({}, purpose) if v.id.startswith("host-"))
     assert verdict.level == "error"
-    assert said in verdict.found
+    assert said in verdict.actual
     assert hint in verdict.hint
     told = json.loads(report.as_json([verdict], {}, purpose))
-    assert told["verdicts"][0]["found"] == verdict.found
+    assert told["findings"][0]["actual"] == verdict.actual
 
 
 def test_no_sandbox_is_made_for_a_python_that_there_is_not(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_doctor_does_not_advise_what_is_refused(tmp_path: Path) -> None:
     told = {"host": {"tools": {"nvcc": {"version": "13.0.88"}}}}
     for host, hint in (("sandbox", ""), ("lab", "invoke provision")):
         verdicts = diagnose(told, purpose_of(asked(tmp_path, host=host, cuda="12.8")))
-        (compiler,) = [v for v in verdicts if v.name == "CUDA compiler"]
+        (compiler,) = [v for v in verdicts if v.id == "cuda-compiler"]
         assert (compiler.level, compiler.hint) == ("warning", hint)
 
 
@@ -156,7 +156,7 @@ def test_a_host_that_would_do_is_named_if_there_is_one() -> None:
     clang = Supply(cuda=("13.0",), python=("3.12",), toolset=STUB, origin="x")
     whole, older = supply_of(LOCK), Supply(cuda=("12.4",), python=("3.12",), origin="y")
     found = host_rules(recipe, cell, clang, lambda: {"a": older, "b": whole, "c": clang})
-    assert [(one.rule, one.hint) for one in found] == [("host-toolset", "--host b")]
+    assert [(one.id, one.hint) for one in found] == [("host-toolset", "--host b")]
     alone = host_rules(recipe, cell, clang, lambda: {"a": older})
     assert "kind: winrm" in alone[0].hint
     assert host_rules(recipe, cell, whole, lambda: pytest.fail("nobody asks the others")) == []
@@ -169,7 +169,7 @@ def test_a_tool_set_builds_what_it_can(api: Api) -> None:
     recipe = Recipe.model_validate(load_recipe("xformers").model_dump() | own)
     cell = Target(host="box", python="3.11", torch="2.10", cuda="13.0")
     clang = Supply(cuda=("13.0",), python=("3.11",), toolset=STUB, origin="x")
-    found = [one.rule for one in host_rules(recipe, cell, clang)]
+    found = [one.id for one in host_rules(recipe, cell, clang)]
     assert found == (["host-toolset"] if api == "torch" else [])
     with_slot = host_rules(recipe, cell, replace(clang, slot="give it MSVC"))
     assert all(one.hint.startswith("give it MSVC, or ") for one in with_slot)
@@ -181,9 +181,9 @@ def test_what_the_host_cannot_have_is_said_with_the_tool_set() -> None:
     bare = Supply(toolset=STUB, programs=False, slot="give it MSVC", origin="x")
     found = host_rules(recipe, cell, bare)
     assert not [one for one in found if "give it MSVC" in one.hint], "that would not do"
-    assert [one.rule for one in found] == ["host-toolset", "host-programs"]
+    assert [one.id for one in found] == ["host-toolset", "host-programs"]
     (lasting,) = host_rules(recipe, cell, replace(bare, toolset=MSVC))
-    assert lasting.says == "box has no cargo, which builds candle-flash-attn"
+    assert lasting.actual == "box has no cargo, which builds candle-flash-attn"
 
 
 def test_the_torch_of_a_sandbox_is_one_that_the_lock_has() -> None:
@@ -193,7 +193,7 @@ def test_the_torch_of_a_sandbox_is_one_that_the_lock_has() -> None:
     msvc = replace(has, toolset=MSVC)
     for torch, rules in (("2.11", ["host-torch"]), (has.torch[0], [])):
         found = host_rules(recipe, cell.model_copy(update={"torch": torch}), msvc)
-        assert [one.rule for one in found] == rules
+        assert [one.id for one in found] == rules
     assert supply_of(LOCK).torch is None
 
 
@@ -202,10 +202,10 @@ def test_numbers_are_compared_whole() -> None:
     has = Supply(cuda=("12.10",), python=("3.11",), origin="x")
     cell = Target(host="box", python="3.1", cuda="12.1")
     found = host_rules(load_recipe("smoke-attention"), cell, has)
-    assert [one.rule for one in found] == ["host-cuda", "host-python"]
+    assert [one.id for one in found] == ["host-cuda", "host-python"]
     nothing = Supply(cuda=(), python=None, origin="x")
     (none,) = host_rules(load_recipe("smoke-attention"), cell, nothing)
-    assert none.says == "box has no CUDA"
+    assert none.actual == "box has no CUDA"
     assert "'cuda' of this host in pipeline.yaml" in none.hint
 
 

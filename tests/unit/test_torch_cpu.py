@@ -109,10 +109,10 @@ def test_the_plan_says_that_it_has_no_cuda(tmp_path: Path, host: str, rule: str)
     facts = HostFacts(cores=8, memory=64 << 30)
     ground = lay_ground(plan.recipe, plan.cache, facts, plan.supply(), dict)
     (judged,) = judge(plan.recipe, [plan.target], ground)
-    (found,) = [one for one in judged.findings if one.rule.startswith("torch-c")]
-    assert found.rule == rule
-    assert found.error is (host == "lab")
-    assert "CUDA 13.0" in found.says
+    (found,) = [one for one in judged.findings if one.id.startswith("torch-c")]
+    assert found.id == rule
+    assert found.failed is (host == "lab")
+    assert "CUDA 13.0" in found.actual
 
 
 def test_what_stands_for_a_name_is_taken_with_what_it_requires(tmp_path: Path) -> None:
@@ -234,34 +234,34 @@ def libraries(**changes: Any) -> dict[str, Any]:
         ({}, "", "ok", ""),
         (
             libraries(msvcp140=GENUINE | {"wine": True}),
-            "C++ run-time",
+            "c-run-time",
             "error",
             "Wine's own, with which torch crashed, hung or lost gradients",
         ),
-        (libraries(vcruntime140_threads=None), "C++ run-time", "error", "ends in WinError 126"),
+        (libraries(vcruntime140_threads=None), "c-run-time", "error", "ends in WinError 126"),
         (
             libraries(msvcp140=GENUINE | {"version": "14.38.33126"}),
-            "C++ run-time",
+            "c-run-time",
             "error",
             "x.dll is of 14.38.33126",
         ),
         (libraries(vcruntime140=GENUINE | {"version": "14.38.33126"}), "", "ok", ""),
-        (libraries(msvcp140={"path": 3}), "C++ run-time", "unknown", "not told of"),
-        (libraries(msvcp140=GENUINE | {"wine": "no"}), "C++ run-time", "unknown", "not told of"),
-        ({"libraries": "all"}, "C++ run-time", "unknown", ""),
+        (libraries(msvcp140={"path": 3}), "c-run-time", "unknown", "not told of"),
+        (libraries(msvcp140=GENUINE | {"wine": "no"}), "c-run-time", "unknown", "not told of"),
+        ({"libraries": "all"}, "c-run-time", "unknown", ""),
         (
             {"environment": {"ONEDNN_MAX_CPU_ISA": "AVX2"}},
-            "OpenMP",
+            "openmp",
             "error",
             'no KMP_AFFINITY: import torch ends in "OMP: Error #179',
         ),
         (
             {"environment": {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}},
-            "oneDNN",
+            "onednn",
             "error",
             "ONEDNN_MAX_CPU_ISA=avx512_core_amx: a product of bfloat16 ends in 0xC000001D",
         ),
-        ({"environment": {"KMP_AFFINITY": "disabled"}}, "oneDNN", "error", "0xC000001D"),
+        ({"environment": {"KMP_AFFINITY": "disabled"}}, "onednn", "error", "0xC000001D"),
     ],
 )
 def test_the_doctor_names_what_it_comes_to(
@@ -269,22 +269,22 @@ def test_the_doctor_names_what_it_comes_to(
 ) -> None:
     purpose = purpose_of(plan_of(tmp_path))
     facts = {"controller": {}, "host": {"cxx_runtime": WELL | told}}
-    judged = [one for one in diagnose(facts, purpose) if one.area == "torch"]
+    judged = [one for one in diagnose(facts, purpose) if one.subject == "torch"]
     assert len(judged) == 3
-    assert {one.name for one in judged if one.level != "ok"} == ({name} if name else set())
-    (about,) = [one for one in judged if one.name == (name or "OpenMP")]
+    assert {one.id for one in judged if one.level != "ok"} == ({name} if name else set())
+    (about,) = [one for one in judged if one.id == (name or "openmp")]
     assert about.level == level
-    assert says in about.found
+    assert says in about.actual
 
 
 def test_the_doctor_asks_nothing_of_it_where_there_is_no_torch(tmp_path: Path) -> None:
     purpose = purpose_of(plain(tmp_path))
     assert purpose.cxx_runtime == ""
     found = diagnose({"controller": {}, "host": {}}, purpose)
-    assert not [one for one in found if one.area == "torch"]
+    assert not [one for one in found if one.subject == "torch"]
     # With the user's MSVC it is asked, for what that builds needs the run-time all the same.
     of_msvc = dataclasses.replace(purpose, cxx_runtime="14.44")
     for told, level in (({}, "ok"), (libraries(msvcp140=GENUINE | {"wine": True}), "error")):
         found = diagnose({"controller": {}, "host": {"cxx_runtime": WELL | told}}, of_msvc)
-        said = [(one.name, one.level) for one in found if one.area == "torch"]
-        assert said == [("C++ run-time", level)]
+        said = [(one.id, one.level) for one in found if one.subject == "torch"]
+        assert said == [("c-run-time", level)]

@@ -191,7 +191,7 @@ def cells(answer: dict[str, Any], *states: str) -> dict[str, str]:
 
 
 def notes(answer: dict[str, Any]) -> str:
-    return "\n".join(f"{note['says']} -> {note['hint']}" for note in answer["notes"])
+    return "\n".join(f"{note['actual']} -> {note['hint']}" for note in answer["findings"])
 
 
 def locked(file: Path, folder: Path, fresh: set[str]) -> ToolchainLock:
@@ -485,16 +485,16 @@ def test_a_new_release_that_is_built_otherwise(world: World, capsys: Said) -> No
         rows = [*others, pinned | {"url": old["url"]}]
         row = world.file("flash_attn-2.8.4.tar.gz", sdist("flash_attn-2.8.4", files))
         world.says("flash-attn", page | {"files": [*rows, row]})
-        (note,) = (one for one in answered(world, capsys)["notes"] if " 2.8.4 " in one["says"])
-        assert [n for n in ("setup.py", "pyproject.toml") if n in note["says"]] == differ
+        (note,) = (one for one in answered(world, capsys)["findings"] if " 2.8.4 " in one["actual"])
+        assert [n for n in ("setup.py", "pyproject.toml") if n in note["actual"]] == differ
         assert row["hashes"]["sha256"] in note["hint"]
     world.server.says["/files/flash_attn-2.8.4.tar.gz"] = (200, "application/gzip", b"no archive")
-    (note,) = (one for one in answered(world, capsys)["notes"] if " 2.8.4 " in one["says"])
-    assert "could not be read" in note["says"]
+    (note,) = (one for one in answered(world, capsys)["findings"] if " 2.8.4 " in one["actual"])
+    assert "could not be read" in note["actual"]
 
 
 def of(answer: dict[str, Any], about: str) -> list[str]:
-    return [note["says"] for note in answer["notes"] if note["about"] == about]
+    return [note["actual"] for note in answer["findings"] if note["subject"] == about]
 
 
 def wheels(version: str, cudas: Sequence[str], pythons: Sequence[str]) -> list[pages.File]:
@@ -522,7 +522,7 @@ def test_rows_of_torch_that_differ_from_the_indexes(world: World, capsys: Said) 
 
     def differs(files: Sequence[pages.File]) -> list[str]:
         pages_ = (pages.Project("torch", "", ()), pages.Project("torch", "", tuple(files)))
-        return [note.says.split(",")[0] for note in released.drifted(pages_, rows)]
+        return [note.actual.split(",")[0] for note in released.drifted(pages_, rows)]
 
     assert differs(out) == []
     gone = [replace(f, yanked="cp315" in str(f.tags) or "2.13.0+cu132" in f.name) for f in out]
@@ -534,7 +534,7 @@ def test_rows_of_torch_that_differ_from_the_indexes(world: World, capsys: Said) 
         "torch 2.14 for Python 3.15t is no longer there",
         "torch 2.14 for Python 3.16t is out",
     ]
-    assert "torch 2.15 for CUDA 13.2 is out" in "".join(of(answered(world, capsys), "torch.yaml"))
+    assert "torch 2.15 for CUDA 13.2 is out" in "".join(of(answered(world, capsys), "torch"))
 
 
 def test_a_python_that_is_made_no_more(world: World, capsys: Said) -> None:
@@ -560,7 +560,7 @@ def test_a_cuda_among_those_of_the_lock_is_told_where_a_torch_is_built_with_it()
     out = {"2.15": released.Torch("2.15.0", builds), "2.16": released.Torch("2.16.0", builds)}
     none = pages.Project("nvidia-cuda-nvcc", "", ())
     (note,) = released.cudas(none, out, load_lock())
-    assert note.says.startswith("CUDA 13.1: torch 2.15, torch 2.16, ")
+    assert note.actual.startswith("CUDA 13.1: torch 2.15, torch 2.16, ")
     assert "toolchain.yaml" in note.hint
 
 
@@ -819,14 +819,14 @@ def test_recipes_that_do_not_go_with_it(world: World) -> None:
     )
     wanted, left = released.choose(old, out, [], 2)
     assert wanted == ["2.12", "2.11"]
-    assert [note.says for note in left] == [
+    assert [note.actual for note in left] == [
         "flash-attn 2.8.3.post2 supports torch <2.13, and 2.13, 2.14, 2.15 is out",
         "flash-attn: older releases of torch are left out: 2.8, 2.10",
     ]
     one = load_recipe("smoke-attention-torch")
     found = compare(one, out, released.choose(one, out, [], 2)[0], Catalogue())
     assert {cell.name for cell in found.wanted} == {"cp311-torch2.10-cu130"}
-    assert "is not tested with 2.14, 2.13, 2.12, 2.11" in found.notes[0].says
+    assert "is not tested with 2.14, 2.13, 2.12, 2.11" in found.notes[0].actual
 
 
 def test_a_wheel_on_the_stable_abi_is_for_later_torches(world: World) -> None:

@@ -10,12 +10,13 @@ from packaging.version import Version
 
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
+from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.versions import python_order, within
 from pipelines.matrix.cells import Named, expand
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.watch import held
-from pipelines.publish.watch.released import Note, Torch
+from pipelines.publish.watch.released import Torch, note
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 
@@ -40,7 +41,7 @@ class Watched:
     """Cells of which the index has a wheel."""
     untested: int
     """Of these, with wheels that no GPU has run."""
-    notes: tuple[Note, ...]
+    notes: tuple[Finding, ...]
 
 
 def compare(
@@ -53,7 +54,7 @@ def compare(
     archs: str = "",
     pythons: Iterable[str] = (),
     cudas: Iterable[str] = (),
-    notes: Iterable[Note] = (),
+    notes: Iterable[Finding] = (),
 ) -> Watched:
     """One recipe beside the minor releases ``torches`` of those that are ``out``.
 
@@ -81,7 +82,7 @@ def compare(
         if torches and not cells:
             words = (f" --{axis} {','.join(values)}" for axis, values in asked.items() if values)
             says = f"{recipe.name}: no build of torch {', '.join(torches)} is one that it supports"
-            notes.append(Note(recipe.name, f"{says}{''.join(words)}"))
+            notes.append(note("torch-unsupported", recipe.name, f"{says}{''.join(words)}"))
     wheels = held.of(catalogue, recipe)
     wanted, there, untested = [], 0, 0
     for name, (cell, beside) in cells.items():
@@ -128,7 +129,7 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
             )
 
 
-def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
+def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Finding]:
     """What of these releases of torch a recipe does not support."""
     last = max(recipe.pythons, key=python_order)
     cudas: dict[str, list[str]] = {}
@@ -150,27 +151,27 @@ def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
                 f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=python_order)
             )
             says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
-            notes.append(Note(recipe.name, says, f"See {shown_file(recipe.name)}."))
+            where = shown_file(recipe.name)
+            notes.append(note(f"{word.lower()}-unsupported", recipe.name, says, f"See {where}."))
     return notes
 
 
-def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Note]:
+def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Finding]:
     """Of a wheel that is for several torches: those that its suite does not run with."""
     new = [one for one in torches if recipe.tested_with and one not in recipe.tested_with]
     if not new:
         return []
     says = f"one wheel of {recipe.name} is for every torch, and is not tested with {', '.join(new)}"
-    return [Note(recipe.name, says, "Name them below tested_with in the recipe.")]
+    hint = "Name them below tested_with in the recipe."
+    return [note("torch-untested", recipe.name, says, hint)]
 
 
-def _taken_back(recipe: Recipe, name: str, file: str, why: str) -> Note:
+def _taken_back(recipe: Recipe, name: str, file: str, why: str) -> Finding:
     says = f"{name}: {file} was yanked: {why}"
-    return Note(
-        recipe.name, says, "Its name is taken: build with another version or local_version."
-    )
+    return note("wheel-yanked", recipe.name, says, held.TAKEN)
 
 
-def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Note]:
+def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
     """Whether an index has wheels for a torch that is newer than all that are out."""
     held = {one.torch for one in catalogue.wheels if one.torch and one.yanked is None}
     newer = sorted(held, key=Version)[-1:]
@@ -178,14 +179,15 @@ def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Note]:
     if not newer or not newest or Version(newer[0]) <= Version(newest[0]):
         return []
     says = f"the index has wheels for torch {newer[0]}, and the newest that is out is {newest[0]}"
-    return [Note("torch", says, "A page is an old copy, or these are for a pre-release: --pre.")]
+    hint = "A page is an old copy, or these are for a pre-release: --pre."
+    return [note("index-ahead", "torch", says, hint)]
 
 
-def strangers(catalogue: Catalogue, recipes: Iterable[Recipe]) -> list[Note]:
+def strangers(catalogue: Catalogue, recipes: Iterable[Recipe]) -> list[Finding]:
     """Projects of an index for which there is no recipe."""
     known = {canonicalize_name(recipe.distribution) for recipe in recipes}
     there = {one.name.project for one in catalogue.wheels}
     return [
-        Note(str(name), f"{name} is in the index, and no recipe builds it")
+        note("no-recipe", str(name), f"{name} is in the index, and no recipe builds it")
         for name in sorted(there - known)
     ]

@@ -11,12 +11,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from pipelines.core.errors import ConfigError
+from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line, secret, shown_url
 from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
 from pipelines.publish.index.lock import LOCK
 from pipelines.publish.index.store import Store
 from pipelines.publish.watch.pages import read_texts
-from pipelines.publish.watch.released import Note, Torch
+from pipelines.publish.watch.released import Torch, note
 from pipelines.publish.which.choosing import runs_python
 from pipelines.recipe.model import Recipe
 from pipelines.record.target import Target
@@ -26,6 +27,8 @@ from pipelines.record.target import Target
 _BESIDE = frozenset(
     {".git", ".gitignore", ".nojekyll", "CNAME", "LICENSE", "README.md", "files", LOCK}
 )
+#: What to do where a wheel is to be replaced: files of an index never change.
+TAKEN = "Its name is taken: build with another version or local_version."
 _PLATFORMS = ("win_amd64", "any")
 
 
@@ -104,16 +107,13 @@ def _of_python(wheel: Wheel, target: Target) -> bool:
     )
 
 
-def lacks_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> Iterator[Note]:
+def lacks_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> Iterator[Finding]:
     """Wheels that have less machine code than the recipe has now: their names are taken."""
     asked = {*wanted}
     for one in wheels:
         if one.yanked is None and (lacking := sorted(asked - {*one.sass})):
-            yield Note(
-                recipe.name,
-                f"{one.file} in the index has no code for {', '.join(lacking)}",
-                "Its name is taken: build with another version or local_version.",
-            )
+            says = f"{one.file} in the index has no code for {', '.join(lacking)}"
+            yield note("code-missing", recipe.name, says, TAKEN)
 
 
 def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:

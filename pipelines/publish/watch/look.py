@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipelines.core.finding import Finding
 from pipelines.matrix.torches import load_torches
 from pipelines.publish.watch.pages import read_members, read_projects, read_tags
 from pipelines.publish.watch.released import (
     STANDALONE,
-    Note,
     Torch,
     cudas,
     drifted,
     load_asked,
+    note,
     pinned_from,
     places_of,
     torch_with_cuda,
@@ -35,7 +36,7 @@ class Out:
 
     torches: Mapping[str, Torch]
     """By minor release, oldest first; empty where no recipe is built against torch."""
-    notes: tuple[Note, ...]
+    notes: tuple[Finding, ...]
     yanked: frozenset[str]
     """Recipes whose upstream has taken back what they are built from."""
 
@@ -76,5 +77,6 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
         if yanked(first[name], here.get(project)):
             back.add(name)
             says = f"{name} {first[name].version} was yanked by its upstream: it is not built"
-            notes.append(Note(name, says, "Take another release as the recipe's default."))
+            hint = "Take another release as the recipe's default."
+            notes.append(note("upstream-yanked", name, says, hint))
     return Out(out, tuple(notes), frozenset(back))

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pipelines.matrix.judge import NOT_PINNED, Finding
+from pipelines.core.finding import Finding
+from pipelines.matrix.judge import NOT_PINNED
 from pipelines.matrix.plan import Plan
 from pipelines.publish.watch.cells import Wanted, Watched
 from pipelines.record.target import Target
@@ -52,8 +53,8 @@ def order_of(watched: Watched, plan: Plan | None) -> Order:
     for one in watched.wanted:
         row = rows[one.name]
         judged = row.judged
-        found = (finding for finding in judged.findings if finding.error)
-        errors = tuple(finding for finding in found if finding.rule != NOT_PINNED)
+        found = (finding for finding in judged.findings if finding.failed)
+        errors = tuple(finding for finding in found if finding.id != NOT_PINNED)
         lacks = tuple(plan.ground.lacking(row.target)) if plan is not None else ()
         state: State = "no"
         if lacks and not errors and row.way.action == "build":
@@ -61,7 +62,7 @@ def order_of(watched: Watched, plan: Plan | None) -> Order:
         elif row.possible:
             state = "build"
         elif not errors:
-            errors = (Finding("nothing-prebuilt", row.way.why, "the recipe"),)
+            errors = (Finding(id="nothing-prebuilt", level="error", actual=row.way.why),)
         seconds = judged.budget.wall_seconds if judged.budget else None
         cells.append(Cell(one, state, lacks, errors, seconds))
     return Order(watched, tuple(cells))

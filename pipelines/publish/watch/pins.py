@@ -18,10 +18,11 @@ from packaging.utils import canonicalize_name
 
 from pipelines.core.errors import LockError
 from pipelines.core.files import write_atomic
+from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.versions import python_release
 from pipelines.publish.watch.pages import File, read_texts
-from pipelines.publish.watch.released import Note, Torch
+from pipelines.publish.watch.released import Torch, note
 from pipelines.record.target import Target
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import Names
@@ -50,7 +51,7 @@ class Pins:
     ids: Mapping[Target, str]
     """Of each cell the lock's entry that its torch has, or will have."""
     rows: tuple[Mapping[str, Any], ...]
-    notes: tuple[Note, ...]
+    notes: tuple[Finding, ...]
 
     def write(self, path: Path) -> None:
         """As a file of the form of ``toolchain.yaml``."""
@@ -71,11 +72,12 @@ def pins(
     """
     ids: dict[Target, str] = {}
     wanted: dict[tuple[str, str, str], tuple[Target, File]] = {}
-    notes: dict[Note, None] = {}
+    notes: dict[Finding, None] = {}
     known = Names(lock.tools)
 
     def by_hand(file: File, why: _ByHandError) -> None:
-        notes[Note("torch", f"torch {file.version}: {why}", "Name it in toolchain.yaml.")] = None
+        says, hint = f"torch {file.version}: {why}", "Name it in toolchain.yaml."
+        notes[note("pin-by-hand", "torch", says, hint)] = None
 
     for cell in cells:
         try:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, StringConstraints
 
 from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model, Name, read_data
 from pipelines.core.versions import free_threaded, minor, python_order, within
@@ -55,13 +56,12 @@ def load_asked(path: Path = WATCH_FILE) -> Asked:
     return read_data(path, Asked)
 
 
-class Note(NamedTuple):
-    """Something that is out and becomes no cell, and what to do about it."""
+def note(id_: str, subject: str, says: str, hint: str = "") -> Finding:
+    """Something that is out and becomes no cell, and what to do about it.
 
-    about: str
-    """A recipe, or what is out."""
-    says: str
-    hint: str = ""
+    The ``subject`` is a recipe, or what is out.
+    """
+    return Finding(id=id_, level="warning", actual=says, hint=hint, subject=subject)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Torch:
 
 def torches(
     project: Project, builds: Project, *, pre: bool = False
-) -> tuple[dict[str, Torch], list[Note]]:
+) -> tuple[dict[str, Torch], list[Finding]]:
     """Minor release -> torch, oldest first; and what is on one of the two indexes alone.
 
     A release counts when the package index has a wheel of it for Windows that is not yanked, and
@@ -102,7 +102,7 @@ def torches(
             lone[release] = f"torch {version} is on {builds.place}, and not, or yanked, on "
             lone[release] += project.place
     wait = "It is looked at again the next time."
-    return found, [Note("torch", says, wait) for says in lone.values()]
+    return found, [note("torch-incomplete", "torch", says, wait) for says in lone.values()]
 
 
 def _minor(version: Version) -> str:
@@ -153,7 +153,7 @@ def torch_with_cuda(lock: ToolchainLock) -> Iterator[tuple[str, str]]:
 
 def cudas(
     project: Project, out: Mapping[str, Torch], lock: ToolchainLock, *, pre: bool = False
-) -> list[Note]:
+) -> list[Finding]:
     """CUDA without a tool kit in the lock: newer than all, or one between that a torch has."""
     known = sorted(map(Version, lock.toolkits))
     missing: dict[str, list[str]] = {}
@@ -167,12 +167,17 @@ def cudas(
     has = f"and the lock has tool kits of {', '.join(map(str, known))}"
     what = "Name its archives in toolchain.yaml, then type: invoke lock"
     return [
-        Note("CUDA", f"CUDA {cuda}: {', '.join(missing[cuda]) or 'out'}, {has}", what)
+        note(
+            "toolkit-missing",
+            "CUDA",
+            f"CUDA {cuda}: {', '.join(missing[cuda]) or 'out'}, {has}",
+            what,
+        )
         for cuda in sorted(missing, key=Version)
     ]
 
 
-def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterator[Note]:
+def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterator[Finding]:
     """Where a row of torch.yaml is not what the pages have of its patch releases together."""
     found: dict[tuple[str, str], set[str]] = {}
     for page in pages:
@@ -186,10 +191,10 @@ def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterato
             for one in sorted(there ^ known, key=python_order):
                 how = "is out" if one in there else "is no longer there"
                 says = f"torch {release} for {axis} {one} {how}, unlike its row in torch.yaml"
-                yield Note("torch.yaml", says, "Correct the row, and set its date.")
+                yield note("torch-table", "torch", says, "Correct the row, and set its date.")
 
 
-def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Note]:
+def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Finding]:
     """Pythons of the lock that python-build-standalone's newest release no longer has."""
     releases: dict[str, set[str]] = {}
     for date, python, free in _FILE.findall(listing.decode("utf-8", "replace")):
@@ -199,7 +204,8 @@ def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Note]:
     for tool in lock.tools.values():
         if tool.name == "python" and tool.python not in releases[max(whole)]:
             says = f"python-build-standalone {max(whole)} has no Python {tool.python} any more"
-            yield Note("Python", says, "Keep it as it is, or give it up in toolchain.yaml.")
+            hint = "Keep it as it is, or give it up in toolchain.yaml."
+            yield note("python-withdrawn", "Python", says, hint)
 
 
 def places_of(versions: Mapping[str, Recipe]) -> tuple[str, str]:
@@ -217,7 +223,7 @@ def upstream(
     tags: Tags | None,
     *,
     pre: bool = False,
-) -> Iterator[Note]:
+) -> Iterator[Finding]:
     """What a recipe's upstream has released that the recipe does not know.
 
     Raises :class:`LockError` where a page and the recipe disagree on a file.
@@ -235,23 +241,27 @@ def upstream(
             ours = [one for one in project.files if one.version == newest and not one.tags]
             how = _built(ours, sdists) if sdists else ", without a source distribution"
             says = f"{name} {_last(newer)} is out{how}; the recipe ends with {newest}"
-            yield Note(name, says, f"{add}, with sha256 {sdists[0].sha256}" if sdists else "")
+            hint = f"{add}, with sha256 {sdists[0].sha256}" if sdists else ""
+            yield note("upstream-released", name, says, hint)
     if tags is None:
         return
     tagged = [one for one in sorted(tags.releases) if pre or not one.is_prerelease]
     if newer := [version for version in tagged if newest is None or version > newest]:
         says = f"{name} {_last(newer)} is tagged; the recipe ends with {newest or 'no release'}"
-        yield Note(name, says, f"{add}: commit {tags.releases[newer[-1]]}")
+        hint = f"{add}: commit {tags.releases[newer[-1]]}"
+        yield note("upstream-tagged", name, says, hint)
     for called, recipe in versions.items():
         if not isinstance(recipe.source, GitSource):
             continue
         tag = tags.releases.get(_version(called) or Version("0"))
         if _version(called) is None and recipe.source.commit != tags.head:
             says = f"{name} {called}: the main branch is at {tags.head[:12]}"
-            yield Note(name, f"{says}, the recipe at {recipe.source.commit[:12]}", "")
+            says += f", the recipe at {recipe.source.commit[:12]}"
+            yield note("branch-moved", name, says)
         elif tag is not None and tag != recipe.source.commit:
             says = f"{name} {called}: its tag is at {tag[:12]}, the recipe at "
-            yield Note(name, says + recipe.source.commit[:12], "See whether the tag was moved.")
+            says += recipe.source.commit[:12]
+            yield note("tag-moved", name, says, "See whether the tag was moved.")
 
 
 def _built(old: Iterable[File], new: Iterable[File]) -> str:
@@ -287,7 +297,7 @@ def _version(text: str) -> Version | None:
 
 def choose(
     recipe: Recipe, out: Mapping[str, Torch], asked: Iterable[str], newest: int
-) -> tuple[list[str], list[Note]]:
+) -> tuple[list[str], list[Finding]]:
     """The minor releases of torch to look at, newest first, and what is left out and why.
 
     Raises :class:`ConfigError` for a release that was asked for and is not out.
@@ -303,7 +313,7 @@ def choose(
             f"--torch {line(lacking[0], 40)}: there is no such release with CUDA for Windows",
             hint=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
         )
-    notes: list[Note] = []
+    notes: list[Finding] = []
     fitting = [one for one in newest_first if within(one, recipe.supports.torch)]
     if named:
         wanted = [one for one in newest_first if one in named]
@@ -312,12 +322,12 @@ def choose(
         newer = [one for one in out if wanted and Version(one) > Version(wanted[0])]
         if newer or (out and not wanted):
             says = f"supports torch {recipe.supports.torch}, and {', '.join(newer or out)} is out"
-            where = shown_file(recipe.name)
-            notes.append(
-                Note(recipe.name, f"{recipe.name} {recipe.version} {says}", f"See {where}.")
-            )
+            says = f"{recipe.name} {recipe.version} {says}"
+            hint = f"See {shown_file(recipe.name)}."
+            notes.append(note("torch-unsupported", recipe.name, says, hint))
         if older := fitting[newest:]:
             says = f"{recipe.name}: older releases of torch are left out: "
             says += ", ".join(reversed(older))
-            notes.append(Note(recipe.name, says, "Name them: --torch " + ",".join(reversed(older))))
+            hint = f"Name them: --torch {','.join(reversed(older))}"
+            notes.append(note("torch-left-out", recipe.name, says, hint))
     return wanted, notes

@@ -9,10 +9,13 @@ from rich.markup import escape
 
 from pipelines.core import units
 from pipelines.core.console import console, say
+from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.tables import print_columns
+from pipelines.matrix.judge import NOT_PINNED
 from pipelines.publish.watch.orders import Order
-from pipelines.publish.watch.released import Note, Torch
+from pipelines.publish.watch.released import Torch
+from pipelines.reports.findings import table
 
 _MARKS = {
     "build": "[green]build[/green]",
@@ -22,14 +25,11 @@ _MARKS = {
 }
 
 
-def show(orders: Sequence[Order], notes: Sequence[Note]) -> None:
+def show(orders: Sequence[Order], notes: Sequence[Finding]) -> None:
     """A table for each recipe, then what no cell comes of, then how many are to be built."""
     for order in orders:
         _print(order)
-    for note in notes:
-        say(f"{line(note.says, 400)}")
-        if note.hint:
-            say(f"    -> {line(note.hint, 300)}", "dim")
+    console.print(table(notes, grouped=True))
     if hosts := {one.target.host for order in orders for one in order.cells}:
         say(f"What can be built is judged by the tools of host {units.few(hosts)}.", "dim")
     now = sum(len(order.of("build")) for order in orders)
@@ -59,25 +59,27 @@ def _print(order: Order) -> None:
     ]
     if lines:
         print_columns(console, lines, wrap=["why"], spare=("time",))
-    for says, cells in _grouped(order).items():
-        say(f"{cells}: {says}", "yellow")
+    console.print(table(_findings(order), grouped=True))
 
 
-def _grouped(order: Order) -> Mapping[str, str]:
-    """What keeps cells from being built, each reason once, with the cells."""
-    found: dict[str, list[str]] = {}
+def _findings(order: Order) -> list[Finding]:
+    """What keeps cells from being built, each once, with the cells."""
+    found: dict[Finding, list[str]] = {}
     for one in order.of("pin"):
         others = [name for name in one.lacks if name != "torch"]
-        what = f"type: invoke lock (if toolchain.yaml names {units.few(others)})"
-        what = what if others else "--pins FILE writes it, see docs/watch.md"
-        says = f"the lock has no pin of {units.few(one.lacks)}\n    -> {what}"
-        found.setdefault(says, []).append(one.wanted.name)
+        hint = "--pins FILE writes it, see docs/watch.md"
+        if others:
+            hint = f"type: invoke lock (if toolchain.yaml names {units.few(others)})"
+        says = f"the lock has no pin of {units.few(one.lacks)}"
+        why = Finding(id=NOT_PINNED, level="warning", actual=says, hint=hint)
+        found.setdefault(why, []).append(one.wanted.name)
     for one in order.of("no"):
         for error in one.errors[:1]:
-            says = f"{error.rule}: {line(error.says, 300)}"
-            says += f"\n    -> {line(error.hint, 300)}" if error.hint else ""
-            found.setdefault(says, []).append(one.wanted.name)
-    return {says: units.few(cells, most=3) for says, cells in found.items()}
+            found.setdefault(error, []).append(one.wanted.name)
+    return [
+        finding.model_copy(update={"subject": units.few(cells, most=3)})
+        for finding, cells in found.items()
+    ]
 
 
 def as_json(
@@ -85,7 +87,7 @@ def as_json(
     generation: int,
     out: Mapping[str, Torch],
     orders: Sequence[Order],
-    notes: Sequence[Note],
+    notes: Sequence[Finding],
 ) -> dict[str, Any]:
     """The same as plain values; times in seconds."""
     return {
@@ -94,7 +96,7 @@ def as_json(
         "generation": generation,
         "torch": {release: torch.version for release, torch in out.items()},
         "recipes": [_recipe(order) for order in orders],
-        "notes": [note._asdict() for note in notes],
+        "findings": [note.model_dump(mode="json") for note in notes],
     }
 
 
@@ -111,7 +113,7 @@ def _recipe(order: Order) -> dict[str, Any]:
                 "state": one.state,
                 "why": one.wanted.why,
                 "lacks": list(one.lacks),
-                "errors": [{"rule": e.rule, "says": e.says, "hint": e.hint} for e in one.errors],
+                "errors": [error.model_dump(mode="json") for error in one.errors],
                 "seconds": one.seconds,
             }
             for one in order.cells

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
 from pipelines.core.errors import named
+from pipelines.core.finding import Finding
 from pipelines.core.model import Model, read_data
-from pipelines.hosts.base import Missing
 from pipelines.hosts.sandbox.bridge.driver import Driver
 
 _FILE = Path(__file__).with_name("problems.yaml")
@@ -48,10 +48,14 @@ _OTHER = Problem(
 )
 
 
+#: Of this machine's driver, or of its GPUs.
+_missing = partial(Finding, level="error", source="this machine", raises="SetupError")
+
+
 #: https://docs.nvidia.com/cuda/wsl-user-guide: Windows' driver puts its libcuda.so.1 into WSL.
-_WINDOWS = Missing(
-    rule="driver-windows",
-    message="CUDA does not start in this WSL, which uses NVIDIA's driver from Windows",
+_WINDOWS = _missing(
+    id="driver-windows",
+    actual="CUDA does not start in this WSL, which uses NVIDIA's driver from Windows",
     hint=f"install or update the driver in Windows ({_DRIVERS}), and none in WSL; then type there: "
     "wsl --update; wsl --shutdown",
 )
@@ -62,14 +66,14 @@ def _codes() -> dict[int, Problem]:
     return {problem.code: problem for problem in read_data(_FILE, ProblemCodes).codes}
 
 
-def problems(driver: Driver, numbers: tuple[int, ...] = ()) -> tuple[Missing, ...]:
+def problems(driver: Driver, numbers: tuple[int, ...] = ()) -> tuple[Finding, ...]:
     """What is wrong for a bridge to these GPUs, root cause first; empty: nothing."""
     if first := _unreached(driver):
         return (first,)
     return tuple(_unfit(driver, numbers))
 
 
-def _unreached(driver: Driver) -> Missing | None:
+def _unreached(driver: Driver) -> Finding | None:
     """Why there is no usable GPU at all."""
     if driver.library is None:
         return _absent(driver)
@@ -79,62 +83,62 @@ def _unreached(driver: Driver) -> Missing | None:
     if driver.wsl and not problem.sure:
         return _WINDOWS
     if not driver.control and not problem.sure:
-        return Missing(
-            rule="driver-devices",
-            message="libcuda.so.1 exists, but not /dev/nvidiactl and /dev/nvidia0",
+        return _missing(
+            id="driver-devices",
+            actual="libcuda.so.1 exists, but not /dev/nvidiactl and /dev/nvidia0",
             hint=f"{_CONTAINER}; on the machine itself: sudo modprobe nvidia && "
             "sudo nvidia-modprobe",
         )
     if not driver.uvm and not problem.sure:
-        return Missing(
-            rule="driver-uvm",
-            message="/dev/nvidia-uvm is missing, which CUDA needs to start",
+        return _missing(
+            id="driver-uvm",
+            actual="/dev/nvidia-uvm is missing, which CUDA needs to start",
             hint="in a container: add --device /dev/nvidia-uvm, or use nvidia-container-toolkit; "
             "on the machine itself: sudo nvidia-modprobe -u",
         )
     says = f"{problem.message} ({driver.failure})"
-    return Missing(rule=problem.rule, message=says, hint=problem.hint, raises=problem.raises)
+    return _missing(id=problem.rule, actual=says, hint=problem.hint, raises=problem.raises)
 
 
-def _absent(driver: Driver) -> Missing:
+def _absent(driver: Driver) -> Finding:
     if driver.wsl:
         return _WINDOWS
     if driver.module or driver.control:
-        return Missing(
-            rule="no-driver",
-            message="the kernel has NVIDIA's driver, but there is no libcuda.so.1",
+        return _missing(
+            id="no-driver",
+            actual="the kernel has NVIDIA's driver, but there is no libcuda.so.1",
             hint="in a container: docker run --gpus all, with the capability compute "
             "(NVIDIA_DRIVER_CAPABILITIES=compute,utility); on the machine itself: install the "
             "driver's CUDA library, on Debian libcuda1",
         )
     if "no NVIDIA driver" not in driver.failure:
-        return Missing(
-            rule="driver-broken",
-            message=f"cannot determine whether there is an NVIDIA driver: {driver.failure}",
+        return _missing(
+            id="driver-broken",
+            actual=f"cannot determine whether there is an NVIDIA driver: {driver.failure}",
             hint=f"see nvidia-smi, or {_PLAIN}",
             raises="HostError",
         )
-    return Missing(
-        rule="no-driver",
-        message="this machine has no NVIDIA driver: there is no libcuda.so.1",
+    return _missing(
+        id="no-driver",
+        actual="this machine has no NVIDIA driver: there is no libcuda.so.1",
         hint=f"install NVIDIA's driver ({_DRIVERS}); {_CONTAINER}; or {_PLAIN}",
     )
 
 
-def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Missing]:
+def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Finding]:
     """Problems of a driver that works."""
     if driver.compiler:
-        yield Missing(
-            rule="driver-compiler",
-            message=f"the driver cannot compile PTX: {driver.compiler}",
+        yield _missing(
+            id="driver-compiler",
+            actual=f"the driver cannot compile PTX: {driver.compiler}",
             hint="install the driver's libnvidia-ptxjitcompiler.so.1, on Debian "
             "libnvidia-ptxjitcompiler1; in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )
     known = {gpu.number for gpu in driver.gpus}
     if numbers and known == {-1}:
-        yield Missing(
-            rule="gpu-numbers",
-            message="the numbers of the GPUs are unknown: "
+        yield _missing(
+            id="gpu-numbers",
+            actual="the numbers of the GPUs are unknown: "
             f"{driver.unnumbered or 'no reason given'}",
             hint="in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility; or set gpu: bridge "
             "without numbers",
@@ -142,17 +146,17 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Missing]:
         return
     if missing := sorted({*numbers} - known):
         there = ", ".join(str(number) for number in sorted(known))
-        yield Missing(
-            rule="gpu-numbers",
-            message=f"no GPU {', '.join(map(str, missing))} here, available: {there}",
+        yield _missing(
+            id="gpu-numbers",
+            actual=f"no GPU {', '.join(map(str, missing))} here, available: {there}",
             hint="use the numbers that nvidia-smi lists, or set gpu: bridge for all of them",
             raises="ConfigError",
         )
     for gpu in driver.chosen(numbers):
         if mode := _MODES.get(gpu.compute_mode):
-            yield Missing(
-                rule="gpu-compute-mode",
-                message=f"{gpu} is {mode}, but a smoke suite needs several processes on it",
+            yield _missing(
+                id="gpu-compute-mode",
+                actual=f"{gpu} is {mode}, but a smoke suite needs several processes on it",
                 hint="type: sudo nvidia-smi -c 0",
                 raises="HostError",
             )
@@ -161,6 +165,5 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Missing]:
 def require(driver: Driver, numbers: tuple[int, ...] = ()) -> None:
     """Raise the first of :func:`problems`, as the error class it names."""
     for problem in problems(driver, numbers):
-        raise named(problem.raises)(
-            problem.message, hint=f"{problem.hint[:1].upper()}{problem.hint[1:]}."
-        )
+        hint = f"{problem.hint[:1].upper()}{problem.hint[1:]}."
+        raise named(problem.raises)(problem.actual, hint=hint)

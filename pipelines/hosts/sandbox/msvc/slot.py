@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.paths import home
-from pipelines.hosts.base import Events, Missing
+from pipelines.hosts.base import Events
 from pipelines.hosts.sandbox.msvc import fetch, installing, pins
 from pipelines.hosts.sandbox.msvc.finder import Tree, find
 from pipelines.toolchain.lock import Cache
@@ -48,13 +49,21 @@ class Slot:
             raise ConfigError(f"msvc: {self.msvc}: {error}", hint="Write it without ~.") from None
         return require_microsoft(find(place, version=self.version, sdk=self.sdk))
 
-    def missing(self) -> tuple[Missing, ...]:
+    def missing(self) -> tuple[Finding, ...]:
         """What :meth:`require` would raise, for plan and doctor; nothing is fetched."""
         try:
             self.require()
         except PipelineError as error:
-            kind = type(error).__name__
-            return (Missing(rule="msvc", message=error.message, hint=error.hint, raises=kind),)
+            return (
+                Finding(
+                    id="msvc",
+                    level="error",
+                    actual=error.message,
+                    hint=error.hint,
+                    source="this machine",
+                    raises=type(error).__name__,
+                ),
+            )
         return ()
 
     def notes(self) -> Iterator[str]:
