@@ -10,7 +10,7 @@ from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
 from pipelines.core.errors import ConfigError, PipelineError
 
 if TYPE_CHECKING:
-    from pipelines.publish.provenance.verifying import Check, Verified
+    from pipelines.publish.provenance.verifying import Verified
 
 
 def _enough(text: str | None) -> tuple[str, ...]:
@@ -25,16 +25,6 @@ def _enough(text: str | None) -> tuple[str, ...]:
                 hint="Such as --accept unsigned.",
             )
     return tuple(words)
-
-
-_MARKS = {
-    "ok": "[green]ok[/green]",
-    "said": "[dim]said[/dim]",
-    "mind": "[yellow]mind[/yellow]",
-    "unknown": "[yellow]--[/yellow]",
-    "no": "[bold red]no[/bold red]",
-}
-_SHOWN = 20
 
 
 @command(
@@ -117,34 +107,14 @@ def _rebuild(wheel: Path, flags: Flags, told: dict[str, Any]) -> None:
 
 
 def _show(found: Verified) -> None:
-    """A table: a line a check, what differs below it."""
-    from rich.markup import escape
-    from rich.table import Table
-
+    """A line a check, what differs below it."""
     from pipelines.core.console import console, say
-    from pipelines.core.hosttext import safe
+    from pipelines.reports.findings import table
 
     say(found.wheel, style="bold")
     say(f"sha256 {found.sha256}\nby {found.provenance}", style="dim")
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for one in found.checks:
-        text = "\n".join([escape(safe(one.found, 500)), *_details(one)])
-        table.add_row(_MARKS[one.state], one.name, text)
-    console.print(table)
+    console.print(table(found.findings, values=20))
     if found.code:
         say("It is not verified.", style="bold red")
-    elif any(one.name == "signature" and one.state != "ok" for one in found.checks):
+    elif any(one.id == "signature" and one.level != "ok" for one in found.findings):
         say("Nobody's signature was checked, as you said is enough.", style="yellow")
-
-
-def _details(one: Check) -> list[str]:
-    from rich.markup import escape
-
-    from pipelines.core.hosttext import safe
-
-    rows = [f"[dim]{escape(safe(text, 400))}[/dim]" for text in one.detail[:_SHOWN]]
-    more = len(one.detail) - _SHOWN
-    return rows + ([f"[dim]and {more} more, see --json[/dim]"] if more > 0 else [])

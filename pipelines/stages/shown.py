@@ -59,11 +59,11 @@ def _require_stated(run: Run, file: str) -> None:
     """The statement is of this wheel, and says what the manifest says, which is published too."""
     signed = run.path / f"{file}{SIGNED}"
     told = verify(run.path / "wheels" / file, signed, (), load_lock())
-    checks = {one.name: one for one in told.checks}
+    checks = {one.id: one for one in told.findings}
     for name in ("statement", *_STATED):
         one = checks.get(name)
-        if (one is None and name in _STATED) or (one is not None and one.state != "ok"):
-            said = line(one.found, 300) if one else "not looked at"
+        if (one is None and name in _STATED) or (one is not None and one.level != "ok"):
+            said = line(one.actual, 300) if one else "not looked at"
             raise AuditError(
                 f"{signed.name}: {name}: {said}",
                 hint="Sign it again: wcw attest RUN. A run that was tested after it was signed "

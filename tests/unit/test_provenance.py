@@ -31,10 +31,11 @@ from pipelines.cli import lines
 from pipelines.cli.program import run as wcw
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import beside, sha256_of
+from pipelines.core.finding import Finding
 from pipelines.publish.provenance import attesting, signing
 from pipelines.publish.provenance.policy import read_requirements
 from pipelines.publish.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
-from pipelines.publish.provenance.verifying import Check, Verified, find, verify
+from pipelines.publish.provenance.verifying import Verified, find, verify
 from pipelines.record import seal
 from pipelines.record.run import Run
 from pipelines.stages.line import run_build
@@ -123,16 +124,16 @@ def desk(tmp_path: Path, built: Path) -> Desk:
     return Desk(tmp_path, run)
 
 
-def of(found: Verified, name: str) -> Check:
-    (one,) = (check for check in found.checks if check.name == name)
+def of(found: Verified, id_: str) -> Finding:
+    (one,) = (each for each in found.findings if each.id == id_)
     return one
 
 
 def refused(found: Verified, name: str, words: str) -> None:
     one = of(found, name)
-    assert one.state == "no", one
-    assert words in " ".join((one.found, *one.detail)), one
-    assert found.code == one.code == AuditError.exit_code
+    assert (one.level, one.raises) == ("error", "AuditError"), one
+    assert words in " ".join((one.actual, *one.values)), one
+    assert found.code == AuditError.exit_code
 
 
 # -- what is said ----------------------------------------------------------------------------------
@@ -176,12 +177,13 @@ def test_every_run_that_builds_a_wheel_leaves_a_statement(built: Path) -> None:
 def test_signed_and_verified(desk: Desk) -> None:
     found = desk.look()
     assert found.code == 0
-    assert {one.name: one.state for one in found.checks if one.state != "said"} == {
+    assert {one.id: one.level for one in found.findings} == {
         "wheel": "ok",
         "signature": "ok",
         "manifest": "ok",
         "lock": "unknown",
-        "SBOM": "ok",
+        "sbom": "ok",
+        "evidence": "unknown",
     }, "this recipe asks its host for nothing: of no tools nobody says that they are the same"
 
 
@@ -192,7 +194,7 @@ def test_a_copy_elsewhere_needs_no_run(desk: Desk, tmp_path: Path) -> None:
         shutil.copy(path, away)
     found = desk.look(wheel=away / desk.wheel.name)
     assert found.code == 0
-    assert of(found, "manifest").state == "unknown"
+    assert of(found, "manifest").level == "unknown"
 
 
 @openssl
@@ -215,7 +217,7 @@ def test_two_may_sign(desk: Desk) -> None:
     desk.attest(desk.theirs)
     assert desk.look(desk.my_pub, desk.their_pub).code == 0
     one = of(desk.look(desk.my_pub), "signature")
-    assert (one.state, one.detail) == ("ok", ("1 by other keys, not checked",))
+    assert (one.level, one.values) == ("ok", ("1 by other keys, not checked",))
 
 
 def test_what_others_have_signed_is_not_lost(desk: Desk) -> None:
@@ -249,7 +251,7 @@ def test_a_bundle_of_sigstore_is_read_and_not_believed(desk: Desk) -> None:
     kind = "application/vnd.dev.sigstore.bundle.v0.3+json"
     desk.envelope.write_text(json.dumps({"mediaType": kind, "dsseEnvelope": inner}))
     found = desk.look(NONE)
-    assert (of(found, "wheel").state, of(found, "signature").state) == ("ok", "unknown")
+    assert (of(found, "wheel").level, of(found, "signature").level) == ("ok", "unknown")
     assert found.code == AuditError.exit_code
 
 
@@ -260,7 +262,7 @@ def test_another_wheel_under_the_same_name(desk: Desk) -> None:
     with zipfile.ZipFile(desk.wheel, "a") as archive:
         archive.writestr("pkg/more.py", "import os")
     refused(desk.look(), "wheel", "another file than the one")
-    assert [one.name for one in desk.look().checks] == ["wheel", "signature"]
+    assert [one.id for one in desk.look().findings] == ["wheel", "signature"]
 
 
 def test_one_byte_of_the_wheel(desk: Desk) -> None:
@@ -284,7 +286,7 @@ def test_every_byte_of_the_envelope_matters(desk: Desk) -> None:
         changed[place] ^= 1
         desk.envelope.write_bytes(changed)
         found = desk.look()
-        assert found.code == AuditError.exit_code or place in hints, (place, found.checks)
+        assert found.code == AuditError.exit_code or place in hints, (place, found.findings)
 
 
 def test_another_payload_type(desk: Desk) -> None:
@@ -321,22 +323,22 @@ def test_two_signatures_one_of_them_bad(desk: Desk) -> None:
 
     desk.change(damage)
     refused(desk.look(desk.my_pub, desk.their_pub), "signature", "signature 2 is not true")
-    assert of(desk.look(desk.my_pub), "signature").state == "ok", "that one was not asked about"
+    assert of(desk.look(desk.my_pub), "signature").level == "ok", "that one was not asked about"
 
 
 def test_nobody_checked_the_signature(desk: Desk) -> None:
     found = desk.look(NONE)
-    assert of(found, "signature").state == "unknown"
+    assert of(found, "signature").level == "unknown"
     assert found.code == AuditError.exit_code
     assert found.accepting(["unsigned"]).code == 0
-    assert of(found.accepting(["unsigned"]), "signature").state == "unknown", "never ok"
+    assert of(found.accepting(["unsigned"]), "signature").level == "unknown", "never ok"
 
 
 def test_an_unsigned_statement(desk: Desk) -> None:
     desk.envelope.unlink()
     found = desk.look(NONE)
     assert found.provenance.endswith(UNSIGNED)
-    assert (of(found, "signature").found, found.code) == ("it is not signed", AuditError.exit_code)
+    assert (of(found, "signature").actual, found.code) == ("it is not signed", AuditError.exit_code)
     assert found.accepting(["unsigned"]).code == 0
 
 
@@ -388,7 +390,7 @@ def test_other_subjects(desk: Desk, subject: Any, words: str) -> None:
     text = text.replace("{sha256}", sha256_of(desk.wheel))
     desk.forge(lambda said: said.update(subject=json.loads(text)))
     found = desk.look()
-    refused(found, found.checks[0].name, words)
+    refused(found, found.findings[0].id, words)
 
 
 @pytest.mark.parametrize(
@@ -441,7 +443,7 @@ def test_a_value_that_hides_behind_a_dot(desk: Desk) -> None:
         inner |= {"host": {**inner["host"], "name": "other"}, "host.name": inner["host"]["name"]}
 
     desk.forge(change)
-    assert of(desk.look(), "manifest").state == "no"
+    assert of(desk.look(), "manifest").level == "error"
 
 
 @pytest.mark.parametrize(
@@ -480,8 +482,8 @@ def test_parameters_of_other_shapes(desk: Desk, inner: dict[str, Any]) -> None:
     (desk.run / "manifest.json").unlink()
     desk.forge(lambda said: said["predicate"]["buildDefinition"].update(internalParameters=inner))
     found = desk.look()
-    assert of(found, "evidence").found.startswith("none: a level that is not known")
-    assert "was not read" in of(found, "publishing").found
+    assert of(found, "evidence").actual.startswith("the builder says none: ")
+    assert "was not read" in of(found, "publishing").actual
 
 
 def test_the_manifest_of_another_wheel(desk: Desk) -> None:
@@ -530,8 +532,8 @@ def test_the_manifest_of_another_run_says_nothing_of_it(desk: Desk) -> None:
     path = desk.run / "manifest.json"
     path.write_text(path.read_text().replace(desk.wheel.name, "other-1.0-py3-none-any.whl"))
     found = desk.look()
-    assert of(found, "manifest").state == "unknown"
-    assert "is of another wheel" in of(found, "manifest").found
+    assert of(found, "manifest").level == "unknown"
+    assert "is of another wheel" in of(found, "manifest").actual
     with pytest.raises(ConfigError, match="tells of 0 wheels"):
         desk.attest(desk.mine)
 
@@ -605,16 +607,16 @@ def test_todays_lock(desk: Desk) -> None:
     (desk.run / "manifest.json").unlink()
     extra: list[str] = []
     desk.forge(change)
-    assert of(desk.look(), "lock").state == "ok"
+    assert of(desk.look(), "lock").level == "ok"
     extra = [id_, "no-such-tool"]
     desk.forge(change)
     found = desk.look()
     one = of(found, "lock")
-    assert (one.state, one.code, found.code) == ("no", 3, 3)
-    assert "no-such-tool" in one.detail[1]
-    assert tool.sha256[:16] in one.detail[0]
+    assert (one.level, found.code) == ("error", 3)
+    assert "no-such-tool" in one.values[1]
+    assert tool.sha256[:16] in one.values[0]
     assert found.accepting(["lock"]).code == 0
-    assert of(found.accepting(["lock"]), "lock").state == "mind"
+    assert of(found.accepting(["lock"]), "lock").level == "warning"
 
 
 def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
@@ -630,11 +632,11 @@ def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
     (room / "manifest.json").write_text(json.dumps(manifest))
     (room / f"{wheel.name}{UNSIGNED}").unlink()
     desk = Desk(tmp_path, room)
-    assert of(desk.look(), "SBOM").found.split(", ")[0] == name
+    assert of(desk.look(), "sbom").actual.split(", ")[0] == name
     desk.forge(lambda said: said["predicate"]["runDetails"].update(byproducts=[]))
-    one = of(desk.look(), "SBOM")
-    assert (one.state, one.code) == ("no", AuditError.exit_code)
-    assert "not stated" in one.detail[0]
+    one = of(desk.look(), "sbom")
+    assert one.level == "error"
+    assert "not stated" in one.values[0]
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
@@ -642,7 +644,7 @@ def test_a_bill_that_is_packed_as_no_wheel_is(desk: Desk, method: int) -> None:
     with zipfile.ZipFile(desk.wheel, "a") as archive:
         archive.writestr("pkg-1.0.dist-info/sboms/z.json", b"{}", compress_type=method)
     desk.forge(lambda said: said["subject"][0]["digest"].update(sha256=sha256_of(desk.wheel)))
-    refused(desk.look(), "SBOM", f"packed by method {method}")
+    refused(desk.look(), "sbom", f"packed by method {method}")
 
 
 def test_a_name_in_the_wheel_that_is_no_text(desk: Desk) -> None:
@@ -650,7 +652,7 @@ def test_a_name_in_the_wheel_that_is_no_text(desk: Desk) -> None:
         archive.writestr("pkg/é", b"")
     desk.wheel.write_bytes(desk.wheel.read_bytes().replace("pkg/é".encode(), b"pkg/\xff\xfe"))
     desk.forge(lambda said: said["subject"][0]["digest"].update(sha256=sha256_of(desk.wheel)))
-    refused(desk.look(), "SBOM", "cannot be read")
+    refused(desk.look(), "sbom", "cannot be read")
     with pytest.raises(AuditError, match="cannot be read"):
         inspect(desk.wheel)
 
@@ -699,7 +701,7 @@ def test_a_deep_predicate(desk: Desk, depth: int) -> None:
     raw = json.dumps(head)[:-1] + f', "predicate": {text}}}'
     signer = signing.load_private(desk.mine, nobody)
     desk.envelope.write_bytes(signing.sign(raw.encode(), signer))
-    refused(desk.look(), desk.look().checks[0].name, "")
+    refused(desk.look(), desk.look().findings[0].id, "")
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -797,7 +799,7 @@ def test_the_commands(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert wcw([*words, "--key", str(desk.my_pub)]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["schema"], told["exit"]) == (1, 0)
-    assert told["checks"][0]["state"] == "ok"
+    assert told["findings"][0]["level"] == "ok"
     assert wcw(words) == 9
     assert json.loads(capsys.readouterr().out)["exit"] == 9
     assert wcw([*words, "--accept", "unsigned"]) == 0
@@ -978,8 +980,8 @@ def test_a_signature_is_not_enough(
     desk.forge(change)
     (desk.run / "manifest.json").unlink()
     found = desk.look()
-    assert of(found, "signature").state == "ok"
-    assert (of(found, name).state, found.code) == ("no", AuditError.exit_code)
+    assert of(found, "signature").level == "ok"
+    assert (of(found, name).level, found.code) == ("error", AuditError.exit_code)
     accepted = found.accepting(["builder"]).code == 0
     assert accepted == (name == "builder")
 

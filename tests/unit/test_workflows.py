@@ -419,14 +419,14 @@ def test_what_is_attested_is_what_was_verified(shell: Shell) -> None:
         'case "$*" in *--json) echo "$SAID";; esac; exit ${CODE:-0}',
     )
     states = {"wheel": "ok", "signature": "unknown", "manifest": "ok", "lock": "unknown"}
-    said = {"checks": [{"name": name, "state": state} for name, state in states.items()]}
+    said = {"findings": [{"id": name, "level": state} for name, state in states.items()]}
     assert shell.run(found["run"], SAID=json.dumps(said)) == (0, "")
     assert shell.outputs == {"wheel": "runs/20260101-000000-x/wheels/a b.whl"}
     # The very file that is read afterwards, whatever envelope lies beside it.
     statement = "runs/20260101-000000-x/a b.whl.statement.json"
     words = ["verify", shell.outputs["wheel"], "--provenance", statement, "--accept", "unsigned"]
     assert shell.typed() == [words, [*words, "--json"]]
-    said["checks"][2]["state"] = "unknown"
+    said["findings"][2]["level"] = "unknown"
     code, told = shell.run(found["run"], SAID=json.dumps(said))
     assert (code, "manifest was not looked at" in told, shell.outputs) == (1, True, {})
     assert json.loads((shell.place / "predicate.json").read_text()) == {"buildDefinition": {"é": 1}}

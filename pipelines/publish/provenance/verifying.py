@@ -1,6 +1,6 @@
 """What a wheel's provenance is worth: its hash, its signatures, its manifest, today's lock.
 
-Each check says what was found. One that nobody could make is ``unknown``, never ``ok``.
+What could not be checked is ``unknown``, never ``ok``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
@@ -19,9 +19,10 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 from securesystemslib.signer import SSlibKey
 
-from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.errors import AuditError, ConfigError, named
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import beside, sha256_of
+from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict, parse, read_bytes
 from pipelines.core.model import Model
@@ -42,24 +43,10 @@ from pipelines.publish.provenance.statement import (
 )
 from pipelines.toolchain.lock import ToolchainLock
 
-#: ``said``: by whoever made it, and by nobody else. ``mind``: differs, and that was accepted.
-State = Literal["ok", "said", "mind", "unknown", "no"]
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
-_ROWS = 200  # of a check's details
 #: What need not be so for who says that it is enough -> the check that it is about.
 ACCEPTED = {"unsigned": "signature", "lock": "lock", "builder": "builder"}
 Key = tuple[Path, SSlibKey]
-
-
-class Check(Model):
-    """One thing that was looked at."""
-
-    name: str
-    state: State
-    found: str
-    detail: tuple[str, ...] = ()
-    code: int = 0
-    """The exit code that it leads to."""
 
 
 class Verified(Model):
@@ -68,23 +55,28 @@ class Verified(Model):
     wheel: str
     sha256: str
     provenance: str
-    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def code(self) -> int:
         """The exit code: of what is wrong before that of what is only unlike today's."""
-        return max((one.code for one in self.checks), default=0)
+        return max((named(f.raises).exit_code for f in self.findings if f.failed), default=0)
 
     def accepting(self, enough: Sequence[str]) -> Verified:
         """The same, where these of :data:`ACCEPTED` need not be so. A wrong signature never is."""
-        named = {ACCEPTED[word] for word in enough}
-        checks = tuple(
-            one.model_copy(update={"code": 0, "state": "mind" if one.state == "no" else one.state})
-            if one.name in named and not (one.name == "signature" and one.state == "no")
+        about = {ACCEPTED[word] for word in enough}
+        findings = tuple(
+            one.model_copy(
+                update={
+                    "requested": False,
+                    "level": "warning" if one.level == "error" else one.level,
+                }
+            )
+            if one.id in about and not (one.id == "signature" and one.level == "error")
             else one
-            for one in self.checks
+            for one in self.findings
         )
-        return self.model_copy(update={"checks": checks})
+        return self.model_copy(update={"findings": findings})
 
 
 @dataclass(frozen=True)
@@ -139,11 +131,11 @@ def verify(
     """
     try:
         sha256 = sha256_of(wheel)
-        checks = [*_checks(wheel, sha256, provenance, keys, lock, requirements)]
+        findings = [*_checks(wheel, sha256, provenance, keys, lock, requirements)]
     except OSError as error:
         raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", hint="Name a wheel.") from None
     return Verified(
-        wheel=wheel.name, sha256=sha256, provenance=str(provenance), checks=tuple(checks)
+        wheel=wheel.name, sha256=sha256, provenance=str(provenance), findings=tuple(findings)
     )
 
 
@@ -154,16 +146,16 @@ def _checks(  # noqa: PLR0917 - what verify is given
     keys: Sequence[Key],
     lock: ToolchainLock,
     requirements: Mapping[str, str],
-) -> Iterator[Check]:
+) -> Iterator[Finding]:
     try:
         said = _read(provenance)
     except ValueError as error:
-        yield _no("statement", line(error, 500))
+        yield _found("statement", "error", line(error, 500))
         return
     subject = _subject(wheel, sha256, said)
     yield subject
     yield _signature(said, keys)
-    if subject.code:
+    if subject.failed:
         return  # what else it says is of another wheel
     yield _manifest(wheel, provenance, said)
     yield _lock(said, lock)
@@ -172,23 +164,25 @@ def _checks(  # noqa: PLR0917 - what verify is given
     yield from _policy(said, requirements)
 
 
-def _policy(said: _Said, requirements: Mapping[str, str]) -> Iterator[Check]:
+def _policy(said: _Said, requirements: Mapping[str, str]) -> Iterator[Finding]:
     builder = as_dict(as_dict(said.predicate.get("runDetails")).get("builder")).get("id")
     if not said.ours or builder != BUILDER:
         kind = f"{line(said.built.get('buildType', 'none'), 120)} by {line(builder or 'nobody')}"
-        yield _no("builder", f"not built by this program: {kind}")
+        yield _found("builder", "error", f"not built by this program: {kind}")
     else:
         for name, found in policy.refusals(said.predicate):
-            yield _no(name, found)
+            yield _found(name, "error", found)
     for name, found in policy.broken(said.predicate, requirements):
-        yield _no(name, found)
+        yield _found(name, "error", found)
 
 
-def _no(
-    name: str, found: str, detail: Sequence[str] = (), code: int = AuditError.exit_code
-) -> Check:
-    rows = (*detail[:_ROWS], *([f"and {len(detail) - _ROWS} more"] if detail[_ROWS:] else []))
-    return Check(name=name, state="no", found=found, detail=rows, code=code)
+def _found(
+    title: str, level: Level, actual: str, values: Sequence[str] = (), **more: Any
+) -> Finding:
+    told = {"raises": "AuditError", "values": tuple(values)} | more
+    return Finding(
+        id=title.lower().replace(" ", "-"), title=title, level=level, actual=actual, **told
+    )
 
 
 def _read(path: Path) -> _Said:
@@ -231,15 +225,16 @@ def _opened(told: dict[str, Any]) -> _Said:
         raise ValueError(f"it is no in-toto statement: {line(error)}") from None
 
 
-def _subject(wheel: Path, sha256: str, said: _Said) -> Check:
+def _subject(wheel: Path, sha256: str, said: _Said) -> Finding:
     """Whether it is about this very file, by name and by every hash that it gives."""
-    named = [one for one in said.whole["subject"] if one.get("name") == wheel.name]
-    if len(named) != 1:
+    about = [one for one in said.whole["subject"] if one.get("name") == wheel.name]
+    if len(about) != 1:
         names = [line(one.get("name", "nameless"), 100) for one in said.whole["subject"]]
-        return _no("wheel", f"it is about {', '.join(names[:5])}, not about {line(wheel.name)}")
-    digest = named[0].get("digest", {})
+        found = f"it is about {', '.join(names[:5])}, not about {line(wheel.name)}"
+        return _found("wheel", "error", found)
+    digest = about[0].get("digest", {})
     if "sha256" not in digest:
-        return _no("wheel", f"it has no sha256 of {line(wheel.name)}")
+        return _found("wheel", "error", f"it has no sha256 of {line(wheel.name)}")
     wrong = []
     for name in sorted(_STRONG & digest.keys()):
         here = sha256
@@ -249,22 +244,23 @@ def _subject(wheel: Path, sha256: str, said: _Said) -> Check:
         if digest[name] != here:
             wrong.append(f"{name} here {here}, stated {line(digest[name], 130)}")
     if wrong:
-        return _no("wheel", "it is another file than the one that it was stated of", wrong)
-    return Check(name="wheel", state="ok", found="the very file that it was stated of")
+        found = "it is another file than the one that it was stated of"
+        return _found("wheel", "error", found, wrong)
+    return _found("wheel", "ok", "the very file that it was stated of")
 
 
-def _signature(said: _Said, keys: Sequence[Key]) -> Check:
+def _signature(said: _Said, keys: Sequence[Key]) -> Finding:
     """Whether everybody whose key was named has signed it."""
-    sealed, code = said.sealed, AuditError.exit_code
+    sealed = said.sealed
     if sealed is None and keys:
         found = f"it is not signed, and --key names {len(keys)} that must have"
-        return _no("signature", found, [str(path) for path, _ in keys])
+        return _found("signature", "error", found, [str(path) for path, _ in keys])
     if sealed is None:
-        return Check(name="signature", state="unknown", found="it is not signed", code=code)
+        return _found("signature", "unknown", "it is not signed", requested=True)
     many = len(sealed.signatures)
     if not keys:
         found = f"not checked: {many} there, and no --key was named"
-        return Check(name="signature", state="unknown", found=found, code=code)
+        return _found("signature", "unknown", found, requested=True)
     good: set[int] = set()
     lacking = []
     for path, key in keys:
@@ -279,29 +275,29 @@ def _signature(said: _Said, keys: Sequence[Key]) -> Check:
     detail += [f"{others} by other keys, not checked"] if others else []
     if lacking or wrong:
         found = "not by everybody whose key was named" if lacking else "one of them is not true"
-        return _no("signature", found, detail)
+        return _found("signature", "error", found, detail)
     found = ", ".join(f"{path}, key {key.keyid[:16]}" for path, key in keys)
-    return Check(name="signature", state="ok", found=found, detail=tuple(detail))
+    return _found("signature", "ok", found, detail)
 
 
-def _manifest(wheel: Path, provenance: Path, said: _Said) -> Check:
+def _manifest(wheel: Path, provenance: Path, said: _Said) -> Finding:
     """Whether the manifest that is here says the same."""
     if not said.ours:
         kind = line(said.built.get("buildType", "none"), 120)
-        return Check(name="manifest", state="unknown", found=f"not checked: built as {kind}")
+        return _found("manifest", "unknown", f"not checked: built as {kind}")
     path = beside(wheel, MANIFEST) or provenance.with_name(MANIFEST)
     if not path.is_file():
-        return Check(name="manifest", state="unknown", found="not checked: there is none with it")
+        return _found("manifest", "unknown", "not checked: there is none with it")
     try:
         data = read_bytes(path)
         if not read_manifest(data).sha256(wheel.name):
             found = f"not checked: {path} is of another wheel"
-            return Check(name="manifest", state="unknown", found=found)
+            return _found("manifest", "unknown", found)
         expected = statement(data, wheel)
         if (sha256 := expected["subject"][0]["digest"]["sha256"]) != sha256_of(wheel):
             raise ValueError(f"it is of a wheel with sha256 {sha256}")  # noqa: TRY301
     except (ValueError, AuditError) as error:
-        return _no("manifest", f"{path}: {line(error, 400)}")
+        return _found("manifest", "error", f"{path}: {line(error, 400)}")
     parts = (said.whole["predicate"], expected["predicate"])
     told, meant = (dict(_flat(one)) for one in parts)
     # As text: for Python 1 is True, and of two names that are flat alike one hides the other.
@@ -311,8 +307,9 @@ def _manifest(wheel: Path, provenance: Path, said: _Said) -> Check:
             f"{line(name, 120)}: {_word(told, name)}, the manifest says {_word(meant, name)}"
             for name in unlike
         ]
-        return _no("manifest", f"{path} says something else", rows or ["in another order"])
-    return Check(name="manifest", state="ok", found=f"says the same, {len(meant)} values")
+        found = f"{path} says something else"
+        return _found("manifest", "error", found, rows or ["in another order"])
+    return _found("manifest", "ok", f"says the same, {len(meant)} values")
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -338,7 +335,7 @@ def _word(values: dict[str, Any], name: str) -> str:
     return line(values[name], 100) or "nothing" if name in values else "not there"
 
 
-def _lock(said: _Said, lock: ToolchainLock) -> Check:
+def _lock(said: _Said, lock: ToolchainLock) -> Finding:
     """Whether today's lock has the files that it was built with."""
     tools = [
         one
@@ -346,7 +343,7 @@ def _lock(said: _Said, lock: ToolchainLock) -> Check:
         if said.ours and one.get("name") != "source"
     ]
     if not tools:
-        return Check(name="lock", state="unknown", found="not checked: it names no tools of ours")
+        return _found("lock", "unknown", "not checked: it names no tools of ours")
     rows = []
     for one in tools:
         name, digest = str(one.get("name", "")), one.get("digest", {}).get("sha256", "none")
@@ -361,16 +358,16 @@ def _lock(said: _Said, lock: ToolchainLock) -> Check:
             )
     if rows:
         found = f"{len(rows)} of {len(tools)} files are others today"
-        return _no("lock", found, rows, LockError.exit_code)
-    return Check(name="lock", state="ok", found=f"the same {len(tools)} files are pinned today")
+        return _found("lock", "error", found, rows, raises="LockError")
+    return _found("lock", "ok", f"the same {len(tools)} files are pinned today")
 
 
-def _sboms(wheel: Path, said: _Said) -> Check:
+def _sboms(wheel: Path, said: _Said) -> Finding:
     """Whether the bills of materials in the wheel are those that it names."""
     try:
         inside = {one["name"]: one["digest"]["sha256"] for one in sboms(wheel)}
     except AuditError as error:
-        return _no("SBOM", line(error, 400))
+        return _found("SBOM", "error", line(error, 400))
     run = said.predicate.get("runDetails") or {}
     stated = {
         str(one.get("name", "")): one.get("digest", {}).get("sha256", "")
@@ -379,7 +376,7 @@ def _sboms(wheel: Path, said: _Said) -> Check:
     }
     if not said.ours:
         found = f"not checked: {len(inside)} in the wheel, made by another builder"
-        return Check(name="SBOM", state="unknown", found=found)
+        return _found("SBOM", "unknown", found)
     if inside != stated:
         rows = [
             f"{line(name, 150)}: {line(stated.get(name, 'not stated'), 64)}, in the wheel "
@@ -387,13 +384,13 @@ def _sboms(wheel: Path, said: _Said) -> Check:
             for name in {**stated, **inside}
             if stated.get(name) != inside.get(name)
         ]
-        return _no("SBOM", "the wheel has others than it names", rows)
+        return _found("SBOM", "error", "the wheel has others than it names", rows)
     if not inside:
-        return Check(name="SBOM", state="said", found="none, neither in the wheel nor stated")
-    return Check(name="SBOM", state="ok", found=", ".join(line(name, 150) for name in inside))
+        return _found("SBOM", "skipped", "none, neither in the wheel nor stated")
+    return _found("SBOM", "ok", ", ".join(line(name, 150) for name in inside))
 
 
-def _evidence(said: _Said) -> Iterator[Check]:
+def _evidence(said: _Said) -> Iterator[Finding]:
     """What the builder says that it has shown, and on what: nobody here has seen it."""
     inner = as_dict(said.built.get("internalParameters"))
     if not said.ours:
@@ -401,17 +398,14 @@ def _evidence(said: _Said) -> Iterator[Check]:
     level = str(as_dict(inner.get("evidence")).get("level", ""))
     known = {one.value: one.meaning for one in Evidence}
     test = line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
-    yield Check(
-        name="evidence",
-        state="mind" if test in ("failed", "interrupted") else "said",
-        found=f"{line(level, 20) or 'none'}: {known.get(level, 'a level that is not known')}; "
-        f"test {test}",
+    meaning = known.get(level, "a level that is not known")
+    yield _found(
+        "evidence",
+        "warning" if test in ("failed", "interrupted") else "unknown",
+        f"the builder says {line(level, 20) or 'none'}: {meaning}; test {test}",
     )
     if inner.get("publishable") is not True:
         told = as_dict(inner.get("toolset")).get("told")
         told = told if isinstance(told, list) and told else ["a tool set that was not read"]
-        yield Check(
-            name="publishing",
-            state="mind",
-            found=f"not for publishing: built with {line(', '.join(map(str, told)), 200)}",
-        )
+        found = f"not for publishing: built with {line(', '.join(map(str, told)), 200)}"
+        yield _found("publishing", "warning", found)
