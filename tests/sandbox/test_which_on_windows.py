@@ -211,7 +211,7 @@ def test_the_loader_fails_and_the_cause_is_named(windows: Windows, name: str) ->
     (found,) = windows.which(windows.files(name.replace(" ", "-"), files))["packages"]
     assert found["loads"] is False
     assert says in " ".join(found["errors"])
-    causes = {one["kind"]: one for one in found["causes"] if one["breaks"]}
+    causes = {one["id"]: one for one in found["findings"] if one["level"] == "error"}
     assert kind in causes, found
     assert causes[kind]["hint"]
 
@@ -224,7 +224,7 @@ def test_a_whole_one_loads(windows: Windows) -> None:
     assert code == 0
     files = package({"flash_attn/_queue.pyd": bytes.fromhex(said.strip())})
     (found,) = windows.which(windows.files("whole", files))["packages"]
-    assert (found["loads"], found["errors"], found["causes"]) == (True, [], [])
+    assert (found["loads"], found["errors"], found["findings"]) == (True, [], [])
 
 
 def test_a_module_that_crashes_is_told(windows: Windows) -> None:
@@ -238,7 +238,7 @@ def test_a_folder_in_the_way_is_told(windows: Windows) -> None:
     site = windows.files("behind", package({}))
     work = windows.files("work", {"flash_attn/__init__.py": b"raise ImportError('mine')"})
     (found,) = windows.which(site, cwd=work)["packages"]
-    assert [one["kind"] for one in found["causes"]] == ["shadowed"]
+    assert [one["id"] for one in found["findings"]] == ["shadowed"]
     assert "mine" in found["errors"][0]
 
 
@@ -265,7 +265,7 @@ def test_two_versions_are_told(windows: Windows) -> None:
     one = windows.files("one", package({}))
     other = windows.files("other", package({}, "2.7.4"))
     (found,) = windows.which(one, other)["packages"]
-    assert [cause["kind"] for cause in found["causes"]] == ["side-by-side"]
+    assert [cause["id"] for cause in found["findings"]] == ["side-by-side"]
     assert (found["version"], found["loads"]) == ("2.8.3", True)
 
 
@@ -275,14 +275,14 @@ def test_genuine_torch_is_read_and_holds_names(windows: Windows, torch: str) -> 
     files = package({"flash_attn/_C.pyd": dll(there, ("x",))}, "2.8.3+torch2.10")
     told = windows.which(windows.files("with-torch", files), torch)
     assert (told["machine"]["torch"], told["machine"]["cuda"]) == ("2.10.0", "")
-    assert "cpu-torch" in {one["kind"] for one in told["causes"]}
+    assert "cpu-torch" in {one["id"] for one in told["findings"]}
     (found,) = told["packages"]
-    assert (found["loads"], found["errors"], found["causes"]) == (True, [], [])
+    assert (found["loads"], found["errors"], found["findings"]) == (True, [], [])
     gone = {"torch_cpu.dll": ["aoti_torch_empty_strided", "?gone@at@@YAXXZ"]}
     files = package({"flash_attn/_C.pyd": dll(gone, ("x",))}, "2.8.3+torch2.9")
     (found,) = windows.which(windows.files("lacking", files), torch)["packages"]
     # Wine loads a DLL with such a name all the same: on Windows it is WinError 127.
-    causes = {one["kind"]: one["found"] for one in found["causes"]}
+    causes = {one["id"]: one["actual"] for one in found["findings"]}
     assert [*causes] == ["torch-mismatch", "missing-export"]
     assert (
         "?gone@at@@YAXXZ of torch_cpu.dll, and that of torch 2.10.0+cpu"
@@ -291,7 +291,7 @@ def test_genuine_torch_is_read_and_holds_names(windows: Windows, torch: str) -> 
     files = with_module(own({**IMPORTS, "c10_cuda.dll": ["stream"]}), ".pyd")
     (found,) = windows.which(windows.files("cuda", files), torch)["packages"]
     assert found["loads"] is False
-    assert "cpu-torch" in {one["kind"] for one in found["causes"]}
+    assert "cpu-torch" in {one["id"] for one in found["findings"]}
 
 
 def test_a_driver_is_asked(windows: Windows) -> None:
@@ -312,9 +312,9 @@ def test_a_driver_is_asked(windows: Windows) -> None:
             "wcw1:platform=win_amd64&python=3.11&torch=2.8.0%2Bcu128&cuda=12.8&driver=12.9&gpu=8.9"
         )
         assert told["machine"]["names"] == ["RTX"]
-        assert told["causes"] == []
+        assert told["findings"] == []
         (found,) = told["packages"]
-        assert {one["kind"] for one in found["causes"]} == {"wrong-gpu"}
+        assert {one["id"] for one in found["findings"]} == {"wrong-gpu"}
         fits = told["wheels"]["flash-attn"]
         assert fits["fits"] == "flash_attn-2.8.3+cu128torch2.8-cp311-cp311-win_amd64.whl"
         assert fits["command"][0].lower() == r"c:\python311\python.exe"

@@ -11,7 +11,7 @@ from environments import ARM64, IMPORTS, RTX_4090, X86, Windows, machine, module
 from pes import dll
 
 from pipelines.publish.which import loading
-from pipelines.publish.which.causes import Cause
+from pipelines.publish.which.causes import Finding
 from pipelines.publish.which.looking import Driver, Place
 from pipelines.publish.which.reporting import Report, report
 
@@ -22,8 +22,8 @@ def seen(windows: Windows, place: Place | None = None, driver: Driver = RTX_4090
     return report(place or windows.place(), [], "flash-attn", driver=driver, load=False)
 
 
-def causes(found: Report) -> list[Cause]:
-    return [*found.causes, *(cause for one in found.packages for cause in one.causes)]
+def causes(found: Report) -> list[Finding]:
+    return [*found.findings, *(cause for one in found.packages for cause in one.findings)]
 
 
 def test_a_whole_one_has_nothing_wrong(tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def cublas_of_nobody(windows: Windows) -> None:
 def test_what_is_broken_is_named(tmp_path: Path, breaks: Breaks, kind: str, says: str) -> None:
     windows = Windows(tmp_path)
     found = causes(seen(windows, breaks(windows)))
-    fitting = [one for one in found if one.kind == kind and says in one.found]
+    fitting = [one for one in found if one.id == kind and says in one.actual]
     assert fitting, found
-    assert fitting[0].breaks
+    assert fitting[0].failed
     assert fitting[0].hint
 
 
@@ -264,9 +264,9 @@ def test_what_may_work_is_only_to_be_minded(
 ) -> None:
     windows = Windows(tmp_path)
     breaks(windows)
-    (own,) = (one for one in causes(seen(windows)) if one.kind == kind)
-    assert not own.breaks
-    assert says in f"{own.found} {own.hint}"
+    (own,) = (one for one in causes(seen(windows)) if one.id == kind)
+    assert not own.failed
+    assert says in f"{own.actual} {own.hint}"
 
 
 @pytest.mark.parametrize(
@@ -283,16 +283,16 @@ def test_what_may_work_is_only_to_be_minded(
 def test_what_is_wrong_with_the_machine_is_named(
     tmp_path: Path, driver: Driver, kind: str, says: str
 ) -> None:
-    found = [one for one in seen(Windows(tmp_path), driver=driver).causes if one.kind == kind]
-    assert says in found[0].found
+    found = [one for one in seen(Windows(tmp_path), driver=driver).findings if one.id == kind]
+    assert says in found[0].actual
 
 
 def test_a_late_import_is_only_to_be_minded(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     windows.flash(module(late={"cudnn64_9.dll": ["go"]}))
     (own,) = causes(seen(windows))
-    assert (own.kind, own.breaks) == ("missing-dll", False)
-    assert "when it is first called" in own.found
+    assert (own.id, own.failed) == ("missing-dll", False)
+    assert "when it is first called" in own.actual
 
 
 def test_a_torch_whose_metadata_names_no_cuda_is_whole(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_torch_whose_metadata_names_no_cuda_is_whole(tmp_path: Path) -> None:
     shutil.rmtree(next(windows.site.glob("torch-*")))
     windows.torch("2.11.0+cu128", "12.8", known="2.11.0")
     found = report(windows.place(), [], driver=RTX_4090, load=False)
-    assert (found.causes, found.machine.torch, found.machine.cuda) == ((), "2.11.0", "12.8")
+    assert (found.findings, found.machine.torch, found.machine.cuda) == ((), "2.11.0", "12.8")
 
 
 def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> None:
@@ -312,11 +312,11 @@ def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> N
     binary = module({**IMPORTS, "cublas64_12.dll": ["gemm"]})
     windows.flash(binary)
     (own,) = causes(seen(windows))
-    assert "found only if the package itself adds that folder" in own.found
+    assert "found only if the package itself adds that folder" in own.actual
     windows.flash(binary, more={"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"})
     assert causes(seen(windows)) == []
     (folder / "cublas64_12.dll").write_bytes(machine(dll({}, ("gemm",)), X86))
-    assert [one.kind for one in causes(seen(windows))] == ["wrong-machine"]
+    assert [one.id for one in causes(seen(windows))] == ["wrong-machine"]
 
 
 def test_what_a_package_brings_counts_where_it_adds_the_folder(tmp_path: Path) -> None:
@@ -327,8 +327,8 @@ def test_what_a_package_brings_counts_where_it_adds_the_folder(tmp_path: Path) -
     brought = {f"flash_attn.libs/{own}": dll({}, ("go",))}
     windows.flash(binary, more=brought)
     (cause,) = causes(seen(windows))
-    assert cause.kind == "missing-dll"
-    assert "found only if the package itself adds that folder" in cause.found
+    assert cause.id == "missing-dll"
+    assert "found only if the package itself adds that folder" in cause.actual
     adds = {"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"}
     windows.flash(binary, more={**brought, **adds})
     assert causes(seen(windows)) == []
@@ -360,15 +360,15 @@ def test_a_leftover_of_pips_is_told(tmp_path: Path) -> None:
     windows.flash()
     windows.folder("python/Lib/site-packages/~lash_attn-2.8.2.dist-info")
     (own,) = causes(seen(windows))
-    assert (own.kind, own.breaks) == ("leftover", False)
+    assert (own.id, own.failed) == ("leftover", False)
 
 
 def test_parts_without_code_for_the_gpu_are_to_be_minded(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     windows.flash(more={"flash_attn/_D.pyd": module(archs="90")})
     (own,) = causes(seen(windows))
-    assert (own.kind, own.breaks) == ("some-gpu-code", False)
-    assert own.found == "1 of its 2 parts have no code for a GPU of 8.9"
+    assert (own.id, own.failed) == ("some-gpu-code", False)
+    assert own.actual == "1 of its 2 parts have no code for a GPU of 8.9"
 
 
 def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None:
@@ -376,12 +376,12 @@ def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None
     windows = Windows(tmp_path)
     windows.flash(more={"flash_attn/for11.dll": dll({"cudart64_110.dll": ["go"]}, ("go",))})
     (own,) = causes(seen(windows))
-    assert (own.kind, own.breaks) == ("cuda-mismatch", False)
+    assert (own.id, own.failed) == ("cuda-mismatch", False)
     more = {f"flash_attn/for{n}.dll": dll({f"cudart64_{n}.dll": ["go"]}, ("go",)) for n in (8, 9)}
     windows.flash(more=more)
     (own,) = causes(seen(windows))
-    assert (own.kind, own.breaks) == ("missing-dll", False)
-    assert own.found.endswith("which is nowhere that Windows looks (and 1 more like it)")
+    assert (own.id, own.failed) == ("missing-dll", False)
+    assert own.actual.endswith("which is nowhere that Windows looks (and 1 more like it)")
 
 
 def test_what_was_not_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,4 +389,4 @@ def test_what_was_not_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(loading, "_MOST_DLLS", 1)
     windows.flash(more={"flash_attn/_D.pyd": module()})
     (own,) = causes(seen(windows))
-    assert (own.kind, own.breaks) == ("not-checked", False)
+    assert (own.id, own.failed) == ("not-checked", False)

@@ -296,11 +296,11 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Re
 
 def test_a_package_is_imported_in_another_process(tried: Callable[[str], Report]) -> None:
     (found,) = tried("import sys").packages
-    assert (found.loads, found.errors, found.causes) == (True, (), ())
+    assert (found.loads, found.errors, found.findings) == (True, (), ())
     (found,) = tried("raise OSError('WinError 126')").packages
     assert (found.loads, found.errors) == (False, ("tried: OSError: WinError 126",))
     (found,) = tried("import einopsx").packages
-    assert [one.kind for one in found.causes] == ["missing-requirement"]
+    assert [one.id for one in found.findings] == ["missing-requirement"]
     (found,) = tried("import os; os.abort()").packages
     assert found.errors[0].startswith("its process ended with -6")
     (found,) = tried("import os; print('wcw1 {\"errors\": {}}'); os._exit(1)").packages
@@ -336,7 +336,7 @@ def test_what_is_imported_in_its_place_does_not_count(
 ) -> None:
     Linux.write({"cwd/tried/__init__.py": ""}, tmp_path)
     found = tried("raise OSError('never seen')")
-    assert [one.kind for one in found.packages[0].causes] == ["shadowed"]
+    assert [one.id for one in found.packages[0].findings] == ["shadowed"]
     assert found.packages[0].loads is False
     assert not found.good
 
@@ -381,7 +381,7 @@ def test_the_release_that_is_there_is_forced_and_torch_left_alone(tmp_path: Path
     assert command[4:6] == ["--force-reinstall", "--no-deps"]
     assert len(command) == 7
     assert "It is what is installed" not in as_text(found, "https://x.org/")
-    package = replace(found.packages[0], loads=True, causes=())
+    package = replace(found.packages[0], loads=True, findings=())
     text = as_text(replace(found, packages=(package,)), "https://x.org/")
     assert "It is what is installed, and loads: there is nothing to do." in text
     assert "pip install" not in text

@@ -83,7 +83,7 @@ def test_a_cuda_of_which_the_major_is_said(tmp_path: Path) -> None:
     windows = Windows(tmp_path / "13")
     windows.flash(version="2.8.3+cu13torch2.8")
     (own,) = causes(seen(windows))
-    assert own.found.endswith("was built with CUDA 13, and torch with CUDA 12.8")
+    assert own.actual.endswith("was built with CUDA 13, and torch with CUDA 12.8")
 
 
 def test_pypis_torch_is_whole(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_pypis_torch_is_whole(tmp_path: Path) -> None:
     found = seen(windows)
     assert causes(found) == []
     about.write_text("Metadata-Version: 2.4\nName: torch\nVersion: 2.8.0+cu126\n")
-    assert [one.kind for one in causes(seen(windows))] == ["torn-torch"]
+    assert [one.id for one in causes(seen(windows))] == ["torn-torch"]
 
 
 def test_of_a_torn_torch_no_command_is_given(tmp_path: Path) -> None:
@@ -122,17 +122,17 @@ def test_on_the_stable_abi_a_later_torch_is_none_too_many(
     windows = Windows(tmp_path)
     binary = module({**IMPORTS, "torch_cpu.dll": names})
     windows.flash(binary, version=f"2.8.3+cu128torch{version}")
-    assert [one.kind for one in causes(seen(windows))] == kinds
+    assert [one.id for one in causes(seen(windows))] == kinds
 
 
 def test_free_threaded_is_another_python(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     windows.flash(suffix=".cp312t-win_amd64.pyd")
-    assert "is for Python 3.12t, and this" in " ".join(one.found for one in causes(seen(windows)))
+    assert "is for Python 3.12t, and this" in " ".join(one.actual for one in causes(seen(windows)))
     windows = Windows(tmp_path / "inside")
     wanted = {name: names for name, names in IMPORTS.items() if name != "python312.dll"}
     windows.flash(module({**wanted, "python312t.dll": ["X"]}), suffix=".pyd")
-    assert "python-mismatch" in [one.kind for one in causes(seen(windows))]
+    assert "python-mismatch" in [one.id for one in causes(seen(windows))]
 
 
 def test_metadata_with_windows_line_ends(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_metadata_with_windows_line_ends(tmp_path: Path) -> None:
     (about,) = windows.site.glob("flash_attn-*/METADATA")
     text = about.read_text() + "\nold notes:\nRequires-Dist: torch==2.1.*\n"
     about.write_bytes(text.replace("\n", "\r\n").encode())
-    assert [one.kind for one in causes(seen(windows)) if one.breaks] == []
+    assert [one.id for one in causes(seen(windows)) if one.failed] == []
 
 
 def laid_out(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> Report:
@@ -170,7 +170,7 @@ def test_a_link_to_sources_hides_nothing(
     Linux.write({**files, f"{about}/RECORD": record, f"{about}/direct_url.json": says}, tmp_path)
     (found,) = laid_out(monkeypatch, tmp_path / "site", tmp_path / "src").packages
     assert found.loads
-    assert [one.kind for one in found.causes] == ["not-checked"]
+    assert [one.id for one in found.findings] == ["not-checked"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_came_before_dist_info_is_installed_too(
     found = laid_out(monkeypatch, tmp_path / folder)
     (own,) = found.packages
     assert (own.installed.version, own.loads, found.strays) == ("2.8.3", True, ())
-    assert [(one.kind, one.breaks) for one in own.causes] == [("not-checked", False)]
+    assert [(one.id, one.failed) for one in own.findings] == [("not-checked", False)]
 
 
 def test_one_folder_by_two_names_is_one_installation(
@@ -210,7 +210,7 @@ def test_one_folder_by_two_names_is_one_installation(
     )
     (tmp_path / "lib64").symlink_to("lib")
     (found,) = laid_out(monkeypatch, tmp_path / "lib64", tmp_path / "lib").packages
-    assert (found.loads, found.causes) == (True, ())
+    assert (found.loads, found.findings) == (True, ())
 
 
 def test_the_first_of_several_names_keeps_its_place(
@@ -244,7 +244,7 @@ def test_folders_of_one_name_without_init_hide_nothing(
         tmp_path,
     )
     (found,) = laid_out(monkeypatch, tmp_path / "first", tmp_path / "site").packages
-    assert found.causes == ()
+    assert found.findings == ()
 
 
 @pytest.mark.slow
@@ -259,14 +259,14 @@ def test_more_files_than_are_looked_at_are_told(tmp_path: Path) -> None:
     windows.flash()
     (record,) = windows.site.glob("flash_attn-*/RECORD")
     record.write_text("flash_attn/__init__.py,,13\n" * 20_001)
-    assert "20001 files: not all" in " ".join(one.found for one in causes(seen(windows)))
+    assert "20001 files: not all" in " ".join(one.actual for one in causes(seen(windows)))
 
 
 def test_a_part_that_was_not_built_is_not_looked_for_at_pypi() -> None:
     package = Installed("flash-attn", "2.8.3", "", "", files=(("flash_attn/__init__.py", 0),))
     error = "ModuleNotFoundError: No module named 'flash_attn_2_cuda'"
     (cause,) = lacking_module(package, error)
-    assert cause.kind == "half-installed"
+    assert cause.id == "half-installed"
     assert "flash_attn_2_cuda with pip" not in cause.hint
     (cause,) = lacking_module(package, "ModuleNotFoundError: No module named 'einops'")
     assert cause.hint.startswith("install einops with pip")

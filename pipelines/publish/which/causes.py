@@ -20,16 +20,21 @@ FIT = "install a wheel that fits; the command is below, if the index has one"
 
 
 @dataclass(frozen=True)
-class Cause:
+class Finding:
     """Something that is wrong."""
 
-    kind: str
-    """One word or two for programs, such as ``missing-dll``."""
-    found: str
+    id: str
+    """For programs, such as ``missing-dll``."""
+    actual: str
     """With both sides, as far as there are two."""
     hint: str
-    breaks: bool = True
-    """Whether nothing works with it; else it is only to be minded."""
+    level: str = "error"
+    """``error``: nothing works with it; ``warning``; ``unknown``: it could not be checked."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing works with it."""
+        return self.level == "error"
 
 
 @dataclass(frozen=True)
@@ -55,28 +60,28 @@ def built_for(package: Installed) -> Built:
     )
 
 
-def of_python(place: Place, driver: Driver) -> Iterator[Cause]:
+def of_python(place: Place, driver: Driver) -> Iterator[Finding]:
     """A Python for which there are no such wheels."""
     if place.platform in ("win32", "linux_i686"):
-        yield Cause(
+        yield Finding(
             "32-bit-python",
             "this Python is a 32-bit one: there is neither torch nor a CUDA wheel for it",
             "install the 64-bit Python (Windows installer, 64-bit)",
         )
     if place.platform == "win_arm64" or (place.platform == "win_amd64" and driver.native):
         how = "an ARM64 one" if place.platform == "win_arm64" else "an x64 one on Windows for ARM64"
-        yield Cause(
+        yield Finding(
             "windows-on-arm",
             f"this Python is {how}: the driver's library there is not one for x64 programs",
             "use a PC with an x64 processor, or wheels that are built for ARM64",
         )
 
 
-def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Cause]:
+def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """No driver, an old one, no GPU."""
     if not driver.release:
         why = f" ({driver.trouble})" if driver.trouble else ""
-        yield Cause(
+        yield Finding(
             "no-driver",
             f"no NVIDIA driver can be reached{why}",
             "install NVIDIA's driver for the GPU and restart; in a virtual machine or a remote "
@@ -84,14 +89,14 @@ def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Cause]:
         )
         return
     if driver.trouble:
-        yield Cause(
+        yield Finding(
             "driver-trouble",
             f"the driver is of CUDA {driver.release}, and programs cannot use it: {driver.trouble}",
             "install the driver anew and restart",
         )
     if not driver.gpus:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        yield Cause(
+        yield Finding(
             "no-gpu",
             f"the driver (CUDA {driver.release}) shows no GPU"
             + ("; CUDA_VISIBLE_DEVICES is set" if hidden is not None else ""),
@@ -100,7 +105,7 @@ def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Cause]:
             else "see in the device manager if the GPU is there and on",
         )
     if torch and torch.cuda and minor_of(torch.cuda)[0] > minor_of(driver.release)[0]:
-        yield Cause(
+        yield Finding(
             "old-driver",
             f"torch {torch.version} is built with CUDA {torch.cuda}, and the driver is of CUDA "
             f"{driver.release}",
@@ -117,26 +122,26 @@ def is_release_of(said: str, own: str) -> bool:
     return both[0][0] == both[1][0] and (both[0][2] == both[1][2] or not all(b[2] for b in both))
 
 
-def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> Iterator[Cause]:
+def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> Iterator[Finding]:
     """None, one without CUDA, half of one, two of them; ``there``: every installation of it."""
     if torch is None:
         at = found_at(place, "torch")
         if there or at:
-            yield Cause(
+            yield Finding(
                 "broken-torch",
                 f"torch is not whole: {shown(at or there[0].info)} has no version.py that says "
                 "what it is",
                 "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
             )
         else:
-            yield Cause(
+            yield Finding(
                 "no-torch",
                 "no torch is installed in this Python",
                 "install torch with CUDA first; is this the Python that you use?",
             )
         return
     if not torch.cuda:
-        yield Cause(
+        yield Finding(
             "cpu-torch",
             f"torch {torch.version} is a build without CUDA: no GPU is used with it",
             "install the same release of torch with CUDA, from PyTorch's index for that CUDA",
@@ -144,26 +149,26 @@ def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> I
     said = {one.version for one in there}
     if len(there) > 1:
         where = " and ".join(shown(f"{one.version} in {one.folder}", 150) for one in there[:3])
-        yield Cause(
+        yield Finding(
             "two-torches",
             f"torch is installed more than once: {where}",
             "uninstall torch until pip says that there is none, and install it once",
-            breaks=False,
+            level="warning",
         )
     elif there and not any(is_release_of(one, torch.version) for one in said):
-        yield Cause(
+        yield Finding(
             "torn-torch",
             f"torch's files are of {torch.version}, and its metadata says {there[0].version}",
             "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
         )
 
 
-def against_torch(package: Installed, built: Built, machine: Machine) -> Iterator[Cause]:
+def against_torch(package: Installed, built: Built, machine: Machine) -> Iterator[Finding]:
     """A package that was built for another torch or CUDA than is there."""
     wanted, there = minor_of(built.torch), minor_of(machine.torch)
     later = built.stable and there > wanted
     if built.torch and machine.torch and wanted != there and not later:
-        yield Cause(
+        yield Finding(
             "torch-mismatch",
             f"{package.project} {package.version} was built for torch {built.torch}, and torch is "
             f"{machine.torch}",
@@ -171,7 +176,7 @@ def against_torch(package: Installed, built: Built, machine: Machine) -> Iterato
         )
     own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
     if own and has and own != has:
-        yield Cause(
+        yield Finding(
             "cuda-mismatch",
             f"{package.project} {package.version} was built with CUDA {built.cuda}, and torch with "
             f"CUDA {machine.cuda}",

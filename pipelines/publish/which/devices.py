@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 
 from pipelines.core.architectures.serving import number, serves
-from pipelines.publish.which.causes import FIT, Cause
+from pipelines.publish.which.causes import FIT, Finding
 from pipelines.publish.which.images import device_code
 from pipelines.publish.which.texts import minor_of, shown
 from pipelines.wheels.fatbin import Container
 
 
-def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterator[Cause]:
+def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterator[Finding]:
     """A GPU for which none of the binaries has code, or only some of their parts."""
     units: list[Container] = []
     for path in paths:
@@ -20,12 +20,12 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
             found = device_code(path)
         except OSError as error:
             said = f"{shown(os.path.basename(path))}: {shown(error.strerror)}"
-            yield Cause("not-checked", f"GPU code is not checked: {said}", "", breaks=False)
+            yield Finding("not-checked", f"GPU code is not checked: {said}", "", level="unknown")
             continue
         units += found.containers
         if not found.complete:
             said = f"not all GPU code of {shown(os.path.basename(path))} was looked at"
-            yield Cause("not-checked", said, "", breaks=False)
+            yield Finding("not-checked", said, "", level="unknown")
     if not units:
         return
     code = sorted({arch for one in units for arch in one.sass}, key=number)
@@ -35,24 +35,24 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
         arch = gpu.replace(".", "")
         without = [one for one in units if not _runs(one, arch)]
         if len(without) == len(units):
-            yield Cause(
+            yield Finding(
                 "wrong-gpu",
                 f"it has code for {has}, and the GPU has compute capability {gpu}: "
                 "its calls end in 'no kernel image is available'",
                 FIT,
             )
         elif without:
-            yield Cause(
+            yield Finding(
                 "some-gpu-code",
                 f"{len(without)} of its {len(units)} parts have no code for a GPU of {gpu}",
                 "calls of those parts end in 'no kernel image is available'",
-                breaks=False,
+                level="warning",
             )
         elif not any(serves(one, arch) for one in code):
             releases = [minor_of(one) for unit in units for one in unit.releases]
             newest = max(releases, default=(0, 0))
             if driver and newest > minor_of(driver):
-                yield Cause(
+                yield Finding(
                     "old-driver",
                     f"for a GPU of {gpu} it has PTX alone, of CUDA {newest[0]}.{newest[1]}, "
                     f"and the driver is of CUDA {driver}",

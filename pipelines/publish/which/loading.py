@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from pipelines.publish.which.causes import FIT, Built, Cause
+from pipelines.publish.which.causes import FIT, Built, Finding
 from pipelines.publish.which.data import CUDA_LIBRARIES, TORCH_LIBRARIES
 from pipelines.publish.which.images import MACHINES, Loaded
 from pipelines.publish.which.packages import of_python_dll
@@ -21,7 +21,7 @@ _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
 def of_dlls(
     shelf: Shelf, paths: Sequence[str], built: Built, *, adds: bool, seen: set[str] | None = None
-) -> Iterator[Cause]:
+) -> Iterator[Finding]:
     """What stands in the way of loading ``paths`` and whatever these want, which goes to ``seen``.
 
     ``adds``: the package adds folders of its own to the search, so that what it brings itself
@@ -40,32 +40,32 @@ def of_dlls(
         for cause, further in _of_one(shelf, path, built, adds):
             if further:
                 left.append(further)
-            if cause and (cause.kind, cause.found) not in told:
-                told.add((cause.kind, cause.found))
+            if cause and (cause.id, cause.actual) not in told:
+                told.add((cause.id, cause.actual))
                 yield cause
     if left:
         said = f"more than {_MOST_DLLS} DLLs: not all of them are checked"
-        yield Cause("not-checked", said, "", breaks=False)
+        yield Finding("not-checked", said, "", level="unknown")
 
 
 def _of_one(
     shelf: Shelf, path: str, built: Built, adds: bool
-) -> Iterator[tuple[Cause | None, str]]:
+) -> Iterator[tuple[Finding | None, str]]:
     own, name = shelf.read(path), shown(os.path.basename(path), 100)
     if isinstance(own, str):
-        yield Cause("unreadable-dll", f"{name} cannot be loaded: {shown(own, 150)}", FIT), ""
+        yield Finding("unreadable-dll", f"{name} cannot be loaded: {shown(own, 150)}", FIT), ""
         return
     if not own.whole:
-        yield Cause("truncated", f"{name} is cut off: its end is missing", FIT), ""
+        yield Finding("truncated", f"{name} is cut off: its end is missing", FIT), ""
         return
     wanted = _OF_PLATFORM.get(shelf.place.platform, own.machine)
     if own.machine != wanted:
         said = f"{name} is for {_for_machine(own)}, and this Python is for {MACHINES[wanted]}"
-        yield Cause("wrong-machine", said, FIT), ""
+        yield Finding("wrong-machine", said, FIT), ""
         return
     if other := of_python_dll(shelf.place, own.libraries):
         said = f"{name} is for Python {other}, and this is Python {shelf.place.python}"
-        yield Cause("python-mismatch", said, FIT), ""
+        yield Finding("python-mismatch", said, FIT), ""
         return
     for late, needs in enumerate((own.needs, own.late)):
         of: dict[str, list[str]] = {one: [] for one in (() if late else own.libraries)}
@@ -86,14 +86,15 @@ def _of_one(
 
 def _absent(
     shelf: Shelf, name: str, library: str, adds: bool, *, late: bool
-) -> tuple[Cause | None, str]:
+) -> tuple[Finding | None, str]:
     """A DLL that is nowhere, or where Windows does not look; else where it is."""
     there = shelf.brought.get(library) or shelf.elsewhere(library)
     if there and adds:
         return None, there
     kind, said, hint = _known(shelf, library) or _of_cudas(shelf, library, there)
     when = " when it is first called" if late else ""
-    return Cause(kind, f"{name} wants {shown(library, 100)}{when}, {said}", hint, not late), ""
+    said = f"{name} wants {shown(library, 100)}{when}, {said}"
+    return Finding(kind, said, hint, "warning" if late else "error"), ""
 
 
 def _known(shelf: Shelf, library: str) -> tuple[str, str, str] | None:
@@ -132,14 +133,14 @@ def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, str, str]:
 
 def _lacking(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
-) -> Cause | None:
+) -> Finding | None:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
     name, library = (shown(os.path.basename(one), 100) for one in (path, found))
     runtime = bool(_RUNTIME.fullmatch(library.lower()))
     if shelf.is_systems(found) and not runtime:
         return None
     other = _usable(shelf, path, found, late=late)
-    if isinstance(other, Cause):
+    if isinstance(other, Finding):
         return other
     missing = [one for one in symbols if one not in other.exports]
     if not missing:
@@ -152,21 +153,21 @@ def _lacking(
     hint = FIT
     if runtime:
         hint = "install a newer Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
-    return Cause("missing-export", said, hint, breaks=not late)
+    return Finding("missing-export", said, hint, level="warning" if late else "error")
 
 
-def _usable(shelf: Shelf, path: str, found: str, *, late: bool) -> Loaded | Cause:
+def _usable(shelf: Shelf, path: str, found: str, *, late: bool) -> Loaded | Finding:
     """A DLL that was found, if Windows would take it."""
     name, library = (shown(os.path.basename(one), 100) for one in (path, found))
     own, other = shelf.read(path), shelf.read(found)
     if isinstance(other, str):
         said = f"{name} wants {library}, and {shown(found)} cannot be loaded: {shown(other, 150)}"
-        return Cause("unreadable-dll", said, FIT, breaks=not late)
+        return Finding("unreadable-dll", said, FIT, level="warning" if late else "error")
     if not isinstance(own, str) and other.machine != own.machine:
         said = f"{name} wants {library}, and {shown(found)} is for {_for_machine(other)}"
-        return Cause("wrong-machine", said, FIT, breaks=not late)
+        return Finding("wrong-machine", said, FIT, level="warning" if late else "error")
     if not other.whole:
-        return Cause("truncated", f"{shown(found)} is cut off: its end is missing", FIT)
+        return Finding("truncated", f"{shown(found)} is cut off: its end is missing", FIT)
     return other
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from pipelines.publish.which.causes import FIT, Cause
+from pipelines.publish.which.causes import FIT, Finding
 from pipelines.publish.which.looking import Installed, Place, found_at, leftovers, names_in
 from pipelines.publish.which.texts import shown
 
@@ -43,20 +43,20 @@ def _path(package: Installed, path: str) -> str:
     return os.path.join(package.folder, *path.split("/"))
 
 
-def of_files(package: Installed) -> Iterator[Cause]:
+def of_files(package: Installed) -> Iterator[Finding]:
     """What RECORD lists and is not there, or has another size."""
     if package.legacy or package.linked:
         said = "a link to a folder of sources" if package.linked else "not installed from a wheel"
-        yield Cause(
+        yield Finding(
             "not-checked",
             f"{package.project} {package.version} is {said}: which files it has is not known here, "
             "and those are not checked",
             "",
-            breaks=False,
+            level="unknown",
         )
         return
     if package.files is None:
-        yield Cause(
+        yield Finding(
             "half-installed",
             f"{package.project} {package.version} has no RECORD that can be read: an installation "
             "was cut off, or files were copied by hand",
@@ -78,59 +78,59 @@ def of_files(package: Installed) -> Iterator[Cause]:
     name = f"{package.project} {package.version}"
     if len(package.files) > _MOST_FILES:
         said = f"{name} has {len(package.files)} files: not all of them are checked"
-        yield Cause("not-checked", said, "", breaks=False)
+        yield Finding("not-checked", said, "", level="unknown")
     if missing:
-        yield Cause(
+        yield Finding(
             "half-installed",
             f"{name}: {len(missing)} of {len(package.files)} files are missing, such as "
             f"{shown(missing[0])}",
             _AGAIN,
         )
     if cut:
-        yield Cause("truncated", f"{name}: {shown(cut[0])} is cut off", _AGAIN)
+        yield Finding("truncated", f"{name}: {shown(cut[0])} is cut off", _AGAIN)
     if other:
-        yield Cause(
+        yield Finding(
             "changed-files",
             f"{name}: {len(other)} files are not those that were installed, such as "
             f"{shown(other[0])}",
             _AGAIN,
-            breaks=False,
+            level="warning",
         )
 
 
-def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Cause]:
+def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Finding]:
     """Several installations, of which one hides the others, and what is left of earlier ones."""
     first = copies[0]
     for left in leftovers(place, first.project)[:1]:
-        yield Cause(
+        yield Finding(
             "leftover",
             f"{shown(left)} is left of an installation that could not be removed whole: a program "
             "had it open",
             "end all programs of this Python, and remove that folder",
-            breaks=False,
+            level="warning",
         )
     if len(copies) == 1:
         return
     where = " and ".join(shown(f"{one.version} in {one.folder}", 160) for one in copies[:3])
     own = [one for one in copies if place.user and one.folder == place.user]
     if own and any(one.folder != place.user for one in copies):
-        yield Cause(
+        yield Finding(
             "user-site",
             f"{first.project} is installed for this user alone and in Python itself: {where}; "
             f"{shown(first.folder, 160)} is taken",
             f"uninstall it once, or set PYTHONNOUSERSITE=1: {own[0].version} is the user's own",
-            breaks=False,
+            level="warning",
         )
     else:
-        yield Cause(
+        yield Finding(
             "side-by-side",
             f"{first.project} is installed more than once: {where}; files of both may be mixed",
             "uninstall it until pip says that there is none, and install it once",
-            breaks=False,
+            level="warning",
         )
 
 
-def of_names(place: Place, package: Installed) -> Iterator[Cause]:
+def of_names(place: Place, package: Installed) -> Iterator[Finding]:
     """Something else that is called like its modules, and is taken for them."""
     if package.linked:  # its own is elsewhere
         return
@@ -140,7 +140,7 @@ def of_names(place: Place, package: Installed) -> Iterator[Cause]:
         bare = os.path.isdir(at) and "__init__.py" not in names_in(at)
         if at and not bare and os.path.dirname(at) != package.folder:
             what = "a folder" if os.path.isdir(at) else "a file"
-            yield Cause(
+            yield Finding(
                 "shadowed",
                 f"{what} called {name} is taken for it, {shown(at)}: "
                 f"its own is in {shown(package.folder)}",
@@ -148,13 +148,13 @@ def of_names(place: Place, package: Installed) -> Iterator[Cause]:
             )
 
 
-def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[Cause]:
+def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[Finding]:
     """Modules of another Python or another system."""
     name = f"{package.project} {package.version}"
     linux = [one for one in paths if one.endswith(".so")]
     windows = [one for one in paths if one.lower().endswith((".pyd", ".dll"))]
     if place.windows and linux and not windows:
-        yield Cause(
+        yield Finding(
             "linux-files",
             f"{name} has files for Linux, such as {shown(os.path.basename(linux[0]))}, and this is "
             "Windows",
@@ -165,7 +165,7 @@ def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[
     tagged = {match[1]: one for one in paths if (match := _TAGGED.search(one))}
     if tagged and own not in tagged:
         other, path = next(iter(tagged.items()))
-        yield Cause(
+        yield Finding(
             "python-mismatch",
             f"{shown(os.path.basename(path))} of {name} is for Python {other[0]}.{other[1:]}, and "
             f"this is Python {place.python}",

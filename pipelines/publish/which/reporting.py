@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipelines.publish.which.causes import (
     Built,
-    Cause,
+    Finding,
     against_torch,
     built_for,
     is_release_of,
@@ -72,7 +72,7 @@ class Package:
     """``None``: it was not tried."""
     errors: tuple[str, ...]
     """What its import said, or why it was not tried."""
-    causes: tuple[Cause, ...]
+    findings: tuple[Finding, ...]
     partly: bool = False
     """Whether it can be imported itself, and some of its extension modules cannot."""
 
@@ -87,7 +87,7 @@ class Report:
     torch_installed: str
     """Its version as pip knows it; empty where it does not know one, or it is none."""
     machine: Machine
-    causes: tuple[Cause, ...]
+    findings: tuple[Finding, ...]
     """Of the Python, the machine and torch."""
     packages: tuple[Package, ...]
     strays: tuple[str, ...]
@@ -115,11 +115,11 @@ class Report:
         if self.named and self.portable and self.portable.differs:
             return False
         names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
-        whole = not any(one.breaks for one in self.causes)
+        whole = not any(one.failed for one in self.findings)
         loads = {
             one.installed.project
             for one in self.packages
-            if whole and one.loads and not any(cause.breaks for cause in one.causes)
+            if whole and one.loads and not any(finding.failed for finding in one.findings)
         }
         fits = {name for name, choice in self.choices if choice.fits}
         return bool(names) and names <= loads | fits
@@ -161,7 +161,7 @@ def report(
         torch=torch,
         torch_installed=_version(torches),
         machine=machine,
-        causes=(
+        findings=(
             *of_python(place, driver),
             *of_torch(place, torch, torches),
             *of_driver(driver, torch),
@@ -212,7 +212,7 @@ def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, loa
     own, place = copies[0], shelf.place
     paths = binaries_of(own)
     built = replace(built_for(own), stable=_is_stable(shelf, paths))
-    causes = [
+    findings = [
         *of_files(own),
         *of_copies(place, copies),
         *of_names(place, own),
@@ -220,15 +220,18 @@ def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, loa
         *against_torch(own, built, machine),
     ]
     if place.windows:
-        causes += _of_binaries(shelf, own, paths, built)
-    causes += of_devices(paths, machine.gpus, machine.driver)
+        findings += _of_binaries(shelf, own, paths, built)
+    findings += of_devices(paths, machine.gpus, machine.driver)
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
-    causes += [one for text in errors for one in lacking_module(own, text)]
-    if loads and any(one.kind == "shadowed" for one in causes):
+    findings += [one for text in errors for one in lacking_module(own, text)]
+    if loads and any(one.id == "shadowed" for one in findings):
         loads, errors = False, ["something else was imported under its name"]
     if loads:  # then these are no reasons why it does not
-        causes = [replace(one, breaks=one.breaks and one.kind not in REFUTED) for one in causes]
-    breaking = sorted(causes, key=lambda one: not one.breaks)
+        findings = [
+            replace(one, level="warning") if one.failed and one.id in REFUTED else one
+            for one in findings
+        ]
+    breaking = sorted(findings, key=lambda one: not one.failed)
     inside = (f"{own.own[0]}.", own.folder)
     partly = loads is False and all(text.startswith(inside) for text in errors)
     return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)), partly)
@@ -251,7 +254,7 @@ def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
 
 def _of_binaries(
     shelf: Shelf, own: Installed, paths: Sequence[str], built: Built
-) -> Iterator[Cause]:
+) -> Iterator[Finding]:
     """Of extension modules and what these want; DLLs that are loaded by hand may be for others."""
     adds = adds_folders(python_files(own))
     modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
@@ -260,7 +263,7 @@ def _of_binaries(
     seen = set(modules)
     yield from of_dlls(shelf, modules, built, adds=adds, seen=seen)
     by_hand = [*of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds)]
-    for cause in by_hand[:1]:
+    for finding in by_hand[:1]:
         more = f" (and {len(by_hand) - 1} more like it)" if len(by_hand) > 1 else ""
-        said = f"of the DLLs that it loads by itself, if at all: {cause.found}{more}"
-        yield replace(cause, found=said, breaks=False)
+        said = f"of the DLLs that it loads by itself, if at all: {finding.actual}{more}"
+        yield replace(finding, actual=said, level="warning")

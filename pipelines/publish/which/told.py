@@ -6,9 +6,10 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from pipelines.publish.which.causes import Cause
+from pipelines.publish.which.causes import Finding
 from pipelines.publish.which.choosing import Choice, Judged
 from pipelines.publish.which.listed import Row, place_of
 from pipelines.publish.which.looking import names_in
@@ -113,7 +114,7 @@ def is_plain(program: str) -> bool:
 
 def as_text(found: Report, base: str) -> str:
     """For people, in lines that a terminal of 100 columns shows whole."""
-    lines = [*_machine_lines(found), *_cause_lines(found.causes, "")]
+    lines = [*_machine_lines(found), *_finding_lines(found.findings, "")]
     for one in found.packages:
         lines += ["", *_package_lines(one)]
     for at in found.strays:
@@ -161,10 +162,10 @@ def _wrapped(text: str, first: str, further: str) -> list[str]:
     )
 
 
-def _cause_lines(causes: Sequence[Cause], indent: str) -> Iterator[str]:
-    for at, one in enumerate(causes):
-        yield from _wrapped(one.found, f"{indent}{'!' if one.breaks else '-'} ", f"{indent}  ")
-        if one.hint and not any(one.hint == later.hint for later in causes[at + 1 :]):
+def _finding_lines(findings: Sequence[Finding], indent: str) -> Iterator[str]:
+    for at, one in enumerate(findings):
+        yield from _wrapped(one.actual, f"{indent}{'!' if one.failed else '-'} ", f"{indent}  ")
+        if one.hint and not any(one.hint == later.hint for later in findings[at + 1 :]):
             yield from _wrapped(f"=> {one.hint}", f"{indent}  ", f"{indent}     ")
 
 
@@ -176,8 +177,8 @@ def _package_lines(one: Package) -> Iterator[str]:
     yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
     for text in one.errors:
         yield from _wrapped(text, "  ", "    ")
-    yield from _cause_lines(one.causes, "  ")
-    if one.loads is False and not any(cause.breaks for cause in one.causes):
+    yield from _finding_lines(one.findings, "  ")
+    if one.loads is False and not any(finding.failed for finding in one.findings):
         yield "  Nothing that is known here explains it."
 
 
@@ -187,7 +188,7 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
         yield f"{name}: this wheel fits ({choice.fits.by}; {row.smoke})"
         yield f"  {row.file}"
         there = _is_there(found, row)
-        if there is not None and there.loads and not there.causes:
+        if there is not None and there.loads and not there.findings:
             yield "  It is what is installed, and loads: there is nothing to do."
             return
         if not found.keeps_torch:
@@ -228,7 +229,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
         },
         "executable": shown(found.place.executable, 1000),
         "preset": _preset_object(found),
-        "causes": [_cause_object(one) for one in found.causes],
+        "findings": [asdict(one) for one in found.findings],
         "packages": [
             {
                 "name": one.installed.project,
@@ -237,7 +238,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
                 "loads": one.loads,
                 "partly": one.partly,
                 "errors": list(one.errors),
-                "causes": [_cause_object(each) for each in one.causes],
+                "findings": [asdict(each) for each in one.findings],
             }
             for one in found.packages
         ],
@@ -252,10 +253,6 @@ def _preset_object(found: Report) -> dict[str, Any] | None:
         return None
     return {"name": own.preset, "said": found.named, "differs": [*own.differs],
             "instead": [*own.instead]}  # fmt: skip
-
-
-def _cause_object(one: Cause) -> dict[str, Any]:
-    return {"kind": one.kind, "found": one.found, "hint": one.hint, "breaks": one.breaks}
 
 
 def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:

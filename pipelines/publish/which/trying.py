@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from pipelines.publish.which.causes import FIT, Cause
+from pipelines.publish.which.causes import FIT, Finding
 from pipelines.publish.which.children import run_child
 from pipelines.publish.which.data import LOADER
 from pipelines.publish.which.images import opened
@@ -56,7 +56,7 @@ def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
     return isinstance(image, str) or not image.whole or init in image.exports
 
 
-def lacking_module(package: Installed, error: str) -> list[Cause]:
+def lacking_module(package: Installed, error: str) -> list[Finding]:
     """A package that it requires, and that is not there."""
     name = error.partition("No module named ")[2].strip("'\" ").partition(".")[0].partition("'")[0]
     if "ModuleNotFoundError" not in error or not name or name in package.tops:
@@ -65,6 +65,7 @@ def lacking_module(package: Installed, error: str) -> list[Cause]:
         return []
     if name.startswith(package.project.replace("-", "_") + "_"):  # nobody else has that
         said = f"{package.project} {package.version} has no {name}: it was built without that part"
-        return [Cause("half-installed", said, FIT)]
+        return [Finding("half-installed", said, FIT)]
     said = f"{package.project} imports {name}, which is not installed"
-    return [Cause("missing-requirement", said, f"install {name} with pip, without replacing torch")]
+    hint = f"install {name} with pip, without replacing torch"
+    return [Finding("missing-requirement", said, hint)]
