@@ -138,8 +138,7 @@ def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Finding]:
     if numbers and known == {-1}:
         yield _missing(
             id="gpu-numbers",
-            actual="the numbers of the GPUs are unknown: "
-            f"{driver.unnumbered or 'no reason given'}",
+            actual=f"the numbers of the GPUs are unknown: {driver.unnumbered or 'no reason given'}",
             hint="in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility; or set gpu: bridge "
             "without numbers",
         )
