@@ -82,7 +82,7 @@ def test_the_documented_example_builds_up_to_the_fetch(
         plan = plan_for(tmp_path, recipe=DOCUMENTED, python="3.12", **axes)
         assert plan.target.id == "my-conv1d-1.7.0-cp312-torch2.8-cu128"
         assert environment_of(plan, 4)["CAUSAL_CONV1D_LOCAL_VERSION"] == "cu128torch2.8"
-        with pytest.raises(LockError, match=r"my-conv1d.* is not cached, and --offline"):
+        with pytest.raises(LockError, match=r"my-conv1d.* is not here, and nothing is fetched"):
             run_build(line_for(plan))
     with pytest.raises(ConfigError, match=r"unknown version '1\.7'") as caught:
         plan_for(tmp_path, recipe=DOCUMENTED, version="1.7")

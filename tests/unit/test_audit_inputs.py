@@ -52,7 +52,7 @@ def test_files_and_directories_no_file_twice(tmp_path: Path, cache: Cache) -> No
         ("xformers", "NAME==VERSION"),
         ("xformers>=1", "one version"),
         ("http://example.org/a-1-py3-none-any.whl", "https"),
-        ("https://example.org/notes.txt", "not a wheel"),
+        ("https://example.org/notes.txt", "notes.txt"),
     ],
 )
 def test_what_names_no_wheel(cache: Cache, text: str, said: str) -> None:

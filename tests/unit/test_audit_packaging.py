@@ -43,8 +43,8 @@ def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
     ("files", "tag", "check", "said"),
     [
         ({MODULE: msvc()}, "cp312-cp312-win_amd64", "Python's own ABI", "for Python 3.11"),
-        ({MODULE: msvc()}, "py3-none-win_amd64", "Python's own ABI", "for Python 3.11 alone"),
-        ({MODULE: msvc()}, "py3-none-any", "tags match contents", "it is for any platform"),
+        ({MODULE: msvc()}, "py3-none-win_amd64", "Python's own ABI", "only for Python 3.11"),
+        ({MODULE: msvc()}, "py3-none-any", "tags match contents", "for any platform"),
         (
             {"other/_C.pyd": msvc(imports={"python312.dll": ["Py_x"]})},
             TAG,
@@ -55,11 +55,11 @@ def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
             {"other/_C.pyd": msvc(imports={"python311.dll": ["Py_x"]})},
             "cp39-abi3-win_amd64",
             "Python's own ABI",
-            "for Python 3.11 alone",
+            "only for Python 3.11",
         ),
-        ({"other/_C.so": b"\x7fELF"}, TAG, "tags match contents", "no binary of Windows"),
+        ({"other/_C.so": b"\x7fELF"}, TAG, "tags match contents", "not a Windows binary"),
         ({MODULE: msvc()}, "cp311-cp311-win_arm64", "machine", "(expected ARM64 (0xaa64))"),
-        ({MODULE: msvc()}, "cp311-cp311-manylinux_2_28_x86_64", "machine", "no machine of Windows"),
+        ({MODULE: msvc()}, "cp311-cp311-manylinux_2_28_x86_64", "machine", "no Windows machine"),
     ],
 )
 def test_tags_that_are_not_true(
@@ -90,7 +90,7 @@ def test_a_platform_without_a_binary(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("requires", "python", "expected", "said"),
     [
-        ((), ">=3.12", "error", "no Python that its tags are for"),
+        ((), ">=3.12", "error", "Requires-Python >=3.12"),
         ((), ">=3.11.4", "ok", ""),
         ((), "3.x", "error", "range"),
         (["torch=2.7"], "", "error", "requirement"),

@@ -142,7 +142,7 @@ def test_a_host_is_told_where_secrets_are_remembered(monkeypatch: pytest.MonkeyP
     open_host(given, plan.target, plan.cache)
     ((_, name, opening),) = seen
     assert name == "lab"
-    assert opening.remember is secret
+    assert opening.register_secret is secret
     assert (opening.python, opening.cache) == (plan.target.python, plan.cache)
 
 

@@ -1281,12 +1281,12 @@ def test_an_environment_that_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "found", "hint"),
     [
-        ({"torch": ""}, "not there: torch",
+        ({"torch": ""}, "missing: torch",
          'python.exe -m pip install "torch==2.8.*" --index-url '
          "https://download.pytorch.org/whl/cu128"),
-        ({"ninja": "", "pytest": ""}, "not there: ", '"ninja"'),
+        ({"ninja": "", "pytest": ""}, "missing: ", '"ninja"'),
         ({"setuptools": "65.5"}, "setuptools 65.5 is not >=77", '"setuptools>=77"'),
-        ({"wheel": ""}, "not there: wheel", '"wheel"'),
+        ({"wheel": ""}, "missing: wheel", '"wheel"'),
         ({"torch": "2.7.1+cu128"}, "that is torch 2.7 for CUDA 12.8", "--torch 2.7 --cuda 12.8"),
         ({"torch": "2.8.0+cpu", "torch's CUDA": ""}, "for CUDA none", "whl/cu128"),
         ({"Python": "3.12"}, "that is Python 3.12", "--python 3.12"),

@@ -72,7 +72,7 @@ def test_what_is_raised_when_no_runner_comes_up(
     spec: store.Spec = {"title": "t", "function": "f", "arguments": {}}
     with (
         locks.claim(tmp_path / store.STARTING) if held else contextlib.nullcontext(),
-        pytest.raises(launch.NoRunnerError, match="somebody else" if held else "not allowed"),
+        pytest.raises(launch.NoRunnerError, match="another process" if held else "not allowed"),
     ):
         launch.start(str(tmp_path), spec)
 

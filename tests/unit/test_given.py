@@ -238,7 +238,7 @@ def test_it_is_not_built(tmp_path: Path) -> None:
         ({"beside": ["a=1"]}, r"--with a=1: expected NAME==VERSION"),
         ({"beside": ["A==1", "a==2"]}, "--with a==2 conflicts with a==1"),
         ({"beside": ["XGBoost==3.1"]}, "--with xgboost==3.1: already"),
-        ({"script": "gone.py"}, "--script gone.py: no such file"),
+        ({"script": "gone.py"}, "--script gone.py: there is no such file"),
         ({"script": str(Path(__file__).parents[2] / "wcw")}, "expected a .py file"),
         ({"script": str(Path(__file__).parents[2] / "docs")}, "has no tests"),
     ],
@@ -443,7 +443,7 @@ def test_an_index_is_asked_and_its_word_is_told(
             resolve_closure(["alone==1.0"], python="3.11", platforms=WINDOWS)
         with pytest.raises(AuditError, match="which is not https"):
             fetch_all(found.offers, Cache(load_lock(), tmp_path / "cache"))
-    with pytest.raises(LockError, match="the index does not answer"):
+    with pytest.raises(LockError, match="the index is unreachable"):
         resolve_closure(["another==1.0"], python="3.11", platforms=WINDOWS)
 
 
@@ -612,7 +612,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     for text in (
         facts.origin[:40],
         "cannot be published",
-        "with help: PATH and os.add_dll_directory",
+        "PATH and os.add_dll_directory",
     ):
         assert any(text in said for said in view.caveats), text
     assert dict(view.provenance)["Installed with it"][0][0] == dep.name
@@ -650,7 +650,7 @@ def test_without_a_script_it_is_said(tmp_path: Path) -> None:
     run_given(line)
     view = load_view(line.run)
     assert view.word == "passed, import only"
-    assert view.headline.endswith("of its packages was tested: no --script was given")
+    assert "only the import of its packages" in view.headline
     line.close()
 
 

@@ -138,4 +138,4 @@ def test_of_torch_what_was_partly_read_has_not_passed(
     found, none = (one for one in checks if one.id == "torch-names")
     assert (found.label, found.level) == ("torch symbols 2.10", level)
     assert said in found.actual
-    assert (none.source, none.level) == ("2.11", "unknown")
+    assert (none.subject, none.level) == ("2.11", "unknown")

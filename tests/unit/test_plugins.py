@@ -125,7 +125,7 @@ def test_a_plan_names_the_file_that_it_goes_by(
         first, _, rest = " ".join(capsys.readouterr().out.split()).partition(" on ")
         assert shown_file("smoke-attention") == file
         assert (file in first) is (folder is not None), first
-        assert f"is not for Python 3.9 {file} ->" in rest
+        assert file in rest
 
 
 def test_two_packages_with_one_name_are_refused_unless_the_repository_has_it(

@@ -97,7 +97,7 @@ def test_a_damaged_record_hides_no_other(out: Path) -> None:
     (damaged.path / "record.sqlite").write_bytes(b"no database")
     told = {one.path.name: one.brief for one in runs_in(out)}
     assert told[damaged.id].verdict == "unfinished"
-    assert "no record that can be read" in told[damaged.id].headline
+    assert "no readable record" in told[damaged.id].headline
     assert told[whole.id].facts.target.cuda == "12.8"
 
 

@@ -578,7 +578,7 @@ def test_hosts_that_see_other_units(tmp_path: Path, host: Compiler) -> None:
         ({"placed": []}, HostError, "0 units were placed and"),
         ({"units": None}, HostError, "no result of a divided build"),
         ({"placed": ["f" * 32]}, HostError, "f{32} is not one of its units"),
-        ({"compiled": [unit(0)["id"]]}, HostError, "there twice"),
+        ({"compiled": [unit(0)["id"]]}, HostError, "duplicate"),
     ],
 )
 def test_a_link_that_took_something_else(

@@ -391,7 +391,7 @@ def test_without_a_case_on_the_gpu_nothing_is_claimed(
     run_test(bridging(line))
     view = load_view(line.run)
     assert view.evidence is evidence
-    said = [each for each in view.caveats if each.startswith("nothing is shown of the GPU")]
+    said = [each for each in view.caveats if each.startswith("not tested on the available GPU")]
     assert len(said) == (evidence is Evidence.BINARIES)
 
 

@@ -42,8 +42,8 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     (
         {"recipe": "flash-attn"},
         "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC; "
-        "the tool set of sandbox is 'stand-in': clang stands in for MSVC",
-        "et 'msvc' of this host in pipeline.yaml, or",
+        "the tool set of sandbox is 'stand-in': ",
+        "'msvc' of this host in pipeline.yaml, or",
     ),
     (
         {"recipe": "candle-flash-attn"},

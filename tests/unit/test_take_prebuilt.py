@@ -173,7 +173,7 @@ def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         take(line)
     line.close()
     offer = Offer(NAME, f"https://wheels.example/{NAME}", "0" * 64)
-    with pytest.raises(LockError, match="nothing is fetched"):
+    with pytest.raises(LockError, match="is not cached, and --offline"):
         candidates.obtain_offer(offer, line.plan.cache)
 
 
