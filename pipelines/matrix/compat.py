@@ -67,6 +67,8 @@ class Compat(Model):
     """``compat.yaml``."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
+    drivers: Dated
+    """Who says what is in ``toolkit_drivers``, and when."""
     toolkit_drivers: dict[str, Annotated[str, AfterValidator(_version)]]
     """CUDA release (``12.8``) -> the Windows driver that came with it."""
     windows: Annotated[tuple[Release, ...], Field(min_length=1)]

@@ -14,6 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from pipelines.core.architectures.archs import capability, check
+from pipelines.core.architectures.gpus import load_table
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.model import Dated
@@ -363,8 +364,9 @@ def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
 
 
 def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
-    """Those of the rows that a verdict rests on which were last confirmed long ago."""
+    """Rows and tables behind a verdict that were last confirmed long ago."""
     rows: dict[str, Dated] = {f"compat.yaml, {rule.id}": rule for rule in rules}
+    rows |= {"gpus.yaml": load_table(), "compat.yaml, drivers": compat.load_compat().drivers}
     if build := load_torches().get(minor(target.torch)):
         rows[f"torch.yaml, {minor(target.torch)}"] = build
     hint = "see that it holds, and set its date"

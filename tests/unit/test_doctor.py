@@ -24,6 +24,7 @@ from rich.console import Console
 from pipelines.config.model import Config
 from pipelines.core import errors as pipeline_errors
 from pipelines.core import github, model
+from pipelines.core.architectures.gpus import load_table
 from pipelines.core.console import say
 from pipelines.core.errors import UNFIT, ConfigError, HostError, RemoteError, SetupError
 from pipelines.core.evidence import Evidence
@@ -691,7 +692,8 @@ def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.Monke
     """On Server 2019 with CUDA 12.8; the row of torch's own release was confirmed before."""
     (rule,) = (rule for rule in load_rules() if rule.id == "server-2019")
     facts = changed({f"{WIN}/build": 17763, f"{WIN}/version": "10.0.17763"})
-    for days, marked in ((0, set()), (91, {rule.source, load_torches()["2.8"].source})):
+    rows = (rule, load_torches()["2.8"], load_table(), load_compat().drivers)
+    for days, marked in ((0, set()), (91, {row.source for row in rows})):
         today = rule.date + timedelta(days=days)
         monkeypatch.setattr(model, "today", lambda today=today: today)
         verdicts = diagnose(facts, PURPOSE)

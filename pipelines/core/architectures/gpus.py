@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from pipelines.core.architectures.archs import KNOWN, ArchList, parse
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Model, read_data
+from pipelines.core.model import Dated, Model, read_data
 
 GPUS_FILE = Path(__file__).resolve().with_name("gpus.yaml")
 
@@ -47,16 +47,21 @@ class Gpu(Model):
         return self.capability.replace(".", "")
 
 
-class Gpus(Model):
+class Gpus(Dated):
     """``gpus.yaml``."""
 
     gpus: Annotated[tuple[Gpu, ...], Field(min_length=1)]
 
 
 @cache
-def load_gpus(path: Path = GPUS_FILE) -> tuple[Gpu, ...]:
-    """The table; :class:`ConfigError` names the file and the key that is wrong."""
-    return read_data(path, Gpus).gpus
+def load_table(path: Path = GPUS_FILE) -> Gpus:
+    """The file; :class:`ConfigError` names the key that is wrong."""
+    return read_data(path, Gpus)
+
+
+def load_gpus() -> tuple[Gpu, ...]:
+    """The rows of the table."""
+    return load_table().gpus
 
 
 def arch_of(name: str) -> str | None:
