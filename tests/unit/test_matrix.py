@@ -446,3 +446,8 @@ def test_a_new_axis_is_written_in_one_place(
     (job,) = export.as_gha(dataclasses.replace(made, rows=(there,)))["include"]
     assert [*job] == ["cell", *targets.AXES, "way"]
     assert job["abi"] == "new"
+
+
+def test_cuda_12_9_of_torch_2_13_is_for_linux_alone() -> None:
+    """https://github.com/pytorch/pytorch/pull/186015"""
+    assert "12.9" not in load_torches()["2.13"].cudas

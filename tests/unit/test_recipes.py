@@ -512,3 +512,10 @@ def test_the_key_has_all_that_decides_the_objects() -> None:
     others += [library_key(recipe, "a", **{**given, name: "x"}) for name in given]
     others.append(library_key(recipe.model_copy(update={"library": flags}), "a", **given))
     assert len({key, *others}) == 5
+
+
+def test_gsplat_has_two_modules_from_1_6_on() -> None:
+    """The second is of an experimental renderer, and its suite needs nvtx."""
+    recipe = load_recipe("gsplat", version="1.6.0")
+    assert "nvtx" in recipe.test_requires
+    assert any("experimental" in path for path in recipe.objects.relative)
