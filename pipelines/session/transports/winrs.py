@@ -192,7 +192,7 @@ class WinRSStream:
                 self._receive()
             except HostError:
                 if self._killed:
-                    raise EOFError(self._epitaph()) from None
+                    raise EOFError(self._end_message()) from None
                 raise
         data = bytes(memoryview(self._buffer)[:numbytes])
         del self._buffer[:numbytes]
