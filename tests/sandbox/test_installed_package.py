@@ -69,7 +69,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, built_wheel: Path) -> It
     before = made.files()
     yield made
     key = made.home / ".config/windows-cuda-wheels/seal.pem"  # what records are sealed with
-    assert made.files() - before == {str(key)}, "more was written outside directory and cache"
+    assert made.files() - before <= {str(key)}, "more was written outside directory and cache"
     assert before <= made.files()
 
 
