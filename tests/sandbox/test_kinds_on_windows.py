@@ -127,7 +127,7 @@ def installer(line: Line, place: Path, code: str, **spec: Any) -> dict[str, Any]
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(1, "left with 1: why"), (1602, "left with 1602, somebody"), (1603, "fatal error")],
+    [(1, "exited with 1: why"), (1602, "exited with 1602"), (1603, "fatal error")],
 )
 def test_an_installer_that_fails(line: Line, code: int, said: str, tmp_path: Path) -> None:
     apply(line, SPECS[4])
@@ -146,7 +146,7 @@ def test_an_installer_that_hangs_with_a_child(line: Line, tmp_path: Path) -> Non
         "import subprocess,sys; subprocess.run([sys.executable,'-c','import time;time.sleep(90)'])"
     )
     told = apply(line, installer(line, tmp_path, child, minutes=0.03))
-    assert "did not end" in told["error"]
+    assert "did not finish" in told["error"]
 
 
 def test_an_installer_that_wants_a_restart(line: Line, tmp_path: Path) -> None:

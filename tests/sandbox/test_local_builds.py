@@ -235,7 +235,7 @@ def test_another_release_than_the_one_that_is_there(opened: Opened) -> None:
 
 def test_what_a_recipe_needs_and_is_not_there(opened: Opened) -> None:
     line = opened(recipe="flash-attn", cuda="13.0", torch="2.11")
-    with pytest.raises(ProvisionError, match=r"not there: .*torch") as caught:
+    with pytest.raises(ProvisionError, match=r"missing: .*torch") as caught:
         run_build(line)
     line.close()
     assert "-m pip install" in caught.value.hint
