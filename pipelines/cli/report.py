@@ -30,10 +30,10 @@ def run_report(names: Sequence[str]) -> Path:
     views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
     folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
     page = write(views, folder)
-    if len(runs) == 1:
-        write_manifest(runs[0])
     console.print(terminal.render(views))
     tell_github(views)
+    if len(runs) == 1:  # last: it refuses a wheel that is no longer the one that was audited
+        write_manifest(runs[0])
     say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
     return page
 

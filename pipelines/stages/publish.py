@@ -40,11 +40,11 @@ def offers_of(
     found: list[Offer] = []
     wrong: list[str] = []
     for run in runs:
-        if run.facts().rebuilds:
-            continue  # its verdict is published, by rebuilt_of, and never its wheel
+        rebuilds = run.facts().rebuilds
         try:
             run.require_sealed_by(trusted)
-            found += _offers(run, room, untested)
+            # Of one that rebuilds, rebuilt_of publishes the verdict, and never the wheel.
+            found += () if rebuilds else _offers(run, room, untested)
         except (AuditError, ConfigError) as error:
             wrong.append(f"{run.id}: {error.message}" + (f" ({error.hint})" * bool(error.hint)))
     if wrong:

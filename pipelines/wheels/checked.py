@@ -6,7 +6,6 @@ after the check a wheel is handed on as this.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -47,9 +46,8 @@ def check_copy(path: Path, room: Path) -> CheckedWheel:
     is not what it says.
     """
     copy = Path(tempfile.mkdtemp(dir=room)) / path.name
-    with disk_errors(room), path.open("rb") as stream, copy.open("xb") as into:
-        shutil.copyfileobj(stream, into, 1 << 20)
-        os.fchmod(into.fileno(), 0o400) if hasattr(os, "fchmod") else None
+    with disk_errors(room):
+        shutil.copyfile(path, copy)
     facts = inspect(copy)
     findings = check_wheel(facts)
     if wrong := failures(findings):

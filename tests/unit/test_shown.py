@@ -15,6 +15,7 @@ from indexes import finished, record
 from loopback import listening
 from pes import msvc
 from plans import at_desk
+from records import rewrite
 from test_between_stages import good
 from test_publish import catalogue, elsewhere, published  # noqa: F401
 from test_published_at import AT
@@ -247,6 +248,18 @@ def test_verdicts_of_other_wheels_are_refused(tmp_path: Path, capsys: Said) -> N
         assert published(tmp_path, str(run.path)) == ConfigError.exit_code
         assert said in " ".join(capsys.readouterr().err.split())
     assert catalogue(tmp_path) == before
+
+
+def test_a_verdict_of_another_controller_needs_its_key(tmp_path: Path, capsys: Said) -> None:
+    """Else whoever edits a record could have a wheel called identical."""
+    published(tmp_path, str(finished(tmp_path / "out").path))
+    before = catalogue(tmp_path)
+    run = again(tmp_path, plain(tmp_path).sha256, "identical")
+    key = rewrite(run, "UPDATE stages SET started = started + 1").identity
+    assert published(tmp_path, str(run.path)) == AuditError.exit_code
+    assert key in capsys.readouterr().err
+    assert catalogue(tmp_path) == before
+    assert published(tmp_path, str(run.path), "--trust", key) == 0
 
 
 @pytest.mark.slow
