@@ -82,7 +82,7 @@ def _of_package(entry: importlib.metadata.EntryPoint) -> Found:
     raise ConfigError(
         f"{label}: its entry point {entry.name} of {GROUP} names '{entry.value[:80]}', which is no "
         "directory of a package",
-        hint="Mend or remove that package: docs/init.md says what the entry point is.",
+        hint="Fix or remove that package: docs/init.md says what the entry point is.",
     )
 
 

@@ -96,7 +96,7 @@ def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, hint: str = "
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         if isinstance(error, _RefusedError):
             raise refused(line, problem, error.hint) from None
-        raise refused(line, f"not YAML: {problem}", "Mend that line.") from None
+        raise refused(line, f"not YAML: {problem}", "Fix that line.") from None
 
 
 def parse_yaml(text: str) -> Any:

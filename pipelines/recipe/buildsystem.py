@@ -37,7 +37,7 @@ def build_requires(
         raise ConfigError(
             f"recipe {recipe.name}: build-system.requires in {_FILE} of its source cannot be read: "
             f"{str(error)[:200]}",
-            hint="Mend that file, or build another release: --recipe-version.",
+            hint="Fix that file, or build another release: --recipe-version.",
         ) from None
     environment = {
         "python_version": python_release(python),

@@ -86,7 +86,7 @@ def steps(
         raise ConfigError(
             f"recipe {recipe.name}: library: sources: {len(units)} kernels, "
             f"{len({unit.object for unit in units})} names of objects",
-            hint="Mend the globs; each kernel needs a name of its own.",
+            hint="Fix the globs; each kernel needs a name of its own.",
         )
     # What the build script adds elsewhere than for MSVC.
     more = () if windows else ("-Xcompiler", "-fPIC")

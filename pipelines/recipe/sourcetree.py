@@ -306,7 +306,7 @@ def _refuse_other(names: Iterable[str], where: str) -> None:
         raise ConfigError(
             f"{where} is no source tree: it has neither {', '.join(PROJECT[:-1])} "
             f"nor {PROJECT[-1]}",
-            hint="Mend source and exclude in the recipe.",
+            hint="Fix source and exclude in the recipe.",
         )
 
 

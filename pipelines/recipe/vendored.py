@@ -65,6 +65,6 @@ def _found(
 def _wrong(recipe: Recipe, text: str) -> ConfigError:
     return ConfigError(
         f"recipe {recipe.name}: {text}",
-        hint="Mend 'vendored' in the recipe: its directory, file and version; without file and "
+        hint="Fix 'vendored' in the recipe: its directory, file and version; without file and "
         "version the bill of materials says that nobody knows it.",
     )

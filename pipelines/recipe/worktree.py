@@ -137,7 +137,7 @@ def _follow(tree: Path, name: str) -> None:
     except (OSError, RuntimeError):
         raise ConfigError(
             f"{path} is a link to {path.readlink()}, which is not there",
-            hint=f"Mend it, or {out}.",
+            hint=f"Fix it, or {out}.",
         ) from None
     if not target.is_relative_to(tree.resolve()):
         raise ConfigError(
@@ -250,6 +250,6 @@ def _git(tree: Path, *words: str, refused: int = 0) -> tuple[int, bytes]:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise ConfigError(
             f"git {words[0]} in {tree} failed: {said[0][:300]}",
-            hint="Mend that checkout: which files are its project's is asked of git.",
+            hint="Fix that checkout: which files are its project's is asked of git.",
         )
     return done.returncode, done.stdout

@@ -10,7 +10,7 @@ from pipelines.core.model import Model
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 #: Directory of a host, below its wheels, for what is installed with an external wheel.
-BESIDE = "given"
+COMPANIONS = "given"
 
 
 class PrebuiltFile(Model):

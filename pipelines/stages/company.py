@@ -17,7 +17,7 @@ from pipelines.core.finding import values_of
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.wine_limits import load_limits
-from pipelines.record.prebuilt import BESIDE, Dependencies, PrebuiltFile
+from pipelines.record.prebuilt import COMPANIONS, Dependencies, PrebuiltFile
 from pipelines.record.results import AuditResult, PrebuiltResult
 from pipelines.record.run import Run
 from pipelines.remote import files, tester
@@ -39,7 +39,7 @@ class WithCompany(SuiteHooks):
         return {
             **spec,
             "packages": bring(session, self.plan, taken.company),
-            "wheels": layout.join(layout.wheels, BESIDE),
+            "wheels": layout.join(layout.wheels, COMPANIONS),
             "libraries": list(taken.company.libraries),
             "system": False,
         }
@@ -93,7 +93,7 @@ def bring(session: LiveSession, plan: BuildPlan, company: Dependencies) -> list[
     layout, made = plan.layout, []
     with bars() as show:
         for one in company.packages:
-            folder = layout.join(layout.wheels, BESIDE, one.sha256[:16])
+            folder = layout.join(layout.wheels, COMPANIONS, one.sha256[:16])
             target = layout.join(folder, one.file)
             source = plan.cache.place(one.file, one.sha256)
             there = session.call(files.stat, path=target)

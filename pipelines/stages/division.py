@@ -210,7 +210,7 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
                     f"{safe(path, 300)} was not the same where it was compiled: {owner.told} has "
                     f"read {before}, {one.told} {sha}",
                     hint="A header differs between the hosts, or is made by the build and never "
-                    "twice the same. Mend it, then compile the shares again.",
+                    "twice the same. Fix it, then compile the shares again.",
                 )
 
 

@@ -18,7 +18,7 @@ from pipelines.hosts.base import CacheEntry
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import cache_key
-from pipelines.record.prebuilt import BESIDE
+from pipelines.record.prebuilt import COMPANIONS
 from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.line import Line
@@ -58,7 +58,7 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
     rows = line.session.call(cargo.libraries, root=layout.join(layout.compile_cache, "libraries"))
     size = sum(int(row["bytes"]) for row in rows)
     yield Shelf(name, "libraries of kernels", len(rows), size)
-    given = line.session.call(dependency_wheels.sizes, root=layout.join(layout.wheels, BESIDE))
+    given = line.session.call(dependency_wheels.sizes, root=layout.join(layout.wheels, COMPANIONS))
     yield Shelf(name, "wheels beside those of others", len(given), sum(given))
 
 
@@ -99,7 +99,9 @@ def prune(line: Line, days: float) -> None:
     removed = line.session.call(remote_prune.prune, root=line.plan.layout.build_root, days=days)
     layout = line.plan.layout
     line.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
-    line.session.call(dependency_wheels.prune, root=layout.join(layout.wheels, BESIDE), days=days)
+    line.session.call(
+        dependency_wheels.prune, root=layout.join(layout.wheels, COMPANIONS), days=days
+    )
     limit = disk_gib(line.plan.compile_cache) << 30
     told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if told["busy"]:

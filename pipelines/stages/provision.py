@@ -197,7 +197,7 @@ def _failed(
     return ProvisionError(
         f"{wanted.id}: wanted {wanted.summary}, found {row.found}, "
         f"and it could not be changed: {why}{where}",
-        hint=hint or "Mend that on the host; provision goes on from here.",
+        hint=hint or "Fix that on the host; provision goes on from here.",
     )
 
 

@@ -520,7 +520,10 @@ def test_what_was_signed_before_a_later_stage(
     desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run goes on, such as by a test: told at once, found by whoever verifies, and cured."""
-    write_manifest(Run(desk.run))
+    run = Run(desk.run)
+    with run.stage("test"):
+        pass
+    write_manifest(run)
     assert f"mind: {desk.envelope.name} was signed before this" in capsys.readouterr().out
     refused(desk.look(), "manifest", "byproducts[manifest.json]")
     desk.attest(desk.mine)
