@@ -6,10 +6,12 @@ from pathlib import Path
 
 from pipelines.core.paths import CHECKOUT, PACKAGE
 from pipelines.reference import commands, tables
+from pipelines.reference.levels import levels_page, load
 from pipelines.reference.markdown import MADE
 
 DOCS = (CHECKOUT or PACKAGE) / "docs"
 FOLDER = DOCS / "reference"
+LEVELS = DOCS / "evidence/levels.md"
 
 
 def files() -> dict[Path, str]:
@@ -24,7 +26,8 @@ def files() -> dict[Path, str]:
         "recipe-keys.md": tables.recipe_keys(),
     }
     made |= {f"commands/{name}": text for name, text in commands.pages(DOCS).items()}
-    return {FOLDER / name: text for name, text in made.items()}
+    shown = levels_page(*load(DOCS / "evidence"))
+    return {FOLDER / name: text for name, text in made.items()} | {LEVELS: shown}
 
 
 def stale() -> list[Path]:

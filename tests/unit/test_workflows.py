@@ -17,6 +17,7 @@ import tarfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,14 +132,21 @@ def test_nothing_is_interpolated_into_a_command() -> None:
         assert "${{" not in found.get("shell", ""), where
 
 
+#: Jobs that have no code of the repository -> what they may write.
+_WITHOUT_CODE = {
+    ("docs.yml", "show"): {"pages": "write"},
+    ("first-run.yml", "attest"): {"attestations": "write"},
+}
+
+
 def test_permissions_are_the_least() -> None:
     for path in WORKFLOWS:
         assert read(path)["permissions"] == {}, path.name
     for file, name, job in jobs():
         asked = job.get("permissions", {})
-        if (file, name) == ("docs.yml", "show"):  # it has no code of the repository
-            assert asked == {"pages": "write", "id-token": "write"}
-            assert [step["uses"].split("@")[0] for step in job["steps"]] == ["actions/deploy-pages"]
+        if (file, name) in _WITHOUT_CODE:
+            assert asked == _WITHOUT_CODE[file, name] | {"id-token": "write"}
+            assert not any("checkout@" in step.get("uses", "") for step in job["steps"])
             continue
         # What compiles neither signs nor writes.
         more = {"id-token": "write", "attestations": "write"} if name == "attest" else {}
@@ -757,6 +765,7 @@ def runner(shell: Shell) -> Shell:
     scripts = shell.place / ".github/scripts"
     scripts.mkdir(parents=True)
     (scripts / "leash.py").write_text("")
+    (scripts / "bare_host.py").write_text("")
     (shell.place / "builder").write_text("word")
     shell.words.touch()
     return shell
@@ -765,7 +774,7 @@ def runner(shell: Shell) -> Shell:
 @needs_bash
 @pytest.mark.parametrize("script", [*proofs()])
 def test_what_the_proofs_type(runner: Shell, script: str) -> None:
-    env = {"RUNNER_TEMP": str(runner.place), "BASE": "b", "WCW_CONFIG": ".github/runner.yaml"}
+    env = {"RUNNER_TEMP": str(runner.place), "WCW_CONFIG": ".github/runner.yaml"}
     assert runner.run(script, **env)[0] == 0
     runner.typed()
 
@@ -787,11 +796,23 @@ def test_the_proofs_can_fail(runner: Shell) -> None:
 
 
 @needs_bash
-def test_the_bare_host_is_named_by_digest(runner: Shell) -> None:
-    proof = read(GITHUB / "workflows/windows-containers.yml")
-    found = step(proof, "container", "A host with the bare base image, by the digest that is there")
-    assert runner.run(found["run"], BASE="b")[0] == 0
-    assert load_config(runner.place / "host.yaml").host("bare").kind == "container"
+@pytest.mark.parametrize("build", [20348, 26100])
+def test_the_bare_host_is_named_by_digest(
+    runner: Shell, build: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = script("bare_host")
+    monkeypatch.setenv("PATH", f"{runner.place / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(
+        sys, "getwindowsversion", lambda: SimpleNamespace(build=build), raising=False
+    )
+    file = runner.place / "host.yaml"
+    assert module.main([str(file)]) == 0
+    assert load_config(file).host("bare").kind == "container"
+    monkeypatch.setattr(
+        sys, "getwindowsversion", lambda: SimpleNamespace(build=19045), raising=False
+    )
+    assert module.main([str(file)]) == 2
 
 
 def test_the_configurations_of_the_proofs_are_taken() -> None:
@@ -847,8 +868,8 @@ def test_set_up_finds_the_environment_it_made(shell: Shell, system: str, folder:
 # -- the build directory --------------------------------------------------------------------------
 
 
-def handover() -> Any:
-    spec = importlib.util.spec_from_file_location("handover", GITHUB / "scripts/handover.py")
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, GITHUB / f"scripts/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -856,7 +877,7 @@ def handover() -> Any:
     return module
 
 
-HANDOVER = handover()
+HANDOVER = script("handover")
 
 
 def tree(folder: Path) -> dict[str, tuple[str, int]]:
@@ -993,7 +1014,12 @@ def test_a_file_that_is_gone_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
 
 #: Jobs about Windows Server 2025 itself: its containers, its WinRM. Nothing is compiled there by
 #: what the runner has installed.
-_OF_2025 = {("windows-containers.yml", "container"), ("windows-containers.yml", "winrm")}
+_OF_2025 = {
+    ("windows-containers.yml", "container"),
+    ("windows-containers.yml", "winrm"),
+    ("first-run.yml", "windows"),  # provision installs Build Tools 2022 there
+    ("first-run.yml", "attest"),  # on Linux, of its artifact
+}
 
 
 @pytest.mark.parametrize("path", [*FILES, *sorted(GITHUB.glob("*.yaml"))], ids=lambda one: one.name)
