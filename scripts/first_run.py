@@ -465,6 +465,8 @@ def main(words: list[str]) -> int:
             changes = f"; changes {step.changes}" if step.changes else ""
             print(f"{step.id:22} {step.minutes:3.0f} min at most  {step.title}{changes}")
         return 0
+    if VENV in Path(sys.executable).parents:
+        parser.error("this Python is the one in .venv, which the first step makes: use another")
     folder = given.output / "files"
     if given.output.exists() and any(given.output.iterdir()):
         parser.error(f"{given.output}: there is an earlier run; remove it or name another --output")

@@ -128,12 +128,12 @@ def examine(manifest: Manifest, folder: Path, checkout: Path) -> tuple[str, ...]
         if f"{name}.log" not in manifest.files:
             raise AuditError(f"step {name} has passed and left no log")
         for command in known[name].commands:
-            _require_record(name, command, folder)
+            _require_record(name, command, manifest, folder)
     return passed
 
 
-def _require_record(step: str, command: str, folder: Path) -> None:
-    """What a command that builds has recorded: this recipe, on this host, on Windows."""
+def _require_record(step: str, command: str, manifest: Manifest, folder: Path) -> None:
+    """What a command that builds has recorded then: this recipe, on this host, on Windows."""
     if " build " not in command:
         return
     words = dict(re.findall(r"--(\w+) (\S+)", command))
@@ -141,9 +141,10 @@ def _require_record(step: str, command: str, folder: Path) -> None:
     for run in _runs(folder):
         facts, suite = run.facts(), run.result(SmokeResult)
         of_it = (facts.target.recipe, facts.target.host) == (recipe, words["host"])
+        then = manifest.started <= datetime.fromisoformat(facts.created) <= manifest.ended
         build = run.stages().get(BuildResult.stage)
         shown = evidence_of(facts, suite) is Evidence.WINDOWS
-        if not (of_it and shown and build is not None and build.state == "passed"):
+        if not (of_it and then and shown and build is not None and build.state == "passed"):
             continue
         if not tested or (suite is not None and _passed(run, suite)):
             return
@@ -198,7 +199,7 @@ def require_attested(manifest: Manifest, digest: str, bundle: Path) -> None:
 def verify(
     digest: str, bundle: Path, repository: str, commit: str, workflow: str, *more: str
 ) -> subprocess.CompletedProcess[str]:
-    """sigstore's own program: whether that workflow, for that repository's commit, has signed."""
+    """Sigstore's own program: whether that workflow, for that repository's commit, has signed."""
     words = [sys.executable, "-m", "sigstore", "verify", "github", "--bundle", str(bundle)]
     words += ["--repository", repository, "--sha", commit]
     words += ["--cert-identity", f"https://github.com/{workflow}", *more, f"sha256:{digest}"]

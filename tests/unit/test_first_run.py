@@ -94,6 +94,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     steps = [dataclasses.replace(step, unless=str) for step in SCRIPT.STEPS]
     monkeypatch.setattr(SCRIPT, "STEPS", steps)
     monkeypatch.setattr(SCRIPT, "ROOT", tmp_path / "checkout")
+    monkeypatch.setattr(SCRIPT, "VENV", tmp_path / "checkout/.venv")
     (tmp_path / "checkout").mkdir()
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     return tmp_path / "first-run"
@@ -239,7 +240,9 @@ def record(out: Path, recipe: str, host: str, **changes: Any) -> Run:
     about = {"recipe": recipe, "host": host, "evidence": Evidence.WINDOWS} | changes
     system = str(about.pop("system", "Windows 10.0.26100"))
     outcomes = about.pop("outcomes", {"passed": 9})
+    created = about.pop("created", "2026-12-01T11:00:00+00:00")
     run = Run.create(out, samples.facts(**about))
+    run.note(created=created)
     samples.stage(run, "build", "passed", 60.0, samples.built())
     result = SmokeResult(outcomes=outcomes, exit=0, step="pytest", system=system)
     samples.stage(run, "test", "passed", 9.0, result)
@@ -384,6 +387,7 @@ LIES: dict[str, Callable[[Artifact], None]] = {
     "of another recipe": _replace("causal-conv1d", recipe="gsplat"),
     "of another host": _replace("winrm", host="runner"),
     "a record of the sandbox": _replace("causal-conv1d", evidence=Evidence.BINARIES),
+    "an earlier record": _replace("causal-conv1d", created="2026-11-30T11:00:00+00:00"),
     "a suite under Wine": _replace("causal-conv1d", system="Wine 10.0"),
     "a suite without cases": _replace("causal-conv1d", outcomes={"skipped": 9}),
 }
