@@ -397,7 +397,7 @@ def issue(manifest: Mapping[str, Any], folder: Path) -> str:
     """The text of an issue: the machine, a table of the steps, why each failed."""
     machine, titles = manifest["facts"], {step.id: step.title for step in STEPS}
     lines = [
-        f"First run of {manifest['commit'][:12]} on Windows {machine['version']}"
+        f"First run of {manifest['commit'][:12]} on {machine['system']} {machine['version']}"
         f" ({manifest['image'] or 'own machine'}), {manifest['started'][:10]}",
         "",
         *((manifest["run"], "") if manifest["run"] else ()),
@@ -465,6 +465,8 @@ def main(words: list[str]) -> int:
             changes = f"; changes {step.changes}" if step.changes else ""
             print(f"{step.id:22} {step.minutes:3.0f} min at most  {step.title}{changes}")
         return 0
+    if (ROOT / "out") in (one := given.output.resolve(), *one.parents):
+        parser.error(f"{given.output}: out/ holds the runs that are copied; name another directory")
     if VENV in Path(sys.executable).parents:
         parser.error("this Python is the one in .venv, which the first step makes: use another")
     folder = given.output / "files"

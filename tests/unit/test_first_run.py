@@ -171,8 +171,11 @@ def test_without_full_nothing_is_changed(stand_ins: Path) -> None:
     found = verdicts(left(stand_ins)[0])
     changing = {step.id for step in SCRIPT.STEPS if step.changes}
     assert {name for name, verdict in found.items() if verdict == "skipped"} == changing
-    with pytest.raises(SystemExit):  # an earlier run is not overwritten
-        SCRIPT.main(["--output", str(stand_ins)])
+    inside = SCRIPT.ROOT / "out/first-run"
+    for refused in (stand_ins, inside):  # an earlier run, what would be copied into itself
+        with pytest.raises(SystemExit):
+            SCRIPT.main(["--output", str(refused)])
+    assert not inside.exists()
 
 
 def test_a_step_ends_when_its_time_is_up_and_so_do_its_children(tmp_path: Path) -> None:
