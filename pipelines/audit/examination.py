@@ -17,7 +17,7 @@ from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.audit.load_checks import References, load_findings, loads_of
 from pipelines.audit.workers import DiedError, TimedOutError, run_isolated
-from pipelines.core.errors import PipelineError, StorageError
+from pipelines.core.errors import PipelineError, SetupError, StorageError
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.remote.limits import cores
@@ -40,7 +40,7 @@ class AuditOptions:
 
 
 def examine(taken: Input, options: AuditOptions) -> WheelReport:
-    """All findings of one wheel; only a full disk is an error, ``StorageError``."""
+    """All findings of one wheel; only what this machine lacks is an error: space, or an extra."""
     if taken.path is None:
         return _unread(taken, "taken", taken.problem)
     if not taken.path.is_file():  # reading a named pipe would block forever
@@ -54,7 +54,7 @@ def examine(taken: Input, options: AuditOptions) -> WheelReport:
             problem = f"sha256 {facts.sha256}, expected {taken.sha256}"
             return _unread(taken, "sha256", problem)
         return _examined(taken, facts, options)
-    except StorageError:  # of this machine, not of the wheel
+    except (SetupError, StorageError):  # of this machine, not of the wheel
         raise
     except PipelineError as error:
         return _unread(taken, "readable", error.message)
@@ -128,7 +128,7 @@ def examine_all(
     workers = min(workers or cores(), len(taken))
     with closing(run_isolated(partial(examine, options=options), taken, workers, limit)) as results:
         for number, result in results:
-            if isinstance(result, StorageError):
+            if isinstance(result, SetupError | StorageError):
                 raise result
             report = (
                 result if isinstance(result, WheelReport) else _lost(taken[number], result, limit)

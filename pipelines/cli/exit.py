@@ -14,6 +14,7 @@ from invoke.exceptions import Exit
 
 from pipelines.cli.lines import held, run_folder
 from pipelines.core.errors import INTERRUPTED, ConfigError, PipelineError, UnexpectedError
+from pipelines.core.extras import missing_extra
 from pipelines.core.hosttext import line, safe
 from pipelines.core.paths import default_cache
 
@@ -42,7 +43,7 @@ def attempt(function: Callable[[], object]) -> int:
         errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
         return INTERRUPTED
     except Exception as error:
-        return _tell(_of_the_user(error) or _fault(error))
+        return _tell(_of_the_user(error) or missing_extra(error) or _fault(error))
     return 0
 
 

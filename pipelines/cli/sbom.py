@@ -16,11 +16,13 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     from pipelines.audit.inputs import resolve_inputs
     from pipelines.config.model import load_config
     from pipelines.core.console import answer
+    from pipelines.core.extras import require_extra
     from pipelines.publish.provenance import show
     from pipelines.toolchain.lock import Cache, load_lock
     from pipelines.wheels.metadata import inspect
     from pipelines.wheels.sboms import all_of
 
+    require_extra("sbom")
     offline = bool(flags.get("offline")) or load_config().offline
     taken = resolve_inputs([wheel], Cache(load_lock(), offline=offline))
     if len(taken) != 1:

@@ -13,6 +13,7 @@ from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import line
 from pipelines.remote.files import replace
 from pipelines.toolchain import sources
+from pipelines.toolchain.indexpage import IndexPageError, read_project
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import obtain
 
@@ -70,26 +71,19 @@ def _sums(path: Path) -> dict[str, str]:
 
 
 def _index(url: str, project: str) -> list[Offer]:
-    from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
-    from requests import RequestException
-
     if not url.startswith("https://"):
         raise ConfigError(f"{url} is not https", hint="Only indexes with TLS are supported.")
     try:
-        with PyPISimple(url, session=sources.session()) as client:
-            page = client.get_project_page(project, timeout=(15, 60))
-    except NoSuchProjectError:
-        return []
-    except (RequestException, UnsupportedContentTypeError, ValueError) as error:
+        page = read_project(url, project)
+    except IndexPageError as error:
         raise ConfigError(
             f"{url} cannot be read as a simple index: {error}", hint="Fix 'prebuilt' in the recipe."
         ) from None
-    offers = []
-    for package in page.packages:
-        if package.filename.endswith(".whl") and not package.is_yanked:
-            digest = stated_sha256(package.filename, (package.digests or {}).get("sha256"))
-            offers.append(Offer(package.filename, package.url, digest, package.size))
-    return offers
+    return [
+        Offer(one.name, one.url, stated_sha256(one.name, one.sha256), one.size)
+        for one in (page.files if page else ())
+        if one.name.endswith(".whl") and not one.yanked
+    ]
 
 
 def stated_sha256(file: str, digest: str | None) -> str | None:

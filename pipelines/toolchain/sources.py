@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 #: More than any tool has: where a download of unknown size is given up, in bytes.
 LIMIT = 8 << 30
 
+_PYPI = "https://pypi.org"  # unless the user has another index, as pip does
 _TIMEOUT = (15, 60)  # seconds to connect, seconds without a byte
 _CHUNK = 1 << 20
 _SERVER = ("scheme", "hostname", "port")
@@ -212,27 +213,26 @@ def session() -> requests.Session:
 
 def index_url() -> str:
     """The package index of the user; what signs in to it is never shown."""
-    from pypi_simple import PYPI_SIMPLE_ENDPOINT
-
     own = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
     credential = urlsplit(own or "").password or urlsplit(own or "").username or ""
     for value in (credential, unquote(credential)):
         secret(value)
-    return own or PYPI_SIMPLE_ENDPOINT
+    return own or f"{_PYPI}/simple/"
 
 
 def _index_url(requirement: str, file: str) -> str:
-    from pypi_simple import NoSuchProjectError, PyPISimple
+    from pipelines.toolchain.indexpage import IndexPageError, read_project
 
     name, _, _ = requirement.partition("==")
-    with PyPISimple(index_url(), session=session()) as client:
-        try:
-            page = client.get_project_page(name, timeout=_TIMEOUT)
-        except NoSuchProjectError:
-            raise LockError(f"the package index has no project {name}") from None
-    for package in page.packages:
-        if package.filename == file:
-            return package.url
+    try:
+        page = read_project(index_url(), name, insecure=True)  # what it offers is pinned by hash
+    except IndexPageError as error:
+        raise LockError(f"the package index: {error}") from None
+    if page is None:
+        raise LockError(f"the package index has no project {name}")
+    for one in page.files:
+        if one.name == file:
+            return one.url
     raise LockError(f"the package index does not list {file}")
 
 

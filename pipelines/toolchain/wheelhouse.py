@@ -14,14 +14,13 @@ from packaging.utils import canonicalize_name
 
 from pipelines.core.console import say
 from pipelines.core.errors import LockError, SetupError
+from pipelines.core.extras import DISTRIBUTION, EXTRAS, find_missing
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.paths import CHECKOUT
 from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import FetchProgress
 
-#: What pip knows the pipeline as, where it is installed.
-DISTRIBUTION = "windows-cuda-wheels"
 _REQUIREMENTS = ("requirements-uv.lock", "requirements.lock")
 _SECONDS = 1800
 
@@ -99,10 +98,12 @@ def download(what: str, wanted: list[str], folder: Path, python: str | None) -> 
 def installed_requirements(distribution: str = DISTRIBUTION) -> Iterator[str]:
     """``name==version`` of all that ``distribution`` needs in this environment, each once.
 
-    Raises :class:`LockError` for what is not installed.
+    Also what its installed extras need. Raises :class:`LockError` for what is not installed.
     """
     told = {distribution}
     waiting = [(distribution, "")]  # a name, and one of its extras
+    if distribution == DISTRIBUTION:
+        waiting += [(distribution, extra) for extra in EXTRAS if find_missing(extra) is None]
     for name, extra in waiting:
         for text in _installed(name).requires or ():
             wanted = Requirement(text)

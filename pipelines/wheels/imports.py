@@ -100,9 +100,11 @@ def _needs(binaries: Iterable[Binary]) -> Iterator[tuple[str, str, str, bool]]:
 
 
 def demangled(symbol: str) -> str:
-    """The C++ name; unchanged if it is not a C++ symbol or too long."""
+    """The C++ name; unchanged if it is not a C++ symbol, or too long, or without the extra abi."""
     if not symbol.startswith("?") or len(symbol) > _LONGEST:
         return line(symbol, _LONGEST)
-    import demangle  # 0.2 s, needed only for missing symbols
-
+    try:
+        import demangle  # 0.2 s, needed only for missing symbols
+    except ImportError:
+        return line(symbol, _LONGEST)
     return line(demangle.demangle(symbol), _LONGEST)

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
+from pipelines.core.extras import find_missing
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict, inside, once
 from pipelines.core.model import Model
@@ -116,6 +117,8 @@ def _cyclonedx(
     state, problem = "not checked", "too large to validate"
     if release not in _KNOWN:
         problem = f"no schema for that version, only for {', '.join(_KNOWN)}"
+    elif missing := find_missing("sbom"):
+        problem = f"{missing.message}. {missing.hint}"
     elif not many:
         problem = problem_of(data, release)
         state = "invalid" if problem else "valid"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from packaging.tags import parse_tag
 from packaging.version import Version
 
+from pipelines.core.extras import require_extra
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
 from pipelines.core.units import few
@@ -73,9 +74,9 @@ def is_stable(facts: WheelFacts) -> bool:
 
 def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:
     """Classify the symbols imported from torch's DLLs."""
-    shim = _shim() if names else {}
+    beyond = sorted(name for name in names if not name.startswith(_SHIM))
+    shim = _shim() if names and not beyond else {}
     unlisted = sorted(name for name in names if name not in shim)
-    beyond = [name for name in unlisted if not name.startswith(_SHIM)]
     state = "unstable" if beyond else "unknown" if unread or unlisted else "stable"
     return {
         "torch": state if names or unread else "none",
@@ -107,6 +108,7 @@ def _dotted(versions: Iterable[tuple[int, ...]]) -> str:
 
 
 def _shim() -> Mapping[str, tuple[int, ...]]:
+    require_extra("abi")
     from torch_abi_audit.torch_versions import stable_shim_versions
 
     return stable_shim_versions()
@@ -114,6 +116,7 @@ def _shim() -> Mapping[str, tuple[int, ...]]:
 
 def _added() -> dict[str, tuple[int, ...]]:
     """Symbols of the limited API -> the version that added them."""
+    require_extra("abi")
     import abi3info
 
     every = (*abi3info.FUNCTIONS.values(), *abi3info.DATAS.values())

@@ -95,11 +95,6 @@ def test_metadata_without_a_name_has_no_bill() -> None:
         sboms.completed(bill(), b"Name: x\n\nVersion: 1\n")
 
 
-def test_what_would_be_no_cyclonedx_is_refused_before_anything_is_built() -> None:
-    with pytest.raises(ConfigError, match="no CycloneDX"):
-        bill(Part("source", "x", sha256="no hash"))
-
-
 def test_the_host_puts_it_in_and_record_knows_it(tmp_path: Path) -> None:
     facts = inspect(packed(tmp_path, bill()))
     assert facts.record.true

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.evidence import Bridge, Evidence
+from pipelines.core.extras import require_extra
 from pipelines.core.logs import timed
 from pipelines.hosts.base import IN_SANDBOX, CacheEntry, Capabilities, Host, Lifecycle, OpenOptions
 from pipelines.hosts.gpus import by_bridge
@@ -150,6 +151,7 @@ class Sandbox(Host):
 
     def _require_python(self) -> None:
         """The same refusal as for a build, for commands that only start it."""
+        require_extra("sandbox")
         known = self.config.supply(self.cache.lock).python or ()
         if self.python not in known:
             raise ConfigError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 import importlib
 import os
-import shlex
 import sys
 import threading
 import warnings
@@ -17,23 +16,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pipelines.core.errors import ConfigError, SetupError
-from pipelines.core.paths import CHECKOUT
+from pipelines.core.extras import install_extra
 from pipelines.hosts.winrm.config import WinRMHost
-
-_PACKAGES = {"kerberos": "pywinrm[kerberos]", "credssp": "pywinrm[credssp]", "keyring": "keyring"}
-
-
-def install_extra(name: str) -> str:
-    """The command that installs an optional part: in a checkout the locked versions.
-
-    Else by the part's own package: ours is on no index, and its name there would be anybody's.
-    """
-    if CHECKOUT is not None:
-        return (
-            ".venv/bin/uv pip install --system-certs --python .venv/bin/python -r pyproject.toml "
-            f"--extra {name}"
-        )
-    return shlex.join([sys.executable, "-m", "pip", "install", _PACKAGES[name]])
 
 
 class Credential(Protocol):

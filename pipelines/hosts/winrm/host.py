@@ -9,12 +9,13 @@ from pathlib import Path
 
 from pipelines.core.errors import ConfigError, SetupError
 from pipelines.core.evidence import Evidence
+from pipelines.core.extras import install_extra
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
 from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.windows.bootstrap import connect_with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.credentials import credential, install_extra
+from pipelines.hosts.winrm.credentials import credential
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint

@@ -12,23 +12,24 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from pipelines.core import units
-from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.remote.sboms import FILE, completed
 from pipelines.wheels.metadata import WheelFacts
-from pipelines.wheels.sboms import OURS, problem_of
-
-if TYPE_CHECKING:
-    from cyclonedx.model import Property
-    from cyclonedx.model.component import Component, Pedigree
-    from cyclonedx.model.license import License
+from pipelines.wheels.sboms import OURS
 
 #: ``source``, ``vendored`` and ``built against`` are in the wheel, or must be with it.
 Role = Literal["source", "vendored", "built against", "tool chain", "build host"]
-_METADATA = b"Name: a-wheel\nVersion: 1\n"
+_INSIDE: tuple[Role, ...] = ("source", "vendored", "built against")
+_TYPES: dict[Role, str] = {
+    "source": "file",
+    "tool chain": "application",
+    "build host": "platform",
+}
 
 
 @dataclass(frozen=True)
@@ -69,48 +70,33 @@ class Part:
 def made(license: str, parts: Iterable[Part], told: Mapping[str, str], epoch: int) -> str:
     """The bill of a wheel but for what it is called, as :func:`completed` takes it.
 
-    ``told`` are properties of the wheel, ``epoch`` its build's SOURCE_DATE_EPOCH. Raises
-    :class:`ConfigError` where that is no valid CycloneDX.
+    ``told`` are properties of the wheel, ``epoch`` its build's SOURCE_DATE_EPOCH.
     """
-    from cyclonedx.model.bom import Bom, BomMetaData
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.lifecycle import LifecyclePhase, PredefinedLifecycle
-    from cyclonedx.model.tool import ToolRepository
-    from cyclonedx.output.json import JsonV1Dot6
-
-    wheel = Component(
-        name="-",
-        type=ComponentType.LIBRARY,
-        bom_ref="wheel",
-        licenses=_licenses(license),
-        properties=_properties(told),
-    )
-    maker = Component(name=OURS.rstrip(":"), type=ComponentType.APPLICATION, bom_ref="maker")
-    bom = Bom(
-        metadata=BomMetaData(
-            component=wheel,
-            tools=ToolRepository(components=[maker]),
-            timestamp=datetime.fromtimestamp(epoch, UTC),
-            lifecycles=[PredefinedLifecycle(LifecyclePhase.BUILD)],
-        )
-    )
-    inside = []
-    for part in parts:
-        one = _component(part)
-        bom.components.add(one)
-        if part.role in ("source", "vendored", "built against"):
-            inside.append(one)
-    bom.register_dependency(wheel, inside)
-    text = JsonV1Dot6(bom).output_as_string()
-    bill = json.loads(text)
-    del bill["serialNumber"]  # which is another one each time
-    text = json.dumps(bill, sort_keys=True)
-    if problem := problem_of(completed(text, _METADATA), "1.6", strict=True):
-        raise ConfigError(
-            f"its bill of materials would be no CycloneDX: {problem}",
-            hint="Look at names, versions and licenses in the recipe.",
-        )
-    return text
+    wheel = {
+        "bom-ref": "wheel",
+        "name": "-",
+        "type": "library",
+        "licenses": _licenses(license),
+        "properties": _properties(told),
+    }
+    maker = {"bom-ref": "maker", "name": OURS.rstrip(":"), "type": "application"}
+    named = {_ref(part): part for part in parts}
+    inside = sorted(ref for ref, part in named.items() if part.role in _INSIDE)
+    bill = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": _filled(wheel),
+            "lifecycles": [{"phase": "build"}],
+            "timestamp": datetime.fromtimestamp(epoch, UTC).isoformat(),
+            "tools": {"components": [maker]},
+        },
+        "components": [_component(ref, named[ref]) for ref in sorted(named)],
+        "dependencies": [_filled({"ref": "wheel", "dependsOn": inside})],
+    }
+    return json.dumps(bill, sort_keys=True)
 
 
 #: The reference of the compiler, of which a build that is healed takes another release.
@@ -149,79 +135,58 @@ def compared(facts: WheelFacts, bill: str) -> Finding:
     )
 
 
-def _component(part: Part) -> Component:
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component, ComponentScope, ComponentType
-    from packageurl import PackageURL
+def _ref(part: Part) -> str:
+    return part.ref or " ".join(filter(None, (part.role, part.name, part.version)))
 
-    kinds: dict[Role, ComponentType] = {
-        "source": ComponentType.FILE,
-        "tool chain": ComponentType.APPLICATION,
-        "build host": ComponentType.PLATFORM,
-    }
-    with_it = part.role in ("vendored", "built against")
-    return Component(
-        name=part.name,
-        version=part.version or None,
-        type=kinds.get(part.role, ComponentType.LIBRARY),
-        scope=ComponentScope.REQUIRED if with_it else ComponentScope.EXCLUDED,
-        bom_ref=part.ref or " ".join(filter(None, (part.role, part.name, part.version))),
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else (),
-        purl=PackageURL.from_string(part.purl) if part.purl else None,
-        licenses=_licenses(part.license),
-        properties=_properties({"role": part.role, **part.told}),
-        pedigree=_pedigree(part.changes) if part.changes else None,
+
+def _component(ref: str, part: Part) -> dict[str, Any]:
+    return _filled(
+        {
+            "bom-ref": ref,
+            "name": part.name,
+            "version": part.version,
+            "type": _TYPES.get(part.role, "library"),
+            "scope": "required" if part.role in ("vendored", "built against") else "excluded",
+            "hashes": [{"alg": "SHA-256", "content": part.sha256}] if part.sha256 else [],
+            "purl": part.purl,
+            "licenses": _licenses(part.license),
+            "properties": _properties({"role": part.role, **part.told}),
+            "pedigree": _pedigree(part.changes) if part.changes else None,
+        }
     )
 
 
-def _pedigree(changes: Iterable[Change]) -> Pedigree:
+def _pedigree(changes: Iterable[Change]) -> dict[str, Any]:
     """Each patch whole, and what it mends; CycloneDX has no place for its hash but the notes."""
-    from cyclonedx.model import AttachedText, Encoding, XsUri
-    from cyclonedx.model.component import Diff, Patch, PatchClassification, Pedigree
-    from cyclonedx.model.issue import IssueClassification, IssueType
-
-    changes = tuple(changes)
-    notes = (f"{one.file}: sha256 {one.sha256}, {one.license}" for one in changes)
-    return Pedigree(
-        notes="\n".join(notes),
-        patches=[
-            Patch(
-                type=PatchClassification.UNOFFICIAL,
-                diff=Diff(
-                    text=AttachedText(
-                        content=base64.b64encode(one.text).decode("ascii"),
-                        content_type="text/x-diff",
-                        encoding=Encoding.BASE_64,
-                    )
-                ),
-                resolves=[
-                    IssueType(
-                        type=IssueClassification.DEFECT,
-                        name=one.file,
-                        description=one.why,
-                        references=[XsUri(one.source)],
-                    )
-                ],
-            )
-            for one in changes
-        ],
-    )
+    notes, patches = [], []
+    for one in changes:
+        notes.append(f"{one.file}: sha256 {one.sha256}, {one.license}")
+        content = base64.b64encode(one.text).decode("ascii")
+        text = {"content": content, "contentType": "text/x-diff", "encoding": "base64"}
+        resolved = {
+            "type": "defect",
+            "name": one.file,
+            "description": one.why,
+            "references": [one.source],
+        }
+        patches.append({"type": "unofficial", "diff": {"text": text}, "resolves": [resolved]})
+    return {"notes": "\n".join(notes), "patches": patches}
 
 
-def _licenses(text: str) -> list[License]:
-    from cyclonedx.contrib.license.factories import LicenseFactory
-    from cyclonedx.model.license import LicenseAcknowledgement
-
+def _licenses(text: str) -> list[dict[str, Any]]:
     if not text:
         return []
-    return [
-        LicenseFactory().make_from_string(
-            text, license_acknowledgement=LicenseAcknowledgement.DECLARED
-        )
-    ]
+    try:
+        expression = str(canonicalize_license_expression(text))
+    except InvalidLicenseExpression:
+        return [{"license": {"name": text, "acknowledgement": "declared"}}]
+    return [{"expression": expression, "acknowledgement": "declared"}]
 
 
-def _properties(told: Mapping[str, str]) -> list[Property]:
-    from cyclonedx.model import Property
+def _properties(told: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": OURS + name, "value": told[name]} for name in sorted(told) if told[name]]
 
-    return [Property(name=OURS + name, value=value) for name, value in told.items() if value]
+
+def _filled(made: dict[str, Any]) -> dict[str, Any]:
+    """Without its empty entries."""
+    return {name: value for name, value in made.items() if value}
