@@ -61,7 +61,7 @@ def fleet(
         if read is not None:
             _give(ledger, *read)
         else:
-            _show(ledger, settings.fleet.currency, as_json=json)
+            _show(ledger, as_json=json)
 
 
 def _folder(out: Path, name: str | None) -> Path:
@@ -131,13 +131,13 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
         say(answer or "done", "green")
 
 
-def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
+def _show(ledger: Ledger, *, as_json: bool) -> None:
     from pipelines.core.console import answer, console, say
     from pipelines.fleet.history import state
     from pipelines.fleet.report import REPORT
     from pipelines.fleet.terminal import render
 
-    now = state(ledger, currency=currency)
+    now = state(ledger)
     if as_json:
         answer({"schema": 2, **now.model_dump(mode="json")})
     else:

@@ -42,14 +42,13 @@ def report_fleet(folder: Path) -> Path:
     """Make the page of a fleet again from its ledger, with JUnit and summary; the page."""
     from contextlib import closing
 
-    from pipelines.config.model import load_config
     from pipelines.core.console import say
     from pipelines.fleet import report
     from pipelines.fleet.history import history
     from pipelines.fleet.ledger import Ledger
 
     with closing(Ledger(folder)) as ledger:
-        told = history(ledger, load_config().fleet.currency)
+        told = history(ledger)
     page = report.write(told, folder)
     report.tell_github(told)
     say(f"{page}  {page.stat().st_size:,} bytes", style="bold")

@@ -1,10 +1,10 @@
-"""``fleet`` of ``pipeline.yaml``: which hosts are one, what they cost, when one is set aside."""
+"""``fleet`` of ``pipeline.yaml``: which hosts are one, and when one is set aside."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, field_validator
 
 from pipelines.core.model import Model, Name
 
@@ -14,8 +14,6 @@ class FleetSettings(Model):
 
     hosts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Those that a fleet takes where ``--hosts`` names none; without it, all."""
-    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = "USD"
-    """Of every ``price`` of a host, by its three letters: ``EUR``."""
     wait_minutes: Annotated[float, Field(ge=0, le=1440, allow_inf_nan=False)] = 10.0
     """How long a host that died is waited for, before what it built is begun on another."""
     clock_minutes: Annotated[float, Field(gt=0, le=1440, allow_inf_nan=False)] = 5.0

@@ -224,7 +224,6 @@ def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
             cores=facts.cores,
             memory=facts.usable,
             gpus=gpus,
-            price=config.price,
             made=config.made,
         )
     return found

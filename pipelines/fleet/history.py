@@ -1,8 +1,4 @@
-"""What a fleet does and did, out of its ledger: what terminal, page and JUnit are made of.
-
-A host is paid for from its first task, or from when it was started for the fleet, to the end of its
-last one, without the times in which it was given back.
-"""
+"""What a fleet does and did, out of its ledger: what terminal, page and JUnit are made of."""
 
 from __future__ import annotations
 
@@ -30,7 +26,6 @@ from pipelines.fleet.model import (
 )
 from pipelines.record.results import ErrorResult
 
-_HOUR = 3600
 #: How many are shown where there may be thousands.
 _MOST = 20
 _TROUBLED = ("failed", "quarantined", "blocked", "cancelled")
@@ -95,12 +90,9 @@ class FleetState(Model):
     """The next ones first; not necessarily all."""
     troubles: tuple[Trouble, ...] = ()
     """The latest first; not necessarily all."""
-    currency: str = ""
 
 
-def state(
-    ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = None, currency: str = ""
-) -> FleetState:
+def state(ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = None) -> FleetState:
     """Of the ledger; ``progress`` is that of each host, where its tasks run in this process."""
     entries, hosts, attempts = ledger.tasks(), ledger.hosts(), ledger.attempts()
     up = {one.machine.name for one in hosts if one.state == "up" and not one.drained}
@@ -114,7 +106,6 @@ def state(
         hosts=tuple(_host_views(hosts, entries, attempts, progress or {})),
         waiting=tuple(_waiting(entries, up)),
         troubles=tuple(_troubles(entries, attempts)),
-        currency=currency,
     )
 
 
@@ -224,7 +215,6 @@ class FleetHistory:
     stretches: tuple[Stretch, ...] = ()
     resumed: tuple[float, ...] = ()
     """When another process resumed it: the one before had ended, or was killed."""
-    currency: str = ""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Host -> why it took no part."""
 
@@ -248,7 +238,7 @@ class FleetHistory:
         return one.began, max(one.began, ended)
 
 
-def history(ledger: Ledger, currency: str = "") -> FleetHistory:
+def history(ledger: Ledger) -> FleetHistory:
     """What the ledger tells; :class:`ConfigError` where it is damaged."""
     hosts, attempts, events = ledger.hosts(), ledger.attempts(), ledger.events()
     began, ended = ledger.number("began"), ledger.number("ended")
@@ -263,7 +253,6 @@ def history(ledger: Ledger, currency: str = "") -> FleetHistory:
         spans=tuple(attempts),
         stretches=tuple(one for h in hosts for one in stretches(h.machine, events, ended)),
         resumed=tuple(event.at for event in events if event.what == "controller")[1:],
-        currency=currency,
         refused={h.machine.name: h.why for h in aside if h.machine.name not in worked},
     )
 
@@ -302,59 +291,32 @@ def stretches(machine: Machine, events: Iterable[Logged], ended: float | None) -
 
 @dataclass(frozen=True)
 class HostAccount:
-    """What one host did. Seconds; money in the fleet's currency."""
+    """What one host did. Seconds."""
 
     machine: Machine
     outcomes: Counter[str | None]
     """Of its attempts."""
     busy: float
     """With at least one task."""
-    paid: float
     utilisation: float
     """Of its slots over the fleet's whole time, 0 to 1."""
-
-    @property
-    def cost(self) -> float:
-        """Of the time for which it is paid."""
-        return self.machine.price * self.paid / _HOUR
-
-    @property
-    def idle_cost(self) -> float:
-        """Of the part of it in which it had no task."""
-        return self.machine.price * (self.paid - self.busy) / _HOUR
 
 
 def host_accounts(history: FleetHistory) -> list[HostAccount]:
     """What became of the time of every host."""
     spans: dict[str, list[Span]] = defaultdict(list)
-    stretches: dict[str, list[Stretch]] = defaultdict(list)
     for span in history.spans:
         spans[span.host].append(span)
-    for one in history.stretches:
-        stretches[one.host].append(one)
-    return [
-        _account(history, one, spans[one.name], stretches[one.name]) for one in history.machines
-    ]
+    return [_account(history, one, spans[one.name]) for one in history.machines]
 
 
-def _account(
-    history: FleetHistory, machine: Machine, spans: list[Span], stretches: list[Stretch]
-) -> HostAccount:
-    used = [history.interval(span) for span in spans]
-    starts = [history.interval(one) for one in stretches if one.status == "starting"]
-    off = [history.interval(one) for one in stretches if one.status == "off"]
-    paid, busy = 0.0, union(used)
-    if held := used + (starts if machine.made else []):
-        first, last = min(one[0] for one in held), max(one[1] for one in held)
-        within = [(max(begin, first), min(end, last)) for begin, end in off]
-        paid = max(busy, last - first - union(one for one in within if one[1] > one[0]))
+def _account(history: FleetHistory, machine: Machine, spans: list[Span]) -> HostAccount:
     builds = [history.interval(span) for span in spans if span.kind != "test"]
     whole = machine.slots * history.seconds
     return HostAccount(
         machine,
         outcomes=Counter(span.outcome for span in spans),
-        busy=busy,
-        paid=paid,
+        busy=union(history.interval(span) for span in spans),
         utilisation=min(1.0, sum(end - begin for begin, end in builds) / whole) if whole else 0.0,
     )
 

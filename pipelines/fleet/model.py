@@ -79,8 +79,6 @@ class Machine(Model):
     memory: Size
     gpus: tuple[str, ...] = ()
     """Compute capabilities, one a GPU."""
-    price: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Per hour, in the currency of ``pipeline.yaml``."""
     made: bool = False
     """Whether it is started and given back on demand."""
 

@@ -161,13 +161,13 @@ def assign(
 def wanted(
     waiting: Sequence[Task], off: Sequence[Machine], there: Sequence[Room], worth: float
 ) -> list[Machine]:
-    """Hosts that should be started for what waits, the cheapest per core first.
+    """Hosts that should be started for what waits, the largest first.
 
     ``there`` are those that are up or on their way; what these do within ``worth`` seconds is not
     worth a start.
     """
     started: list[Room] = []
-    free = sorted(off, key=lambda one: (one.price / one.cores, -one.cores, one.name))
+    free = sorted(off, key=lambda one: (-one.cores, one.name))
     for task in waiting:
         if not free:
             break

@@ -106,20 +106,6 @@ class Report:
     failures: Sequence[Failure]
 
     @property
-    def priced(self) -> bool:
-        """Whether any host has a price."""
-        return any(host.machine.price > 0 for host in self.hosts)
-
-    def money(self, amounts: Iterable[float]) -> str:
-        """Of an amount, with the currency."""
-        return f"{sum(amounts):.2f} {line(self.history.currency, 10)}"
-
-    @property
-    def cost(self) -> str:
-        """Of all hosts."""
-        return self.money(host.cost for host in self.hosts)
-
-    @property
     def utilisation(self) -> float:
         """Of all slots over the fleet's whole time."""
         slots = sum(host.machine.slots for host in self.hosts)
@@ -351,7 +337,6 @@ def suite(history: FleetHistory) -> Suite:
         properties={
             "hosts": str(len(history.machines)),
             "utilisation": f"{report.utilisation:.3f}",
-            **({"cost": report.cost} if report.priced else {}),
             **{f"refused.{line(host, 60)}": line(why) for host, why in history.refused.items()},
         },
         timestamp=f"{began.replace(' ', 'T')}:00" if began[:1].isdigit() else "",
@@ -378,7 +363,6 @@ def summary(history: FleetHistory) -> str:
     hosts = units.counted(len(report.hosts), "host")
     said = f"took {units.seconds(history.seconds)} on {hosts}"
     said += f", slots busy {units.percent(report.utilisation)}"
-    said += f", cost {report.cost}" if report.priced else ""
     parts = [f"## {report.headline}", "", plain(report.tally), ""]
     parts += [plain(f"{line(history.name, 100)}: {said}."), ""]
     if report.cells:

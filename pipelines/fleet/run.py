@@ -165,7 +165,7 @@ def _run(request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledg
     finally:
         for executor in executors.values():
             executor.close(stop=finished)
-    record = history(ledger, settings.fleet.currency)
+    record = history(ledger)
     say(f"{report.write(record, folder)}", style="bold")
     report.tell_github(record)
     _say_end(ledger, summary)
@@ -181,7 +181,7 @@ def _schedule(ledger: Ledger, workers: Mapping[str, HostWorker], settings: Confi
         nonlocal next_view
         began = time.monotonic()
         progress = {name: one.progress() for name, one in workers.items()}
-        view.update(state(ledger, progress, currency=settings.fleet.currency))
+        view.update(state(ledger, progress))
         ended = time.monotonic()
         next_view = ended + max(_EVERY, _PART * (ended - began))
 

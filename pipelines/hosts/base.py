@@ -346,8 +346,6 @@ class HostConfig(Model):
     kind: str
     slots: Annotated[int, Field(ge=1, le=64)] = 1
     """Builds a fleet runs on it at a time; they share its cores and memory."""
-    price: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = 0.0
-    """Its cost per hour, in the ``currency`` of ``fleet``."""
     #: What ``--gpu`` means for a host without ``gpu``.
     flagged_gpu: ClassVar[object] = True
 

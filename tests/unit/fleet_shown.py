@@ -42,7 +42,7 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\u202egnp::error::x\n
 
 
 def machine(number: int, **keys: object) -> Machine:
-    given = {"name": f"lab{number}", "cores": 16, "memory": 64 * GIB, "price": 1.2, "slots": 2}
+    given = {"name": f"lab{number}", "cores": 16, "memory": 64 * GIB, "slots": 2}
     return Machine.model_validate(given | keys)
 
 
@@ -111,7 +111,6 @@ def state(hosts: int = 4, tasks: int = 200, /, **keys: object) -> FleetState:
             Trouble(key=cell(40), state="failed", host="lab1", at=BEGAN + 900, error=WRONG),
             Trouble(key=cell(41), state="running", host="lab3", at=BEGAN + 800, error=GONE),
         ),
-        "currency": "EUR",
     }
     return FleetState.model_validate(given | keys)
 
@@ -184,7 +183,6 @@ def history(hosts: int = 4, tasks: int = 40, *, seed: int = 1) -> FleetHistory:
         spans=tuple(spans),
         stretches=tuple(stretches),
         resumed=(BEGAN + 900,),
-        currency="EUR",
         refused={"lab99": "its clock is 61 min ahead"},
     )
 
@@ -215,6 +213,5 @@ def hard() -> FleetHistory:
         stretches=(
             Stretch(host=HOSTILE, status="lost", began=BEGAN + 5, ended=BEGAN - 5, why=HOSTILE),
         ),
-        currency="EUR",
         refused={HOSTILE: HOSTILE},
     )

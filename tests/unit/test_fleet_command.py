@@ -145,7 +145,7 @@ def test_how_a_fleet_stands(ledger: Ledger) -> None:
         change.host(b, state="aside", why="no route")
         change.begin(CELL.key, 1, "a")
         change.task(cell, state="running", host="a", attempt=1)
-    now = state(ledger, currency="EUR")
+    now = state(ledger)
     assert now.tasks == {"running": 1, "waiting": 1}
     assert [(one.machine.name, one.status, one.why) for one in now.hosts] == [
         ("a", "ready", ""),

@@ -98,11 +98,11 @@ def test_a_clock_that_goes_back(ledger: Ledger) -> None:
 
 def test_of_a_fleet_that_was_done(ledger: Ledger) -> None:
     tasks = [task("a"), task("a/test", kind="test", after=("a",)), task("b")]
-    machines = [machine(1, slots=1), machine(2, slots=1, price=0.0), machine(3)]
+    machines = [machine(1, slots=1), machine(2, slots=1), machine(3)]
     ledger.put(tasks, machines, BEGAN)
     ledger.put([], machines[:2], BEGAN)
     Scheduler(ledger, Session(World(machines, 1, clock=BEGAN))).run()
-    told = history(ledger, "EUR")
+    told = history(ledger)
     assert told.name == ledger.path.name
     assert [one.state for one in told.tasks] == ["done"] * 3
     assert told.refused == {"lab3": "it is no longer among the hosts"}

@@ -217,7 +217,7 @@ def test_whatever_comes_all_of_it_is_done(hosts: list[Machine], asked: list[Task
 
 
 def test_hosts_are_made_for_what_waits_and_no_more() -> None:
-    off = [machine(f"vm{n}", made=True, price=1.0 + n) for n in range(4)]
+    off = [machine(f"vm{n}", made=True) for n in range(4)]
     names = tuple(one.name for one in off)
     tasks = [cell(str(n), 8000, hosts=("a", *names)) for n in range(3)]
 
