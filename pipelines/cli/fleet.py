@@ -134,7 +134,6 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
 def _show(ledger: Ledger, *, as_json: bool) -> None:
     from pipelines.core.console import answer, console, say
     from pipelines.fleet.history import state
-    from pipelines.fleet.report import REPORT
     from pipelines.fleet.terminal import render
 
     now = state(ledger)
@@ -142,5 +141,5 @@ def _show(ledger: Ledger, *, as_json: bool) -> None:
         answer({"schema": 2, **now.model_dump(mode="json")})
     else:
         console.print(render(now, console.width))
-        if (page := ledger.path / REPORT).is_file():
+        if (page := ledger.path / "report.html").is_file():
             say(str(page), style="bold")

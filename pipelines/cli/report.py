@@ -44,13 +44,10 @@ def report_fleet(folder: Path) -> Path:
 
     from pipelines.core.console import say
     from pipelines.fleet import report
-    from pipelines.fleet.history import history
     from pipelines.fleet.ledger import Ledger
 
     with closing(Ledger(folder)) as ledger:
-        told = history(ledger)
-    page = report.write(told, folder)
-    report.tell_github(told)
+        page = report.write(ledger)
     say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
     return page
 

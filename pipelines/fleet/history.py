@@ -1,4 +1,4 @@
-"""What a fleet does and did, out of its ledger: what terminal, page and JUnit are made of."""
+"""What a fleet does at this moment, out of its ledger."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 
 from pydantic import Field
 
@@ -17,7 +15,6 @@ from pipelines.fleet.model import (
     HostEntry,
     HostStatus,
     Kind,
-    Logged,
     Machine,
     Progress,
     Span,
@@ -29,16 +26,6 @@ from pipelines.record.results import ErrorResult
 #: How many are shown where there may be thousands.
 _MOST = 20
 _TROUBLED = ("failed", "quarantined", "blocked", "cancelled")
-#: What happened to a host -> how it stood from then on.
-_STATUS: dict[str, HostStatus] = {
-    "asked": "starting",
-    "up": "ready",
-    "aside": "aside",
-    "given back": "off",
-    "drain": "drained",
-    "undrain": "ready",
-}
-Interval = tuple[float, float]
 
 
 class HostView(Model):
@@ -184,151 +171,6 @@ def _troubles(entries: Sequence[TaskEntry], attempts: Sequence[Span]) -> list[Tr
             trouble = Trouble(key=span.key, state=state, host=span.host, at=at, error=span.error)
             found.append(trouble)
     return sorted(found, key=lambda one: -one.at)[:_MOST]
-
-
-# -- all of it ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A time in which a host took no task, and why: it started, was lost, or was set aside."""
-
-    host: str
-    status: HostStatus
-    began: float
-    ended: float | None = None
-    """None: it is so still."""
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class FleetHistory:
-    """All that a fleet did."""
-
-    name: str
-    began: float
-    ended: float | None = None
-    machines: tuple[Machine, ...] = ()
-    tasks: tuple[TaskEntry, ...] = ()
-    spans: tuple[Span, ...] = ()
-    """Every attempt."""
-    stretches: tuple[Stretch, ...] = ()
-    resumed: tuple[float, ...] = ()
-    """When another process resumed it: the one before had ended, or was killed."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Host -> why it took no part."""
-
-    @cached_property
-    def bounds(self) -> Interval:
-        """When the first thing began and the last one ended, whatever a clock did since."""
-        every: list[Span | Stretch] = [*self.spans, *self.stretches]
-        first = min([self.began, *(one.began for one in every)])
-        ends = [one.ended for one in every if one.ended is not None]
-        last = max([self.began, *(one.began for one in every), *ends, self.ended or self.began])
-        return first, last
-
-    @property
-    def seconds(self) -> float:
-        """From its beginning to its end."""
-        return self.bounds[1] - self.bounds[0]
-
-    def interval(self, one: Span | Stretch) -> Interval:
-        """From when to when; what goes on lasts until now. No clock makes it negative."""
-        ended = self.bounds[1] if one.ended is None else one.ended
-        return one.began, max(one.began, ended)
-
-
-def history(ledger: Ledger) -> FleetHistory:
-    """What the ledger tells; :class:`ConfigError` where it is damaged."""
-    hosts, attempts, events = ledger.hosts(), ledger.attempts(), ledger.events()
-    began, ended = ledger.number("began"), ledger.number("ended")
-    worked = {one.host for one in attempts}
-    aside = [one for one in hosts if one.state in ("refused", "aside")]
-    return FleetHistory(
-        name=ledger.path.name,
-        began=min((one.began for one in attempts), default=0.0) if began is None else began,
-        ended=ended,
-        machines=tuple(host.machine for host in hosts),
-        tasks=tuple(ledger.tasks()),
-        spans=tuple(attempts),
-        stretches=tuple(one for h in hosts for one in stretches(h.machine, events, ended)),
-        resumed=tuple(event.at for event in events if event.what == "controller")[1:],
-        refused={h.machine.name: h.why for h in aside if h.machine.name not in worked},
-    )
-
-
-def stretches(machine: Machine, events: Iterable[Logged], ended: float | None) -> list[Stretch]:
-    """The times in which a host took no task, by the events of its fleet.
-
-    Only one that is made on demand starts: others are tried. One that was up and is not, is lost.
-    """
-    found: list[Stretch] = []
-    status: HostStatus = "off" if machine.made else "ready"
-    since, why, was_up = None, "", False
-
-    def close(at: float | None) -> None:
-        if status != "ready" and since is not None:
-            last = None if at is None else max(since, at)
-            found.append(Stretch(machine.name, status, since, last, why))
-
-    for event in events:
-        if event.host != machine.name or (now := _STATUS.get(event.what)) is None:
-            continue
-        if now == "starting" and status != "off":
-            continue
-        if now == "aside" and was_up:
-            now = "lost"
-        if now != status:
-            close(event.at)
-            status, since, why = now, event.at, event.message
-        was_up = was_up or event.what == "up"
-    close(ended)
-    return found
-
-
-# -- what the time went into ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class HostAccount:
-    """What one host did. Seconds."""
-
-    machine: Machine
-    outcomes: Counter[str | None]
-    """Of its attempts."""
-    busy: float
-    """With at least one task."""
-    utilisation: float
-    """Of its slots over the fleet's whole time, 0 to 1."""
-
-
-def host_accounts(history: FleetHistory) -> list[HostAccount]:
-    """What became of the time of every host."""
-    spans: dict[str, list[Span]] = defaultdict(list)
-    for span in history.spans:
-        spans[span.host].append(span)
-    return [_account(history, one, spans[one.name]) for one in history.machines]
-
-
-def _account(history: FleetHistory, machine: Machine, spans: list[Span]) -> HostAccount:
-    builds = [history.interval(span) for span in spans if span.kind != "test"]
-    whole = machine.slots * history.seconds
-    return HostAccount(
-        machine,
-        outcomes=Counter(span.outcome for span in spans),
-        busy=union(history.interval(span) for span in spans),
-        utilisation=min(1.0, sum(end - begin for begin, end in builds) / whole) if whole else 0.0,
-    )
-
-
-def union(intervals: Iterable[Interval]) -> float:
-    """Seconds that at least one of them covers."""
-    covered, reached = 0.0, float("-inf")
-    for begin, end in sorted(intervals):
-        if end > reached:
-            covered += end - max(begin, reached)
-            reached = end
-    return covered
 
 
 def numbered(name: str) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from pydantic import Field
 from pipelines.core.model import Model
 from pipelines.core.units import GIB
 from pipelines.record.results import ErrorResult, Seconds, Size
+from pipelines.record.target import Target
 
 Kind = Literal["cell", "shard", "link", "test"]
 #: ``done``: it is as it was asked for. ``failed``: the task itself is to blame, it would fail
@@ -48,6 +49,8 @@ class Task(Model):
     """Unique in its fleet: ``flash-attn-2.8.3-cp312-torch2.8-cu128``, ``<that>/3of8``."""
     kind: Kind
     cell: str
+    target: Target = Target()
+    """Of the cell, without a host."""
     core_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """Of one core for all of it, by the plan."""
     width: Annotated[int, Field(ge=1)] = 1

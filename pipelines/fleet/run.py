@@ -19,7 +19,7 @@ from pipelines.core.paths import home
 from pipelines.fleet import report
 from pipelines.fleet.checks import HostChecks, Survey, survey
 from pipelines.fleet.executor import FleetPlan, HostExecutor
-from pipelines.fleet.history import history, state
+from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Span, Task, TaskEntry
 from pipelines.fleet.policy import Limits
@@ -165,9 +165,7 @@ def _run(request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledg
     finally:
         for executor in executors.values():
             executor.close(stop=finished)
-    record = history(ledger)
-    say(f"{report.write(record, folder)}", style="bold")
-    report.tell_github(record)
+    say(f"{report.write(ledger)}", style="bold")
     _say_end(ledger, summary)
     return folder
 

@@ -111,6 +111,7 @@ def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Task
         key=key,
         kind="cell",
         cell=key,
+        target=target.model_copy(update={"host": ""}),
         core_seconds=max((one.core_seconds for one in budgets), default=_UNKNOWN),
         width=max((one.jobs * one.threads for one in budgets), default=1),
         # With one compiler at a time: how many there are is planned where it runs.
@@ -166,6 +167,7 @@ def _test(cell: Task, row: Row, fitting: Iterable[str], machines: Mapping[str, M
         key=f"{cell.key}/test",
         kind="test",
         cell=cell.key,
+        target=cell.target,
         core_seconds=_TEST,
         needs=Needs(slots=0, memory=_LEAST, gpu=wanted if able else ()),
         after=(cell.key,),

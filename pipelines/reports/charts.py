@@ -6,8 +6,7 @@ A chart has a title and a description; the numbers stand in a table beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -20,22 +19,6 @@ _PANEL, _SPACE, _AXIS = 64.0, 24.0, 20.0
 _TICKS = 6
 _STAGES = 7  # colours
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The time axis of a chart: pixels, and seconds between ticks."""
-
-    left: float
-    width: float
-    steps: Sequence[float]
-    ticks: int
-    """At most."""
-    label: Callable[[float, float], str] = lambda tick, _: units.seconds(tick)
-    """Seconds between ticks."""
-
-
-_SCALE = Scale(_LEFT, _WIDTH, _STEPS, _TICKS)
 
 
 def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240) -> Markup:
@@ -72,7 +55,7 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
             ]
             top += _PANEL + _SPACE
     bottom = top - _SPACE + 4
-    parts.append(axis(span, bottom, _SCALE))
+    parts.append(_axis(span, bottom))
     total = _LEFT + _WIDTH + _RIGHT
     return Markup(
         '<svg class="timeline" role="img" aria-labelledby="{0}-t {0}-d" viewBox="0 0 {1} {2}">'
@@ -183,19 +166,19 @@ def _scale(top: float, most: str) -> Markup:
     ).format(x=px(_LEFT - 6), t=px(top + 9), b=px(top + _PANEL), m=most)
 
 
-def axis(span: float, y: float, scale: Scale) -> Markup:
+def _axis(span: float, y: float) -> Markup:
     """Ticks with their times below a chart of ``span`` seconds, whose floor is at ``y``."""
-    step = next((s for s in scale.steps if span / s <= scale.ticks), span / scale.ticks)
+    step = next((s for s in _STEPS if span / s <= _TICKS), span / _TICKS)
     ticks = [n * step for n in range(int(span / step) + 1)]
     return Markup("").join(
         Markup(
             '<path class="frame" d="M{x} {a}V{b}"/><text class="tick" x="{x}" y="{c}">{t}</text>'
         ).format(
-            x=px(scale.left + tick / span * scale.width),
+            x=px(_LEFT + tick / span * _WIDTH),
             a=px(y - 4),
             b=px(y),
             c=px(y + 13),
-            t=scale.label(tick, step) if tick else "0",
+            t=units.seconds(tick) if tick else "0",
         )
         for tick in ticks
     )

@@ -93,13 +93,15 @@ class NotBegun:
     @property
     def headline(self) -> str:
         """The reason in one line."""
-        return f"no run started: {line(self.why)}"
+        return f"no finished run: {line(self.why)}"
 
 
 def view_without(cell: NotBegun) -> RunView:
     """The view of a cell without a run."""
     stages, _, _ = outcome([])
-    failure = Failure("stage", "before the run", cell.headline, block(cell.why, 2000), cell.hint)
+    failure = Failure(
+        "stage", "before the run", cell.headline, block(cell.why, 2000), block(cell.hint, 2000)
+    )
     return RunView(
         id=line(cell.name, 120),
         created="",

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from pipelines.core.hosttext import block
 from pipelines.record.results import (
     AuditResult,
     BuildResult,
@@ -68,7 +69,7 @@ def suites(run: Run) -> list[Suite]:
 def suite_without(cell: NotBegun) -> Suite:
     """The suite of a cell without a run: one case that says so."""
     place = _place(cell.target)
-    case = Case("run", place, outcome="error", message=cell.headline, detail=cell.hint)
+    case = Case("run", place, outcome="error", message=cell.headline, detail=block(cell.hint, 2000))
     return Suite(place, (case,), _written(cell.target.values()), "", cell.target.host)
 
 

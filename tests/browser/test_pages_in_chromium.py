@@ -22,7 +22,6 @@ import report_samples as samples
 from audited import one
 from catalogues import hostile, large
 from fatbins import ELF, PTX, container
-from fleet_shown import hard, history
 from foreign_wheels import foreign
 from pes import msvc
 
@@ -31,7 +30,6 @@ from pipelines.audit.inputs import Input
 from pipelines.audit.listing import Listing
 from pipelines.audit.loads import Loads, Missing
 from pipelines.audit.page import render as render_wheels
-from pipelines.fleet.report import render as render_fleet
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.index.pages import render as pages_of
 from pipelines.record.run import Run
@@ -42,8 +40,7 @@ HERE = Path(__file__).parent
 ONE = ("good", "failed_build", "failed_smoke", "killed", "hostile")
 #: Those with a script, which their policy names.
 SCRIPTED = {"wheels", "index", "about"}
-FLEETS = {"fleet4": history(4, 40), "fleet200": history(200, 800), "fleethostile": hard()}
-PAGES = (*ONE, "matrix", *FLEETS, *sorted(SCRIPTED))
+PAGES = (*ONE, "matrix", *sorted(SCRIPTED))
 MODULE = "other/_C.cp311-win_amd64.pyd"
 
 
@@ -66,8 +63,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     pages = pages_of(Catalogue(wheels=(*large(60).wheels, hostile())))
     (folder / "index.html").write_bytes(pages["index.html"])
     (folder / "about.html").write_bytes(pages["about/hostile.html"])
-    for name, fleet in FLEETS.items():
-        (folder / f"{name}.html").write_text(render_fleet(fleet), "utf-8")
     shots = os.environ.get("REPORT_SHOTS", "-")
     paths = [str(folder / f"{name}.html") for name in PAGES]
     done = subprocess.run(

@@ -210,7 +210,7 @@ def test_a_fleet_from_its_request_to_its_end(
     assert "cp311-cu130 done on lab1" in said
     assert "building" not in said, "that is in the task's own log"
     (folder,) = tmp_path.glob("fleet-*")
-    assert "1 of 2 cells done" in (folder / "report.html").read_text("utf-8")
+    assert "0 of 2 runs passed" in (folder / "report.html").read_text("utf-8")
     with contextlib.closing(Ledger(folder)) as ledger:
         ledger.order("retry", next(k for k in states(ledger) if "cp312" in k), at=5.0)
         with ledger.change(5.0) as change:
