@@ -195,9 +195,8 @@ _Look = Callable[[], tuple[Facts, tuple[str, ...]]]
 
 
 def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
-    """Reach every host but those that are started on demand; ``looks``: facts and GPUs of each."""
+    """Reach every host; ``looks``: facts and GPUs of each."""
     found = Survey()
-    asked = [name for name in looks if not settings.host(name).made]
 
     def look(name: str) -> tuple[HostFacts, tuple[str, ...]] | str:
         try:
@@ -210,20 +209,18 @@ def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
         return HostFacts.told(facts, name=name, native=gpus or None), gpus
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="survey") as pool:
-        answers = dict(zip(asked, pool.map(look, asked), strict=True))
-    for name in looks:
-        answer, config = answers.get(name), settings.host(name)
+        answers = dict(zip(looks, pool.map(look, looks), strict=True))
+    for name, answer in answers.items():
         facts, gpus = answer if isinstance(answer, tuple) else (HostFacts.local(), ())
         if isinstance(answer, str):
             found.aside[name] = answer
-        elif answer is not None:
+        else:
             found.facts[name] = facts
         found.machines[name] = Machine(
             name=name,
-            slots=config.slots,
+            slots=settings.host(name).slots,
             cores=facts.cores,
             memory=facts.usable,
             gpus=gpus,
-            made=config.made,
         )
     return found

@@ -182,10 +182,6 @@ class HostExecutor:
         """Whether the host can be reached, by a look at this moment."""
         return self.sessions.reachable()
 
-    def release(self) -> None:
-        """Give the host back, unless a task uses it."""
-        self.close(stop=True)
-
     def close(self, *, stop: bool) -> None:
         """Hang up; ``stop``: also end what the fleet has started."""
         self.sessions.close(stop=stop)

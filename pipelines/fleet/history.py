@@ -130,8 +130,6 @@ def _status(host: HostEntry, *, busy: bool, worked: bool) -> HostStatus:
         return "ready"
     if host.state == "coming" and not host.why:  # else it is only tried again
         return "starting"
-    if host.state == "off":
-        return "off"
     return "lost" if host.state != "refused" and worked else "aside"
 
 

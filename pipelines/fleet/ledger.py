@@ -290,11 +290,10 @@ class Ledger:
                 "UPDATE hosts SET state = 'refused', why = 'it is no longer among the hosts'"
             )
             for place, machine in enumerate(machines):
-                state = "off" if machine.made else "coming"
                 change.database.execute(
-                    "INSERT INTO hosts VALUES (?, ?, ?, ?, '', ?, 0, 0, 0) ON CONFLICT (name) DO "
-                    "UPDATE SET machine = excluded.machine, state = excluded.state, why = ''",
-                    (machine.name, place, machine.model_dump_json(), state, at),
+                    "INSERT INTO hosts VALUES (?, ?, ?, 'coming', '', ?, 0, 0, 0) "
+                    "ON CONFLICT (name) DO UPDATE SET machine = excluded.machine, state = excluded.state, why = ''",
+                    (machine.name, place, machine.model_dump_json(), at),
                 )
             change.database.execute("DELETE FROM facts WHERE key = 'ended'")
 

@@ -23,11 +23,11 @@ Outcome = Literal["done", "failed", "lost", "left"]
 TaskState = Literal["waiting", "running", "done", "failed", "quarantined", "cancelled", "blocked"]
 #: States in which nothing more is done.
 FINAL = frozenset({"done", "failed", "quarantined", "cancelled", "blocked"})
-#: ``coming``: asked for, and not there yet. ``off``: started on demand, and nothing needs it.
+#: ``coming``: asked for, and not there yet.
 #: ``refused``: not as it must be, or not to be used at all; it is not tried again.
-HostState = Literal["coming", "up", "aside", "off", "refused"]
+HostState = Literal["coming", "up", "aside", "refused"]
 #: What is shown of a host.
-HostStatus = Literal["ready", "starting", "draining", "drained", "aside", "lost", "off"]
+HostStatus = Literal["ready", "starting", "draining", "drained", "aside", "lost"]
 Verb = Literal["pause", "resume", "drain", "undrain", "cancel", "priority", "retry"]
 Details = dict[str, str | int | float]
 
@@ -82,8 +82,6 @@ class Machine(Model):
     memory: Size
     gpus: tuple[str, ...] = ()
     """Compute capabilities, one a GPU."""
-    made: bool = False
-    """Whether it is started and given back on demand."""
 
     def can(self, task: Task) -> bool:
         """Whether it is large enough for the task."""
@@ -157,9 +155,6 @@ class Workers(Protocol):
 
     def disconnect(self, host: str, why: str) -> None:
         """Have what was started there end as lost: the host is gone."""
-
-    def give_back(self, host: str) -> None:
-        """Stop a host that was started on demand."""
 
     def wait(self, timeout: float) -> Iterable[Event]:
         """What has happened since the last call; at most ``timeout`` seconds until the first."""

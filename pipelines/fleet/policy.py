@@ -8,7 +8,7 @@ busy still: it waits for that one. The rule is known as HEFT, https://doi.org/10
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +28,6 @@ class Limits:
     max_pause: float = 900.0
     boot: float = 900.0
     """In which a host that was asked for must be there."""
-    worth: float = 120.0
-    """Work for each slot that is worth the start of another host."""
-    idle: float = 120.0
-    """After which a host started on demand is given back."""
     tries: int = 2
     """Attempts lost at a host that is there, after which the task goes elsewhere."""
     deaths: int = 2
@@ -45,7 +41,7 @@ class Limits:
 
     def past(self, moment: float, now: float) -> bool:
         """Whether a moment has come; no limit is further ahead, unless the clock was put back."""
-        longest = max(self.grace, self.max_pause, self.boot, self.idle) + 1.0
+        longest = max(self.grace, self.max_pause, self.boot) + 1.0
         return not 0 < moment - now <= longest
 
     def pause_after(self, failures: int) -> float:
@@ -120,18 +116,16 @@ def _late(end: float, now: float) -> float:
 
 def assign(
     waiting: Iterable[tuple[Task, Collection[str]]], rooms: Mapping[str, Room], now: float
-) -> tuple[list[tuple[Task, Room]], list[Task]]:
-    """What begins where, and what must wait; ``waiting`` has the first ones first.
+) -> list[tuple[Task, Room]]:
+    """What begins where; ``waiting`` has the first ones first.
 
     Each has the hosts where it may go. ``rooms`` are those of hosts that are up; what begins is
     taken from them.
     """
     begun: list[tuple[Task, Room]] = []
-    left: list[Task] = []
     slots = sum(max(0, room.slots) for room in rooms.values())
     for task, hosts in waiting:
         if task.needs.slots > slots:
-            left.append(task)
             continue
         best: tuple[Any, ...] = (math.inf,)
         for name, room in rooms.items():
@@ -145,47 +139,15 @@ def assign(
                         best, (start + room.seconds(task), emptiness, gpus, name, start, room)
                     )
         if len(best) == 1:
-            left.append(task)
             continue
         start, chosen = best[4:]
         if start > now or not chosen.fits(task):
             chosen.reserve(task, now)
-            left.append(task)
             continue
         chosen.take(task, now + chosen.seconds(task))
         slots -= task.needs.slots
         begun.append((task, chosen))
-    return begun, left
-
-
-def wanted(
-    waiting: Sequence[Task], off: Sequence[Machine], there: Sequence[Room], worth: float
-) -> list[Machine]:
-    """Hosts that should be started for what waits, the largest first.
-
-    ``there`` are those that are up or on their way; what these do within ``worth`` seconds is not
-    worth a start.
-    """
-    started: list[Room] = []
-    free = sorted(off, key=lambda one: (-one.cores, one.name))
-    for task in waiting:
-        if not free:
-            break
-        could = [room for room in there if room.machine.name in task.hosts]
-        slots = sum(room.machine.slots for room in could if room.machine.can(task))
-        alike = (one for one in waiting if one.hosts == task.hosts)
-        if slots and sum(could[0].machine.seconds(one) for one in alike) / slots < worth:
-            continue
-        rooms = (room for room in [*could, *started] if room.machine.name in task.hosts)
-        room = next((room for room in rooms if room.fits(task)), None)
-        if room is None:
-            fitting = (one for one in free if one.name in task.hosts and one.can(task))
-            if (machine := next(fitting, None)) is None:
-                continue
-            free.remove(machine)
-            started.append(room := Room(machine))
-        room.take(task, 0.0)
-    return [room.machine for room in started]
+    return begun
 
 
 def followers(tasks: Iterable[Task]) -> dict[str, list[str]]:

@@ -42,7 +42,6 @@ from pipelines.fleet.policy import (
     Room,
     assign,
     verdict,
-    wanted,
 )
 from pipelines.fleet.queue import TaskQueue, obey
 
@@ -79,8 +78,6 @@ class Scheduler:
         """Host -> how often it has come up."""
         self._begun_at: dict[str, int] = {}
         """Key of what runs -> how often its host had come up then."""
-        self._idle: dict[str, float] = {}
-        """Host started on demand -> since when it has had nothing to do."""
         self._withdrawals: dict[tuple[str, str], float] = {}
         """(Key, host) -> when it is tried again; infinity while one goes on."""
         self._refusals: Counter[tuple[str, str]] = Counter()
@@ -118,12 +115,8 @@ class Scheduler:
             self._tasks.block(change, self.hosts)
         for entry in self.entries.values():
             self._tasks.file(entry)
-        needed = {entry.bound for entry in self.entries.values()}
-        for host in [one for one in self.hosts.values() if one.state != "refused"]:
-            if host.machine.made and host.machine.name not in needed:
-                with self._change() as change:
-                    change.host(host, state="off")
-            else:
+        for host in self.hosts.values():
+            if host.state != "refused":
                 self._reach(host)
 
     def run(self, onlooker: Callable[[], None] = lambda: None) -> Summary:
@@ -222,7 +215,7 @@ class Scheduler:
             change.event("elsewhere", entry.task.key, host)
 
     def _begin(self) -> None:
-        """Have what can begin do so, and hosts started for what cannot."""
+        """Have what can begin do so."""
         now = self.workers.now()
         rooms = self._rooms(now)
         begun: list[tuple[TaskEntry, Room]] = []
@@ -233,7 +226,7 @@ class Scheduler:
             else:
                 waiting.append((entry.task, hosts))
         takers = {name: room for name, room in rooms.items() if not self.hosts[name].drained}
-        chosen, left = assign(waiting, takers, now)
+        chosen = assign(waiting, takers, now)
         begun += [(self.entries[task.key], room) for task, room in chosen]
         if begun:
             with self._change() as change:
@@ -247,7 +240,6 @@ class Scheduler:
             self._begun_at[entry.task.key] = self._returns[entry.host]
             self._tasks.file(entry)
             self.workers.start(entry.task, entry.host, entry.attempt)
-        self._make_hosts(left, rooms)
 
     def _end(self, ended: Ended) -> None:
         """An attempt has ended: what it means for the task, what comes after it, and the host."""
@@ -326,13 +318,7 @@ class Scheduler:
                 minutes = self.limits.boot / 60
                 self._lose(host, f"it did not come within {minutes:.0f} minutes")
             elif host.state == "aside" and self.limits.past(host.retry_at, now):
-                name = host.machine.name
-                needed = any(name in {one.bound, *one.remains} for one in self._tasks.busy.values())
-                if host.machine.made and not needed:
-                    with self._change() as change:
-                        change.host(host, state="off")
-                else:
-                    self._reach(host)
+                self._reach(host)
 
     def _reach(self, host: HostEntry) -> None:
         with self._change() as change:
@@ -362,30 +348,6 @@ class Scheduler:
             change.host(host, state="aside", why=why, retry_at=retry_at, retries=retries)
             change.event("aside", host=host.machine.name, message=why)
         self.workers.disconnect(host.machine.name, why)
-
-    def _make_hosts(self, left: list[Task], rooms: dict[str, Room]) -> None:
-        """Start hosts on demand, and give back those that nothing waits for."""
-        made = [one for one in self.hosts.values() if one.machine.made]
-        if not made:
-            return
-        now = self.workers.now()
-        off = [one.machine for one in made if one.state == "off" and not one.drained]
-        if off and left:
-            known = [h for h in self.hosts.values() if h.state in ("up", "coming")]
-            there = [rooms.get(h.machine.name) or Room(h.machine) for h in known if not h.drained]
-            for machine in wanted(left, off, there, self.limits.worth):
-                self._reach(self.hosts[machine.name])
-        for host in made:
-            name, room = host.machine.name, rooms.get(host.machine.name)
-            needed = any(name in task.hosts and host.machine.can(task) for task in left)
-            if room is None or room.held or needed:
-                self._idle.pop(name, None)
-            elif self.limits.past(self._idle.setdefault(name, now) + self.limits.idle, now):
-                del self._idle[name]
-                with self._change() as change:
-                    change.host(host, state="off", why="")
-                    change.event("given back", host=name)
-                self.workers.give_back(name)
 
     # Orders.
 

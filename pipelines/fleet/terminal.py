@@ -51,7 +51,6 @@ _FIRST: tuple[HostStatus, ...] = (
     "ready",
     "starting",
     "drained",
-    "off",
 )
 #: Events that say nothing to people.
 _SILENT = ("controller", "asked")

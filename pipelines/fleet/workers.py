@@ -84,9 +84,6 @@ class Executor(Protocol):
     def reachable(self) -> bool:
         """Whether the host can be reached, by a look at this moment."""
 
-    def release(self) -> None:
-        """Give the host back, unless a task uses it."""
-
 
 class _Attempt:
     """The onlooker of one attempt: its log, what it does now, and whether it is to leave."""
@@ -338,13 +335,6 @@ class HostWorker:
             for one in strays
         ]
 
-    def release(self) -> None:
-        """Give the host back, unless a task uses it."""
-        with self._lock:
-            if self._going or self._strays:
-                return
-        self.executor.release()
-
 
 class HostWorkers:
     """Implements :class:`pipelines.fleet.scheduler.Workers`: those of all hosts of a fleet."""
@@ -392,10 +382,6 @@ class HostWorkers:
 
         if worker.progress():
             threading.Thread(target=give_up, daemon=True).start()
-
-    def give_back(self, host: str) -> None:
-        """Stop a host that was started on demand."""
-        threading.Thread(target=self._workers[host].release, daemon=True).start()
 
     def wait(self, timeout: float) -> Iterable[Event]:
         """What has happened since the last call; at most ``timeout`` seconds until the first."""

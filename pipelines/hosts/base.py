@@ -354,11 +354,6 @@ class HostConfig(Model):
         """Whether it runs Windows, as far as known before it is opened."""
         return True
 
-    @property
-    def made(self) -> bool:
-        """Whether it only exists while in use: it is not started just for an inspection."""
-        return False
-
     def supply(self, lock: ToolchainLock) -> Supply:
         """What it can provide to a build; nothing is started or fetched to find out."""
         return supply_of(lock)

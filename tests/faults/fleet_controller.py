@@ -126,9 +126,6 @@ class Units:
             return False
         return True
 
-    def release(self) -> None:
-        """Nothing is made here."""
-
     def _there(self, task: Task) -> Path:
         return Path(self.host["root"]) / task.key
 

@@ -76,7 +76,6 @@ def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Task], list[Machine]
             cores=dice.choice([8, 16, 32]),
             memory=64 * GIB,
             gpus=("9.0",) if n % 5 == 0 else (),
-            made=n % 7 == 6,
         )
         for n in range(hosts)
     ]
@@ -238,11 +237,11 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def small() -> tuple[list[Task], list[Machine]]:
-    """A wheel in two shares with its test, and another cell; a host is made for them."""
+    """A wheel in two shares with its test, and another cell."""
     machines = [
         Machine(name="a", cores=8, memory=64 * GIB, gpus=("9.0",)),
         Machine(name="b", cores=8, memory=64 * GIB),
-        Machine(name="c", cores=8, memory=64 * GIB, made=True),
+        Machine(name="c", cores=8, memory=64 * GIB),
     ]
     common: dict[str, Any] = {"hosts": ("a", "b", "c"), "width": 8, "cold_seconds": 0.0}
     shares = [

@@ -2,8 +2,7 @@
 
 A :class:`World` outlives controllers, as hosts do; a :class:`Session` is what one controller has of
 it and dies with it. Builds make their bytes from their inputs, and the world counts what must never
-happen: one build at two hosts that can be reached, more on a host than there is room for, a host
-given back that builds.
+happen: one build at two hosts that can be reached, more on a host than there is room for.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class World:
         """``share`` of the attempts meet a fault; ``seconds``: what a task takes on a warm host."""
         self.random = random.Random(seed)
         self.share, self.seconds, self.clock = share, seconds, clock
-        self.hosts = {one.name: Host(one, alive=not one.made) for one in machines}
+        self.hosts = {one.name: Host(one) for one in machines}
         self.home: dict[str, str] = {}
         self.befell: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -159,8 +158,7 @@ class World:
         def again() -> None:
             host.alive = host.reachable = True
 
-        if not host.machine.made:
-            self.at(down, again)
+        self.at(down, again)
 
     def lose_way(self, name: str, down: float) -> None:
         host = self.hosts[name]
@@ -216,20 +214,10 @@ class Session:
 
         def come() -> None:
             if self._mine():
-                if there.machine.made:
-                    there.alive = there.reachable = True
                 there.connected = there.reachable and there.alive
                 self.events.append(Reached(host, "" if there.connected else "no answer"))
 
-        slow = there.machine.made and not there.alive
-        self.world.at(60.0 if slow else 1.0, come)
-
-    def give_back(self, host: str) -> None:
-        there = self.world.hosts[host]
-        if there.jobs:
-            self.world.wrong.append(f"{host} is given back and builds {list(there.jobs)}")
-        there.alive = there.reachable = there.connected = False
-        there.kept.clear()
+        self.world.at(1.0, come)
 
     def start(self, task: Task, host: str, attempt: int) -> None:
         world, there = self.world, self.world.hosts[host]

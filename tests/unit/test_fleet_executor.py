@@ -80,7 +80,7 @@ def test_works_share_a_session_and_what_is_ready(fleet: Fleet) -> None:
     (wheel,) = Path(first.run, "wheels").iterdir()
     assert first.details["sha256"] == sha256_of(wheel)
     assert fleet.order.runs == {"pkg-cp": first.run, "other": second.run}
-    fleet.executor.release()
+    fleet.executor.close(stop=True)
     assert fleet.session.closed == 1
 
 

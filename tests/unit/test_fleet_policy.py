@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.core.units import GIB
 from pipelines.fleet.model import HostEntry, Machine, Needs, Task, TaskEntry
-from pipelines.fleet.policy import Limits, Room, assign, blocked, ranks, verdict, wanted
+from pipelines.fleet.policy import Limits, Room, assign, blocked, ranks, verdict
 
 HOSTS = ("a", "b", "c")
 
@@ -22,8 +22,7 @@ def rooms_of(*machines: Machine) -> dict[str, Room]:
 
 def chosen(tasks: list[Task], rooms: dict[str, Room], now: float = 0.0) -> list[tuple[str, str]]:
     """All that begins at one moment, in order."""
-    begun, left = assign([(task, task.hosts) for task in in_order(tasks)], rooms, now)
-    assert len(begun) + len(left) == len(tasks)
+    begun = assign([(task, task.hosts) for task in in_order(tasks)], rooms, now)
     return [(task.key, room.machine.name) for task, room in begun]
 
 
@@ -214,24 +213,6 @@ def test_whatever_comes_all_of_it_is_done(hosts: list[Machine], asked: list[Task
         first = min(running, key=lambda key: running[key][1])
         now = running.pop(first)[1]
     assert not [one for one in left if any(m.name in one.hosts and m.can(one) for m in hosts)]
-
-
-def test_hosts_are_made_for_what_waits_and_no_more() -> None:
-    off = [machine(f"vm{n}", made=True) for n in range(4)]
-    names = tuple(one.name for one in off)
-    tasks = [cell(str(n), 8000, hosts=("a", *names)) for n in range(3)]
-
-    def started(waiting: list[Task], off: list[Machine], *coming: Machine) -> list[str]:
-        up = Room(machine("a"))
-        up.take(cell("x"), 1e4)
-        return [one.name for one in wanted(waiting, off, [up, *map(Room, coming)], 120.0)]
-
-    assert started(tasks, off) == ["vm0", "vm1", "vm2"]
-    assert started(tasks, off[3:], *off[:3]) == []
-    assert started([cell("x", 1, hosts=("a", *names))], off) == []
-    assert started([cell("x", hosts=("a",))], off) == []
-    assert started([gpu_test("t", hosts=names)], off) == []
-    assert started([], off) == []
 
 
 def test_pauses_grow_up_to_a_limit() -> None:

@@ -306,23 +306,6 @@ def test_priority_of_a_cell_moves_all_its_works(tmp_path: Path) -> None:
     assert [one.key for one in fleet.ledger.attempts()] == ["x/1of1", "x", "long"]
 
 
-def test_hosts_are_made_when_there_is_task_and_given_back(tmp_path: Path) -> None:
-    tasks = [cell(str(n), 8000, hosts=("a", "vm1", "vm2", "vm3")) for n in range(4)]
-    vms = [machine(f"vm{n}", made=True) for n in (1, 2, 3)]
-    tasks.append(cell("late", 80_000, hosts=("a",)))
-    fleet = Fleet(tmp_path, tasks, [A, *vms])
-    assert fleet.run().complete
-    said = [(e.what, e.host) for e in fleet.ledger.events() if e.host.startswith("vm")]
-    for n in (1, 2, 3):
-        mine = [what for what, host in said if host == f"vm{n}"]
-        assert [one for one in mine if one not in ("begins", "done")] == [
-            "asked",
-            "up",
-            "given back",
-        ]
-    assert not any(fleet.world.hosts[f"vm{n}"].alive for n in (1, 2, 3))
-
-
 def test_a_host_that_never_comes_is_aside_while_others_go_on(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, [cell(str(n), 80_000) for n in range(4)], [A, B])
     fleet.world.hosts["b"].alive = fleet.world.hosts["b"].reachable = False

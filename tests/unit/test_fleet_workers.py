@@ -50,7 +50,7 @@ class Steps:
     def __init__(self, act: Callable[[Task], None] = lambda _: None) -> None:
         self.act = act
         self.lock = threading.Lock()
-        self.now = self.most = self.released = 0
+        self.now = self.most = 0
         self.withdrawn: list[str] = []
         self.away: PipelineError | None = None
         self.unblocked = threading.Event()
@@ -79,9 +79,6 @@ class Steps:
 
     def reachable(self) -> bool:
         return self.away is None
-
-    def release(self) -> None:
-        self.released += 1
 
 
 class Fleet:
@@ -504,21 +501,6 @@ def test_a_host_that_is_away_says_why_and_may_come_back(fleet: Callable[..., Fle
     steps.away = None
     made.pool.reach("a")
     assert made.events(1) == [Reached("a", "")]
-
-
-def test_a_host_is_given_back_only_when_it_rests(tmp_path: Path) -> None:
-    over, steps = threading.Event(), Steps()
-    steps.act = lambda _: _wait(over)
-    worker = HostWorker("a", steps, tmp_path)
-    busy = threading.Thread(target=do, args=(worker, task("w")))
-    busy.start()
-    until(lambda: steps.now)
-    worker.release()
-    assert steps.released == 0
-    over.set()
-    busy.join()
-    worker.release()
-    assert steps.released == 1
 
 
 def test_works_that_begin_while_we_leave_do_nothing(tmp_path: Path) -> None:

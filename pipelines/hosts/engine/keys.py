@@ -44,11 +44,6 @@ class EngineKeys(HostConfig):
     start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
     """How long it may take to become ready."""
 
-    @property
-    def made(self) -> bool:
-        """Unless it is kept for the next command."""
-        return not self.keep
-
     def reach(self, seconds: float | None = None) -> Engine:
         """Its engine, with a timeout for each response; raises what :class:`Engine` does."""
         from pipelines.hosts.engine.engine import TIMEOUT, Engine
