@@ -17,6 +17,7 @@ DISTRIBUTION = "windows-cuda-wheels"
 #: Module -> the extra in ``pyproject.toml`` that brings it.
 MODULES = {
     "fsspec": "publish",
+    "google": "publish",  # protobuf, which in-toto-attestation needs
     "in_toto_attestation": "publish",
     "securesystemslib": "publish",
     "cyclonedx": "sbom",

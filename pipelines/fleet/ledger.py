@@ -292,7 +292,8 @@ class Ledger:
             for place, machine in enumerate(machines):
                 change.database.execute(
                     "INSERT INTO hosts VALUES (?, ?, ?, 'coming', '', ?, 0, 0, 0) "
-                    "ON CONFLICT (name) DO UPDATE SET machine = excluded.machine, state = excluded.state, why = ''",
+                    "ON CONFLICT (name) DO UPDATE SET "
+                    "machine = excluded.machine, state = excluded.state, why = ''",
                     (machine.name, place, machine.model_dump_json(), at),
                 )
             change.database.execute("DELETE FROM facts WHERE key = 'ended'")

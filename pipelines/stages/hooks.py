@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipelines.core.console import say
+from pipelines.core.extras import find_missing
 from pipelines.matrix.buildplan import BuildPlan
 
 if TYPE_CHECKING:
@@ -223,5 +225,8 @@ def features(kind: type[Kind], plan: BuildPlan) -> list[Kind]:
 
 def manifest_written(folder: Path, data: bytes) -> None:
     """Call :data:`MANIFEST`."""
+    if (missing := find_missing("publish")) is not None:
+        say(f"no provenance is written: {missing.message}", style="dim")
+        return
     for name in MANIFEST:
         pkgutil.resolve_name(name)(folder, data)

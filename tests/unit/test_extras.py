@@ -19,6 +19,7 @@ from pes import dll
 from pipelines.core import extras
 from pipelines.core.errors import SetupError
 from pipelines.core.paths import PACKAGE
+from pipelines.stages.hooks import manifest_written
 from pipelines.wheels.imports import demangled
 
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
@@ -57,7 +58,7 @@ def without(extra: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
 def test_the_table_is_that_of_pyproject() -> None:
     for extra in extras.EXTRAS:
         names = {Requirement(text).name for text in OPTIONAL[extra]}
-        modules = {name for name, own in extras.MODULES.items() if own == extra}
+        modules = {name for name, own in extras.MODULES.items() if own == extra} - {"google"}
         assert len(names) == len(modules)
         for module in modules:  # in-toto-attestation, cyclonedx-python-lib, pyspnego
             assert any(canonicalize_name(module) in canonicalize_name(name) for name in names)
@@ -121,6 +122,14 @@ def test_where_it_is_installed_the_packages_are_named(monkeypatch: pytest.Monkey
     command = extras.install_extra("publish")
     assert command.startswith(sys.executable)
     assert command.endswith("-m pip install 'fsspec>=2' 's3fs[a]>=3'")
+
+
+def test_a_run_without_publish_has_no_provenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "in_toto_attestation", None)
+    manifest_written(tmp_path, b"no manifest")
+    assert "in_toto_attestation is not installed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_other_import_errors_are_faults() -> None:
