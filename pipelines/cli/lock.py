@@ -10,7 +10,7 @@ from pipelines.cli.options import Flags
 
 @command(
     help={
-        "only": "complete these tools alone: names, separated by commas; msvc: the sandbox's",
+        "only": "complete these tools alone: names, separated by commas",
         "cuda": "add the components of this CUDA toolkit, as NVIDIA lists them: 13.6",
         "sync": "only write the pins into images/ and ansible/",
         "check": "only say whether lock, images/ and ansible/ agree with toolchain.yaml",
@@ -36,14 +36,5 @@ def lock(
         command.run_stage(Path(stage))
     if sync or check:
         command.run_sync(check=check)
-    elif stage is None:
-        from pipelines.config.model import own_pins
-
-        own = own_pins()
-        names = None if only is None else only.replace(" ", "").split(",")
-        tools = None if names is None else ",".join(n for n in names if n not in own)
-        if tools != "":
-            command.run_complete(tools)
-        for name, kind in own.items():
-            if names is None or name in names:
-                kind.make_pins(force=names is not None)
+    else:
+        command.run_complete(only)

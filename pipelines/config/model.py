@@ -35,7 +35,6 @@ from pipelines.core.yamlfile import read_yaml
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.gpus import is_wanted
 from pipelines.hosts.kinds import KINDS
-from pipelines.hosts.ownpins import OwnPins
 from pipelines.toolchain.compilecache.settings import CompileCache, DiskCache
 from pipelines.toolchain.lock import ToolchainLock
 
@@ -49,11 +48,6 @@ def _hosts(kinds: tuple[type[HostConfig], ...]) -> TypeAdapter[HostConfig]:
 def host_models() -> tuple[type[HostConfig], ...]:
     """The model of every kind of host that there is."""
     return tuple(KINDS.values())
-
-
-def own_pins() -> dict[str, type[OwnPins]]:
-    """The kinds of hosts that pin something themselves, by what ``invoke lock --only`` calls it."""
-    return {kind.own_pins: kind for kind in host_models() if issubclass(kind, OwnPins)}
 
 
 def _read_host(keys: Any) -> HostConfig:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import quote
-from uuid import uuid4
-from xml.etree import ElementTree
 
 import pefile
 
@@ -102,83 +97,6 @@ def write(root: Path, contents: Mapping[str, bytes]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return root
-
-
-def vsix(path: Path, contents: Mapping[str, bytes]) -> Path:
-    """A package of Visual Studio: names are below ``Contents`` and quoted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("manifest.json", b"{}")
-        for name, data in contents.items():
-            archive.writestr(f"Contents/{quote(name)}", data)
-    return path
-
-
-def _sum(data: bytes) -> int:
-    """[MS-CAB] 3.1: words of four bytes, exclusive-or; the rest is read from the other end."""
-    whole = len(data) // 4
-    found = 0
-    for word in struct.unpack_from(f"<{whole}I", data):
-        found ^= word
-    return found ^ int.from_bytes(data[4 * whole :], "big")
-
-
-def cab(contents: Mapping[str, bytes]) -> bytes:
-    """A cabinet without compression: [MS-CAB] 2."""
-    data = b"".join(contents.values())
-    blocks = [data[at : at + 0x8000] for at in range(0, len(data), 0x8000)]
-    files_at = 36 + 8
-    rows, at = b"", 0
-    for name, one in contents.items():
-        rows += struct.pack("<IIHHHH", len(one), at, 0, 0, 0, 0x20) + name.encode() + b"\0"
-        at += len(one)
-    data_at = files_at + len(rows)
-    sizes = [struct.pack("<HH", len(b), len(b)) for b in blocks]
-    sums = [_sum(block) ^ _sum(size) for block, size in zip(blocks, sizes, strict=True)]
-    body = b"".join(
-        struct.pack("<I", n) + s + b for n, s, b in zip(sums, sizes, blocks, strict=True)
-    )
-    head = struct.pack("<4sIIIIIBBHHHHH", b"MSCF", 0, data_at + len(body), 0, files_at, 0, 3, 1, 1,
-                       len(contents), 0, 1, 0)  # fmt: skip
-    return head + struct.pack("<IHH", data_at, len(blocks), 0) + rows + body
-
-
-def msi(path: Path, contents: Mapping[str, bytes], cabinet: str) -> bytes:
-    """An installer, made by wixl, of files below ``Program Files``; returns its cabinet."""
-    ids = {name: f"f{number}" for number, name in enumerate(contents)}
-    root = ElementTree.Element("Directory", Id="TARGETDIR", Name="SourceDir")
-    top = ElementTree.SubElement(root, "Directory", Id="ProgramFilesFolder")
-    folders = {"": top}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    source = path.with_suffix(".file")
-    refs = ""
-    for name, id_ in ids.items():
-        *parents, base = name.split("/")
-        for depth, folder in enumerate(parents, 1):
-            key = "/".join(parents[:depth])
-            above = folders["/".join(parents[: depth - 1])]
-            if key not in folders:
-                number = f"d{len(folders)}"
-                folders[key] = ElementTree.SubElement(above, "Directory", Id=number, Name=folder)
-        place = folders["/".join(parents)]
-        component = ElementTree.SubElement(place, "Component", Id=f"c{id_}", Guid=str(uuid4()))
-        ElementTree.SubElement(component, "File", Id=id_, Name=base, Source=source.name)
-        refs += f'<ComponentRef Id="c{id_}"/>'
-    source.write_bytes(b"?")
-    code = str(uuid4())
-    wxs = path.with_suffix(".wxs")
-    wxs.write_text(
-        '<Wix xmlns="http://schemas.microsoft.com/wix/2006/wi">'
-        f'<Product Id="*" Name="x" UpgradeCode="{code}" Version="1.0" Manufacturer="t"'
-        ' Language="1033"><Package InstallerVersion="200" Compressed="yes"/>'
-        f'<Media Id="1" Cabinet="{cabinet}"/>{ElementTree.tostring(root, "unicode")}'
-        f'<Feature Id="F" Level="1">{refs}</Feature></Product></Wix>'
-    )
-    command = ["wixl", "-o", str(path), wxs.name]
-    subprocess.run(command, cwd=path.parent, check=True, capture_output=True, timeout=60)
-    source.unlink()
-    wxs.unlink()
-    return cab({ids[name]: data for name, data in contents.items()})
 
 
 def branded(exe: bytes, version: str, maker: str = MICROSOFT) -> bytes:

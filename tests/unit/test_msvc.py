@@ -1,47 +1,33 @@
-"""The sandbox's slot for MSVC: a whole tree is taken, half of one never; and what is fetched."""
+"""The sandbox's slot for MSVC: a whole tree is taken, half of one never."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import random
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import msvc_trees as trees
 import pytest
-import requests
-import yaml
 from pydantic import ValidationError
-from test_pinning import Rerouted
 
 from pipelines.config.model import Config
-from pipelines.core.errors import ConfigError, HostError, LockError, SetupError
+from pipelines.core.errors import ConfigError, HostError
 from pipelines.doctor.run import purpose_of
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.hosts.sandbox.msvc import fetch, installing, manifest, pinning, pins
+from pipelines.hosts.sandbox.msvc import installing
 from pipelines.hosts.sandbox.msvc.finder import find, identity
-from pipelines.hosts.sandbox.msvc.pins import Pins
 from pipelines.hosts.sandbox.msvc.slot import Slot
-from pipelines.hosts.sandbox.msvc.unpack import Target, unpack_vsix
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision
-from pipelines.toolchain import sources
-from pipelines.toolchain.lock import Cache, Tool, load_lock
+from pipelines.toolchain.lock import load_lock
 
 TOOLS, KITS = f"VC/Tools/MSVC/{trees.TOOLSET}", "Windows Kits/10"
-LICENCE = "https://licence.invalid/build-tools"
 
 
 @pytest.fixture
@@ -180,18 +166,17 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
 
 def test_a_sandbox_that_runs_with_another_tree(tree: Path, tmp_path: Path) -> None:
     """Of the same version, from another place; of another version; none."""
-    cache = Cache(load_lock(), tmp_path / "cache")
     (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
     mine = Slot(msvc=str(tree))
     with pytest.raises(HostError, match="different compiler"):
-        mine.check(cache, tmp_path / "prefix")
-    mine.install(cache, tmp_path / "prefix", Silent())
-    mine.check(cache, tmp_path / "prefix")
+        mine.check(tmp_path / "prefix")
+    mine.install(tmp_path / "prefix", Silent())
+    mine.check(tmp_path / "prefix")
     same = trees.write(tmp_path / "same", trees.files())
     new = trees.write(tmp_path / "new", trees.files("14.44.36000"))
     for other in (same, new):
         with pytest.raises(HostError, match="different compiler"):
-            Slot(msvc=str(other)).check(cache, tmp_path / "prefix")
+            Slot(msvc=str(other)).check(tmp_path / "prefix")
 
 
 def test_every_directory_of_vcvars_is_there(tree: Path, tmp_path: Path) -> None:
@@ -223,11 +208,8 @@ def host(**keys: object) -> SandboxHost:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"accept_license": LICENCE},
-        {"accept_license": LICENCE, "msvc": "/vs"},
         {"msvc_version": "14.44"},
-        {"msvc": "fetch", "windows_sdk": "10.0.26100"},
-        {"msvc": "fetch", "accept_license": "yes"},
+        {"windows_sdk": "10.0.26100"},
         {"msvc": ""},
     ],
 )
@@ -313,368 +295,6 @@ def test_what_pefile_raises_by_accident(
         find(tree)
 
 
-# -- fetch -----------------------------------------------------------------------------------------
-
-
-class Microsoft(ThreadingHTTPServer):
-    """On loopback: path -> bytes."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Microsoft
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        found = self.server.files.get(self.path)
-        self.send_response(404 if found is None else 200)
-        self.send_header("Content-Length", str(len(found or b"")))
-        self.end_headers()
-        self.wfile.write(found or b"")
-
-    def log_message(self, *_: Any) -> None:
-        """Keep quiet."""
-
-
-WANTED = pins.load_packages()
-
-
-def contents() -> tuple[dict[str, dict[str, bytes]], dict[str, dict[str, bytes]]]:
-    """A tree in Microsoft's packages: of Visual Studio, and installers of the SDK."""
-    whole = trees.files()
-    stores = ("msvcrt.lib", "msvcprt.lib", "vcruntime.lib")
-
-    def among(*words: str) -> dict[str, bytes]:
-        return {n: d for n, d in whole.items() if all(word in n for word in words)}
-
-    libraries = among("VC/", "/lib/")
-    tools, language, headers, desktop, store = WANTED.packages
-    packages = {
-        # Folders are written in another case in each: they are one tree all the same.
-        tools: {n.replace("Hostx64", "HostX64"): d for n, d in among("VC/", "/bin/").items()},
-        language: among("1033"),
-        headers: among("VC/", "/include/"),
-        desktop: {n: d for n, d in libraries.items() if not n.endswith(stores)},
-        store: {n: d for n, d in libraries.items() if n.endswith(stores)},
-    }
-    installers = {
-        name: {f"{KITS}/Include/x/{i}.h": b"//"} for i, name in enumerate(WANTED.sdk.files)
-    }
-    first, *_, last = WANTED.sdk.files
-    installers[first] = among("ucrt")
-    installers[last] = {n: d for n, d in among("Windows Kits/").items() if "ucrt" not in n}
-    return packages, installers
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Names of payloads -> bytes: one .vsix a package, one .msi and .cab an installer."""
-    if not (shutil.which("wixl") and shutil.which("msiextract")):
-        pytest.skip("wixl and msiextract are not installed: apt-get install wixl msitools")
-    folder = tmp_path_factory.mktemp("microsoft")
-    packages, installers = contents()
-    found = {f"{i}.vsix": trees.vsix(folder / f"{i}.vsix", c) for i, c in packages.items()}
-    told = {name: path.read_bytes() for name, path in found.items()}
-    for number, (name, files) in enumerate(installers.items()):
-        told[f"{number:032}.cab"] = trees.msi(folder / name, files, f"{number:032}.cab")
-        told[name] = (folder / name).read_bytes()
-    return told
-
-
-class Shop:
-    """Microsoft as a test has it: what is published, under the addresses of the manifest."""
-
-    def __init__(self, server: Microsoft, made: dict[str, bytes], cache: Cache) -> None:
-        self.server, self.made, self.cache = server, dict(made), cache
-        self.line, self.licence = "2022", LICENCE
-        self.claimed: dict[str, str] = {}
-
-    def payload(self, name: str, file: str) -> dict[str, object]:
-        data = self.made[name]
-        path = f"/pr/{hashlib.sha256(name.encode()).hexdigest()}/{quote(name)}"
-        self.server.files[path] = data
-        sha256 = self.claimed.get(name) or hashlib.sha256(data).hexdigest().upper()
-        url = f"https://download.invalid{path}"
-        return {"fileName": file, "url": url, "sha256": sha256, "size": len(data)}
-
-    def publish(self) -> None:
-        packages: list[dict[str, object]] = [
-            {"id": name, "language": "de-DE", "payloads": []} for name in WANTED.packages
-        ]
-        for name in WANTED.packages:
-            if f"{name}.vsix" in self.made:
-                rows = [self.payload(f"{name}.vsix", "payload.vsix")]
-                packages.append({"id": name, "version": "14.44.35211", "payloads": rows})
-        sdk = [n for n in self.made if n.endswith((".msi", ".cab"))]
-        rows = [self.payload(name, f"Installers\\{name}") for name in sdk]
-        packages.append({"id": WANTED.sdk.package, "payloads": rows})
-        self.server.files["/vsman"] = json.dumps({"packages": packages}).encode()
-        product = {"language": "en-us", "license": self.licence}
-        channel = {
-            "info": {"productLineVersion": self.line, "productDisplayVersion": "17.14.41"},
-            "channelItems": [
-                {
-                    "type": "Manifest",
-                    # Microsoft's own is wrong as well.
-                    "payloads": [{"url": "https://download.invalid/vsman", "sha256": "0" * 64}],
-                },
-                {"id": WANTED.product, "localizedResources": [product]},
-            ],
-        }
-        self.tell_channel(json.dumps(channel).encode())
-
-    def tell_channel(self, data: bytes) -> None:
-        self.server.files["/channel"] = data
-        sha256 = hashlib.sha256(data).hexdigest()
-        source = {"file": "VisualStudio.chman", "url": "https://aka.invalid/channel"}
-        sources_ = [source | {"sha256": sha256, "size": len(data)}]
-        tool = Tool.model_validate({"version": "17.14.41", "sources": sources_})
-        lock = self.cache.lock
-        tools = {**lock.tools, WANTED.channel: tool}
-        self.cache.lock = lock.model_copy(update={"tools": tools})
-
-    def pins(self) -> Pins:
-        self.publish()
-        return manifest.ask(self.cache, WANTED)
-
-    def tree(self, known: Pins) -> Path:
-        return fetch.fetched(self.cache, known, lambda _: None, lambda *_: None).root
-
-
-@pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: dict[str, bytes]) -> Iterator[Shop]:
-    server = Microsoft()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-
-    def session() -> requests.Session:
-        session = requests.Session()
-        session.trust_env = False
-        session.mount("https://", Rerouted(server.server_port))
-        return session
-
-    monkeypatch.setattr(sources, "session", session)
-    yield Shop(server, made, Cache(load_lock(), tmp_path / "cache"))
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_from_the_manifest_to_a_tree(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = shop.pins()
-    assert known.licence == LICENCE
-    assert {p.package for p in known.payloads} == {*WANTED.packages, WANTED.sdk.package}
-    root = shop.tree(known)
-    found = find(root)
-    assert (found.version, found.sdk, found.maker) == (trees.TOOLSET, trees.SDK, trees.MICROSOFT)
-    here = {p.relative_to(root).as_posix().lower(): p for p in root.rglob("*") if p.is_file()}
-    wanted = {name.lower(): data for name, data in trees.files().items() if "vctip" not in name}
-    assert {name: here[name].read_bytes() for name in wanted} == wanted
-    assert not [name for name in here if "vctip" in name]
-    monkeypatch.setattr("pipelines.hosts.sandbox.msvc.unpack.shutil.which", lambda _: None)
-    shop.server.asked.clear()
-    assert shop.tree(known) == root
-    assert shop.server.asked == [], "nothing is fetched or unpacked a second time"
-
-
-def test_only_the_cabinets_that_are_needed(shop: Shop) -> None:
-    shop.made["f" * 32 + ".cab"] = b"of another installer"
-    shop.tree(shop.pins())
-    assert not [path for path in shop.server.asked if "f" * 32 in path]
-
-
-@pytest.mark.parametrize("change", ["cut", "other bytes", "of that time", "one more", "one less"])
-def test_a_tree_that_was_changed_is_made_anew(shop: Shop, change: str) -> None:
-    known = shop.pins()
-    path = find(shop.tree(known)).lib[0] / "msvcprt.lib"
-    killed = shop.cache.root / f"msvc/.{known.key}.x/VC"
-    killed.mkdir(parents=True)
-    good, time = path.read_bytes(), path.stat().st_mtime_ns
-    if change == "cut":
-        path.write_bytes(b"")
-    elif change in ("other bytes", "of that time"):
-        path.write_bytes(b"x" * len(good))
-        os.utime(path, ns=(time, time) if change == "of that time" else (1, 1))
-    elif change == "one more":
-        path.with_name("extra.lib").write_bytes(b"x")
-    else:
-        path.unlink()
-    assert shop.tree(known) == path.parents[6]
-    assert path.read_bytes() == good
-    assert not path.with_name("extra.lib").exists()
-    assert not killed.exists(), "what one that was killed has left goes too"
-
-
-@pytest.mark.parametrize("kind", [".vsix", ".msi", ".cab"])
-def test_a_wrong_hash(shop: Shop, kind: str) -> None:
-    """What comes is another file than the one that was pinned."""
-    known = shop.pins()
-    path, data = next((p, d) for p, d in shop.server.files.items() if p.endswith(kind))
-    shop.server.files[path] = bytes([data[0] ^ 1]) + data[1:]
-    with pytest.raises(LockError, match="sha256"):
-        shop.tree(known)
-    assert not fetch.place(shop.cache, known).exists()
-
-
-def test_without_the_store_package_nothing_is_pinned(shop: Shop) -> None:
-    del shop.made[f"{WANTED.packages[-1]}.vsix"]
-    with pytest.raises(LockError, match=r"no file for .*CRT\.x64\.Store\.base"):
-        shop.pins()
-
-
-def test_visual_studio_2026(shop: Shop) -> None:
-    shop.line = "18"
-    with pytest.raises(LockError, match="Visual Studio 18, not 2022"):
-        shop.pins()
-
-
-def test_an_installer_that_is_gone(shop: Shop) -> None:
-    del shop.made[WANTED.sdk.files[0]]
-    with pytest.raises(LockError, match="Universal CRT"):
-        shop.pins()
-
-
-def test_a_cabinet_that_is_not_pinned(shop: Shop) -> None:
-    known = shop.pins()
-    less = tuple(p for p in known.payloads if p.file != f"{0:032}.cab")
-    with pytest.raises(LockError, match=r"needs 0000.*not pinned"):
-        shop.tree(known.model_copy(update={"payloads": less}))
-
-
-def test_packages_that_do_not_agree(shop: Shop, tmp_path: Path) -> None:
-    name = f"{TOOLS}/include/vector"
-    for package in WANTED.packages[2:4]:
-        both = {name: package.encode()}
-        shop.made[f"{package}.vsix"] = trees.vsix(tmp_path / "x.vsix", both).read_bytes()
-    with pytest.raises(LockError, match=r"different VC.*vector"):
-        shop.tree(shop.pins())
-    assert not [p for p in (shop.cache.root / "msvc").iterdir() if p.is_dir()]
-
-
-@pytest.mark.parametrize("name", [f"{TOOLS}/../../../../../x", f"{TOOLS}//x", f"{TOOLS}/con.h"])
-def test_a_name_that_leaves_the_tree(tmp_path: Path, name: str) -> None:
-    archive = trees.vsix(tmp_path / "a.vsix", {name: b"x"})
-    (tmp_path / "tree").mkdir()
-    with pytest.raises(LockError, match="refused"):
-        unpack_vsix(archive, Target(tmp_path / "tree"))
-    assert not list((tmp_path / "tree").rglob("*"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"[]", b"<html>", b"{}", b'{"info": 1}', b"[" * 100_000]
-    + [
-        json.dumps({"info": {"productLineVersion": "2022"}, "channelItems": c}).encode()
-        for c in (1, [1], [{"type": "Manifest", "payloads": [{"url": "ftp://x"}]}])
-    ],
-)
-def test_what_is_no_channel(shop: Shop, text: bytes) -> None:
-    shop.tell_channel(text or b" ")
-    with pytest.raises(LockError) as caught:
-        manifest.ask(shop.cache, WANTED)
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize("licence", ["http://x.invalid/l", "see the box", "https://x/\x1b[31m"])
-def test_a_licence_that_is_no_address(shop: Shop, licence: str) -> None:
-    shop.licence = licence
-    with pytest.raises(LockError, match="licence") as caught:
-        shop.pins()
-    assert "\x1b" not in caught.value.message
-
-
-def test_without_msitools(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = shop.pins()
-    monkeypatch.setattr("pipelines.hosts.sandbox.msvc.unpack.shutil.which", lambda _: None)
-    with pytest.raises(SetupError) as caught:
-        shop.tree(known)
-    assert "apt-get install msitools" in caught.value.hint
-
-
-# -- pins and licence ------------------------------------------------------------------------------
-
-
-def test_the_lock_of_this_release_has_no_pins() -> None:
-    """No machine that wrote it has reached Microsoft: it says so, and how they are made."""
-    with pytest.raises(LockError, match="no pins yet") as caught:
-        pins.load_pins()
-    assert "invoke lock --only vs-channel-2022,msvc" in caught.value.hint
-    (lack,) = host(msvc="fetch", accept_license=LICENCE).supply(load_lock()).missing
-    assert lack.raises == "LockError"
-
-
-@pytest.mark.parametrize("licence", ["", "https://licence.invalid/other", f"{LICENCE}/"])
-def test_the_licence_is_microsofts_to_name(
-    shop: Shop, licence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(pins, "PINS_FILE", tmp_path / "msvc.lock.yaml")
-    pins.write_pins(shop.pins())
-    shop.server.asked.clear()
-    asked = Slot(msvc="fetch", accept_license=licence)
-    with pytest.raises(ConfigError, match=f"whose license is {LICENCE}") as caught:
-        asked.install(shop.cache, tmp_path / "prefix", Silent())
-    assert f"accept_license: {LICENCE}" in caught.value.hint
-    assert shop.server.asked == [], "nothing is fetched before"
-    assert asked.missing()[0].actual == caught.value.message
-
-
-def test_fetched_with_the_licence(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(pins, "PINS_FILE", tmp_path / "msvc.lock.yaml")
-    pins.write_pins(shop.pins())
-    (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
-    asked = Slot(msvc="fetch", accept_license=LICENCE)
-    assert not asked.missing()
-    assert asked.which() == ("14.44", pins.load_pins().key)
-    tree = asked.install(shop.cache, tmp_path / "prefix", Silent())
-    assert find(tmp_path / "prefix/drive_c/VS").version == tree.version == trees.TOOLSET
-    asked.check(shop.cache, tmp_path / "prefix")
-    shutil.rmtree(fetch.place(shop.cache, pins.load_pins()))  # as invoke cache --prune may
-    with pytest.raises(HostError, match="no longer in the cache") as caught:
-        asked.check(shop.cache, tmp_path / "prefix")
-    assert "host stop" in caught.value.hint
-
-
-@pytest.mark.parametrize("lie", ["toolset", "sdk", "payloads", "licence"])
-def test_pins_of_something_else(shop: Shop, tmp_path: Path, lie: str) -> None:
-    path = tmp_path / "msvc.lock.yaml"
-    pins.write_pins(shop.pins(), path)
-    assert pins.load_pins(path).payloads
-    told = yaml.safe_load(path.read_text())
-    if lie == "payloads":
-        told["payloads"] = [p for p in told["payloads"] if "Store" not in p["package"]]
-    elif lie == "licence":
-        del told["licence"]
-    else:
-        told[lie] = "14.50"
-    path.write_text(yaml.safe_dump(told))
-    with pytest.raises(LockError):
-        pins.load_pins(path)
-
-
-def test_invoke_lock_writes_the_pins(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(pins, "PINS_FILE", tmp_path / "msvc.lock.yaml")
-    shop.publish()
-    monkeypatch.setattr(pinning, "Cache", lambda _: shop.cache)
-    pinning.run_pin(force=False)
-    first = (tmp_path / "msvc.lock.yaml").read_bytes()
-    shop.licence = "https://licence.invalid/new"
-    shop.publish()
-    pinning.run_pin(force=False)
-    assert (tmp_path / "msvc.lock.yaml").read_bytes() == first, "what is pinned stays"
-    pinning.run_pin(force=True)
-    assert pins.load_pins().licence == "https://licence.invalid/new"
-
-
 # -- plan, doctor and build ------------------------------------------------------------------------
 
 
@@ -734,14 +354,3 @@ def test_each_compiler_has_a_windows_of_its_own(tree: Path, tmp_path: Path) -> N
     both = [planned(tmp_path, {}, **keys).host for keys in ({}, {"msvc": str(tree)})]
     homes = [one.home.name for one in both if isinstance(one, Sandbox)]
     assert homes == ["home-py3.11", "home-py3.11-msvc"]
-
-
-def test_trees_of_old_pins_are_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pins, "PINS_FILE", shop.cache.root / "msvc.lock.yaml")
-    (shop.cache.root / "msvc/0123").mkdir(parents=True)
-    assert [one.useful for one in fetch.cache_entries(shop.cache)] == [False]
-    known = shop.pins()
-    pins.write_pins(known)
-    shop.tree(known)
-    found = {one.path.name: one.useful for one in fetch.cache_entries(shop.cache)}
-    assert found == {"0123": False, known.key: True}

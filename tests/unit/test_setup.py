@@ -138,26 +138,3 @@ def test_the_environment_is_made_where_the_checkout_is(machine: Path, tmp_path: 
     (tmp_path / "moved/requirements.lock").write_text("changed again")
     mirror = "global.index-url='https://mirror.example/simple'"
     assert made(tmp_path / "moved", PIP=mirror) == [".venv/bin/python"] * 2, "uv would not ask it"
-
-
-@pytest.mark.parametrize(("user", "code"), [("1000", 0), ("0", 4)])
-def test_tests_do_without_programs_that_may_not_be_installed(
-    machine: Path, user: str, code: int
-) -> None:
-    """An installation that fails is another matter."""
-    program(machine, "id", f"echo {user}")
-    program(machine, "apt-get", "exit 99")
-    program(machine, "python3", MAKES)
-    for name in ("dev", "uv"):
-        shutil.copy(PACKAGE.parent / "requirements.lock", machine / f"requirements-{name}.lock")
-    done = subprocess.run(
-        ["scripts/setup", "--dev"],
-        cwd=machine,
-        env={"PATH": str(machine / "bin")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == code, done
-    assert "msitools wixl" in done.stderr

@@ -21,7 +21,6 @@ from pipelines.hosts.base import (
     supply_of_sandbox,
 )
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
-from pipelines.hosts.ownpins import OwnPins
 from pipelines.record.toolsets import MSVC
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pipelines.hosts.sandbox.msvc.slot import Slot
 
 
-class SandboxHost(HostConfig, OwnPins):
+class SandboxHost(HostConfig):
     """The embedded sandbox: real Windows tools under Wine, behind our own WinRM service."""
 
     kind: Literal["sandbox"]
@@ -51,28 +50,15 @@ class SandboxHost(HostConfig, OwnPins):
 
     msvc: Annotated[str, StringConstraints(min_length=1)] | None = None
     """Microsoft's compiler instead of the stub toolchain (docs/msvc.md): a directory with a tree of
-    Visual Studio or msvc-wine, or ``fetch``: from Microsoft, at the versions of the lock."""
-    accept_license: Annotated[str, StringConstraints(pattern=r"^https://\S+$")] | None = None
-    """With ``msvc: fetch``: the address of the license you accept, as given by Microsoft."""
+    Visual Studio or msvc-wine."""
     msvc_version: Annotated[str, StringConstraints(pattern=r"^14(\.\d+){0,2}$")] | None = None
     """The toolset to use of a directory with several, such as 14.44."""
     windows_sdk: Annotated[str, StringConstraints(pattern=r"^10(\.\d+){0,3}$")] | None = None
     """The Windows SDK to use of a directory with several, such as 10.0.26100."""
 
-    own_pins: ClassVar[str] = "msvc"
-
-    @classmethod
-    def make_pins(cls, *, force: bool) -> None:
-        """Read the pins of ``msvc: fetch`` from Microsoft's manifests."""
-        from pipelines.hosts.sandbox.msvc.pinning import run_pin
-
-        run_pin(force=force)
-
     @model_validator(mode="after")
     def _keys_of_msvc(self) -> Self:
-        if self.accept_license and self.msvc != "fetch":
-            raise ValueError("accept_license requires msvc: fetch")
-        if (self.msvc_version or self.windows_sdk) and self.msvc in (None, "fetch"):
+        if (self.msvc_version or self.windows_sdk) and self.msvc is None:
             raise ValueError("msvc_version and windows_sdk require msvc: DIRECTORY")
         return self
 
@@ -85,7 +71,6 @@ class SandboxHost(HostConfig, OwnPins):
 
         return Slot(
             msvc=self.msvc,
-            accept_license=self.accept_license or "",
             version=self.msvc_version or "",
             sdk=self.windows_sdk or "",
         )
@@ -157,10 +142,8 @@ class SandboxHost(HostConfig, OwnPins):
         from pipelines.hosts.sandbox import debian, libcxx
         from pipelines.hosts.sandbox.bridge import attachment
         from pipelines.hosts.sandbox.image import image_key
-        from pipelines.hosts.sandbox.msvc import fetch
 
         yield from attachment.cache_entries(cache)
-        yield from fetch.cache_entries(cache)
 
         made: dict[str, tuple[str, Callable[[str], str]]] = {
             "wine": ("Wine", lambda _: debian.key(cache)),

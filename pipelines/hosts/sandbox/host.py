@@ -251,7 +251,7 @@ class Sandbox(Host):
                 self.slot.remove(self.prefix)
             self._bridge.install(self.cache)
         if self.slot is not None:
-            self.slot.install(self.cache, self.prefix, self.events)
+            self.slot.install(self.prefix, self.events)
         self._install_extras()
         again = " after a crash; its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
@@ -348,7 +348,7 @@ class Sandbox(Host):
         """Its endpoint; a bridge is tested once per start, before anything uses it."""
         self._reached = state
         if self.slot is not None:
-            self.slot.check(self.cache, self.prefix)
+            self.slot.check(self.prefix)
         if self._bridge is not None:
             self._bridge.test(self.executable, state["pid"])
         return self.endpoint(state)

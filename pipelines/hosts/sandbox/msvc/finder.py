@@ -182,13 +182,11 @@ def _no_program(program: Path, why: str) -> ConfigError:
 
 def _no_tree(root: Path) -> ConfigError:
     if not root.is_dir():
-        return ConfigError(
-            f"{root} is not a directory", hint="Set msvc to a directory, or to fetch."
-        )
+        return ConfigError(f"{root} is not a directory", hint="Set msvc to a directory.")
     if below(root, "crt", "include") and below(root, "sdk", "include"):
         return ConfigError(
             f"{root} is an xwin tree: headers and libraries only, without cl.exe",
-            hint="Use a tree of Visual Studio or msvc-wine, or msvc: fetch.",
+            hint="Use a tree of Visual Studio or msvc-wine.",
         )
     return ConfigError(
         f"{root} has no VC/Tools/MSVC: it is not a tree of Visual Studio or msvc-wine",
@@ -250,8 +248,7 @@ def _refuse_half(root: Path, version: str, places: Mapping[str, Path | None], pa
     if "cl.exe" in names:
         raise ConfigError(
             f"{root} has headers and libraries of MSVC {version}, but no cl.exe for x64 on x64",
-            hint="xwin does not include the compiler: use a tree of Visual Studio or msvc-wine, or "
-            "msvc: fetch.",
+            hint="xwin does not include the compiler: use a tree of Visual Studio or msvc-wine.",
         )
     if names <= _STORE:
         raise ConfigError(
