@@ -117,7 +117,6 @@ def test_what_windows_hosts_need_is_there() -> None:
         assert tool.version.startswith(f"{minor}.")
         assert tool.sources[0].file.startswith(f"cpython-{tool.version}+")
     studio = lock.tool("vs-buildtools-2022")
-    assert studio.version == lock.tools["vs-channel-2022"].version
     assert any(f".VC.{studio.toolset}." in name for name in studio.components)
     runtime = lock.tool("vc-redist").version
     assert runtime.split(".")[:2] == str(studio.toolset).split(".")
