@@ -1,6 +1,6 @@
 """``survey.py [--out FILE] NAME=DIRECTORY...``: what is inside, as JSON: files by hash, packages.
 
-It runs when an image has been built, and again in a container that is compared with its image.
+It runs when an image has been built.
 Standard library only, on Linux and Windows.
 """
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pipelines.cli.command import command
 from pipelines.cli.lines import Tell, request_of, settings_of
 from pipelines.cli.options import FETCH, Flags
-from pipelines.core.errors import ConfigError, HostError, ProvisionError
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.hosts.engine.engine import Engine
-    from pipelines.hosts.images.check import Checked
     from pipelines.toolchain.lock import Cache
 
 
@@ -108,61 +107,6 @@ def build(
 
 @command(
     shared=_SHARED,
-    help=_ENGINE,
-)
-def check(
-    flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
-) -> int:
-    """Compare the running containers of a host with the record of their image, file by file."""
-    from pipelines.core.console import answer
-    from pipelines.hosts.engine.manager import ContainerManager
-    from pipelines.hosts.images import check as checking
-
-    asked = _Asked(flags, image, engine)
-    if not asked.host:
-        raise ConfigError("which host?", hint="Name one with --host, which is a container.")
-    running = [
-        box for box in ContainerManager(asked.engine).all(asked.host) if box.status == "running"
-    ]
-    if not running:
-        raise HostError(
-            f"no container of host '{asked.host}' is running",
-            hint="Give it 'keep: true' and start it, or do this while a build runs.",
-        )
-    found = [checking.check(asked.engine, box, asked.cache) for box in running]
-    if json:
-        checked = [checking.as_json(one) for one in found]
-        answer({"schema": 1, "host": asked.host, "checked": checked})
-    else:
-        for one in found:
-            _show_checked(one)
-    return 0 if all(one.same for one in found) else ProvisionError.exit_code
-
-
-def _show_checked(found: Checked) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from pipelines.core.console import console, say
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("part", "recorded", "there", "differs"):
-        table.add_column(column, justify="right" if column in ("recorded", "there") else "left")
-    for part in found.parts:
-        told = part.summary or "no"
-        table.add_row(part.name, str(part.recorded), str(part.there), escape(told))
-    console.print(table)
-    for what in found.unchecked:
-        say(f"not checked: {what}", style="yellow")
-    say("not checked: what lies outside of these directories and packages", style="dim")
-    if found.same:
-        say(f"container '{found.container}' is as its image was made", style="green")
-    else:
-        say(f"container '{found.container}' is not as its image was made", style="red")
-
-
-@command(
-    shared=_SHARED,
     help={**_ENGINE, "to": "where: NAME:TAG, with the registry in the name"},
 )
 def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None = None) -> None:
@@ -253,4 +197,4 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
         say("old ones of this checkout are removed by: invoke hosts --clean", style="dim")
 
 
-COMMANDS = (build, check, push, list_)
+COMMANDS = (build, push, list_)

@@ -216,7 +216,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> definitions.ImageD
         place="files/{file}",
         files={"z/b": "b.txt", "a": "a.txt"},
         python="python",
-        survey="python",
     )
 
 

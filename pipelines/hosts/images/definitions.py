@@ -36,7 +36,6 @@ class ImageDefinition(Model):
     interpreter: PythonVersion | None = None
     requirements: tuple[str, ...] = ()
     python: str
-    survey: str
     build: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     def values(self, python: str) -> dict[str, str]:
