@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.core.finding import Finding, Level
-from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import Facts, finding
 
 AREA = "engine and passthrough"
 _VFIO = "https://docs.kernel.org/driver-api/vfio.html"
 _ROOT = "as root on the engine's machine"
 _BRIDGES = "0604"
-_LARGE = 32 * GIB  # a window of memory for which the guest's firmware must be told to make room
 _MOST = 8  # names in one verdict
 
 
@@ -29,8 +27,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
         return
     yield _iommu(machine)
     yield _vfio(machine)
-    yield _locked_memory(facts)
-    yield _lockdown(machine)
     chosen = facts.rows("chosen")
     if chosen is None:
         hint = facts.text("hints", "chosen", limit=400) or "correct 'gpu' of the host"
@@ -88,35 +84,8 @@ def _vfio(machine: Facts) -> Finding:
     return finding(AREA, "VFIO", level, "/dev/vfio/vfio" if level == "ok" else machine.why)
 
 
-def _locked_memory(facts: Facts) -> Finding:
-    """The guest's whole memory is locked; an engine that is root raises the limit by itself."""
-    name, wanted = "locked memory", "no limit: the guest's whole memory is locked"
-    if _as_root(facts):
-        return finding(AREA, name, "ok", "the engine sets no limit for the container")
-    limit = facts.signed("machine", "memlock")
-    if limit is None:
-        return finding(AREA, name, "unknown", facts.at("machine", "memlock").why, wanted)
-    if limit < 0:
-        return finding(AREA, name, "ok", "no limit")
-    hint = "'* - memlock unlimited' in /etc/security/limits.conf there, then sign in again"
-    return finding(AREA, name, "error", f"at most {gib(limit, 3)}", wanted, hint)
-
-
-def _lockdown(machine: Facts) -> Finding:
-    name, state = "Secure Boot", machine.text("lockdown") or ""
-    boot = machine.flag("secure_boot")
-    told = {True: "on", False: "off", None: "the firmware does not say"}[boot]
-    if not boot and (not state or "[none]" in state):
-        return finding(AREA, name, "ok" if boot is False else "unknown", told)
-    found = f"{told}, lockdown {state or 'not told'}"
-    if machine.text("vfio") == "absent":
-        hint = "load the distribution's own vfio-pci: modules that nobody signed do not load"
-        return finding(AREA, name, "warning", found, "", hint)
-    return finding(AREA, name, "ok", f"{found}; vfio-pci is loaded all the same")
-
-
 def _card(machine: Facts, slot: str) -> Iterator[Finding]:
-    """One card: its group, drivers, device file, console, reset, memory window, and who uses it."""
+    """One card: its group, drivers and device files."""
     rows = machine.rows("functions") or []
     own = [row for row in rows if (row.text("address") or "").rpartition(".")[0] == slot]
     title = f"GPU {slot}"
@@ -130,10 +99,6 @@ def _card(machine: Facts, slot: str) -> Iterator[Finding]:
         yield _binding(title, row)
     for number in sorted(int(group) for group in groups if group is not None):
         yield _node(machine, f"{title} device file", number)
-    yield _console(f"{title} console", own)
-    yield _reset(f"{title} reset", own)
-    yield _window(f"{title} memory", own)
-    yield _in_use(f"{title} in use", machine, own)
 
 
 def _group(name: str, rows: list[Facts], own: list[Facts]) -> Finding:
@@ -179,51 +144,3 @@ def _node(machine: Facts, name: str, group: int) -> Finding:
         return finding(AREA, name, "error", f"there is no {path}", path, hint)
     level: Level = "ok" if state else "unknown"
     return finding(AREA, name, level, path if state else machine.why)
-
-
-def _console(name: str, own: list[Facts]) -> Finding:
-    if not any(row.flag("console") for row in own):
-        return finding(AREA, name, "ok", "it draws no console")
-    hint = (
-        "let another card be the firmware's first, or no card: video=efifb:off on the kernel's "
-        "command line; the machine's screen stays dark then"
-    )
-    found = "the firmware and the console draw on it"
-    return finding(AREA, name, "warning", found, "another card for the console", hint)
-
-
-def _reset(name: str, own: list[Facts]) -> Finding:
-    ways = next((text for row in own if (text := row.text("reset"))), None)
-    if ways:
-        return finding(AREA, name, "ok", ways)
-    hint = "restart that machine between two guests, or take another card"
-    return finding(AREA, name, "warning", "the kernel cannot reset it", "a way to reset it", hint)
-
-
-def _window(name: str, own: list[Facts]) -> Finding:
-    largest = max((row.number("bar") or 0 for row in own), default=0)
-    if not largest:
-        return finding(AREA, name, "unknown", "its windows of memory are not told")
-    found = f"a window of {gib(largest)}"
-    if largest > _LARGE:
-        found += ": the guest's firmware is told to make room (X-PciMmio64Mb)"
-    return finding(AREA, name, "ok", found)
-
-
-def _in_use(name: str, machine: Facts, own: list[Facts]) -> Finding:
-    """Who has the card open: as VFIO's, or through NVIDIA's driver while it still has that."""
-    files = [f"/dev/vfio/{row.number('group'):.0f}" for row in own]
-    tree = machine.at("holders").tree
-    if any(row.text("driver") == "nvidia" for row in own) and isinstance(tree, dict):
-        files += [key for key in tree if isinstance(key, str) and key.startswith("/dev/nvidia")]
-    who = [
-        f"{one.text()} has {file}"
-        for file in dict.fromkeys(files)
-        for one in machine.rows("holders", file) or []
-    ]
-    if who:
-        hint = "end them, unless it is this very host that runs: one card, one guest"
-        return finding(AREA, name, "warning", "; ".join(who[:_MOST]), "no process", hint)
-    if machine.flag("all_processes"):
-        return finding(AREA, name, "ok", "by no process")
-    return finding(AREA, name, "unknown", "by none of your processes; only root sees the others'")

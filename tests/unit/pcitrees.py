@@ -18,8 +18,6 @@ class Device:
     group: int | None = 14
     driver: str = "vfio-pci"
     vendor: str = "10de"
-    boot_vga: bool = False
-    reset: str = "flr bus"
     bar: int = 16 * GIB
 
 
@@ -33,13 +31,6 @@ class Tree:
     nodes: tuple[str, ...] = ("kvm", "vfio/vfio", "vfio/14")
     cmdline: str = "quiet intel_iommu=on iommu=pt"
     cpu: str = "GenuineIntel"
-    lockdown: str = "[none] integrity confidentiality"
-    secure_boot: bool | None = False
-    memlock: str = "8388608"
-    framebuffer: str = ""
-    """The address of the device that the console draws on."""
-    holders: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Process -> its name and what it has open."""
 
     def write(self, root: Path) -> Path:
         bus, groups = root / "sys/bus/pci/devices", root / "sys/kernel/iommu_groups"
@@ -53,36 +44,17 @@ class Tree:
         for name in self.nodes:
             (root / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
             (root / "dev" / name).touch()
-        limit = f"Max open files 1024 4096 files\nMax locked memory         {self.memlock} bytes\n"
         for name, text in {
             "proc/cmdline": self.cmdline,
             "proc/cpuinfo": f"vendor_id\t: {self.cpu}\n",
-            "proc/self/limits": limit,
-            "sys/kernel/security/lockdown": self.lockdown,
         }.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
-        if self.secure_boot is not None:
-            variable = root / "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d"
-            variable.parent.mkdir(parents=True)
-            variable.write_bytes(b"\x06\0\0\0" + bytes([self.secure_boot]))
-        if self.framebuffer:
-            shown = root / "sys/class/graphics/fb0"
-            shown.mkdir(parents=True)
-            (shown / "device").symlink_to(f"../../../devices/pci0000:00/{self.framebuffer}")
-        for number, (name, target) in self.holders.items():
-            opened = root / f"proc/{number}/fd"
-            opened.mkdir(parents=True)
-            (opened / "7").symlink_to(target)
-            (root / f"proc/{number}/comm").write_text(f"{name}\n")
         return root
 
     def _device(self, place: Path, one: Device) -> None:
         place.mkdir(parents=True)
         values = {"vendor": f"0x{one.vendor}", "device": "0x2684", "class": f"0x{one.kind}"}
-        values["boot_vga"] = "1" if one.boot_vga else "0"
-        if one.reset:
-            values["reset_method"] = one.reset
         rows = [f"0x{0xE0000000:016x} 0x{0xE0FFFFFF:016x} 0x0000000000040200"]
         rows += [f"0x{64 * GIB:016x} 0x{64 * GIB + one.bar - 1:016x} 0x000000000014220c"]
         values["resource"] = "\n".join([*rows, "0x0 0x0 0x0"])

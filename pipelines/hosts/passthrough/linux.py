@@ -34,10 +34,6 @@ class Function(Model):
     """The driver it is bound to; empty: none."""
     group: int | None = None
     """Its IOMMU group."""
-    console: bool = False
-    """Whether the firmware or the console uses it as display."""
-    reset: str = ""
-    """The kernel's reset methods for it."""
     bar: int = 0
     """Size in bytes of its largest memory window."""
 
@@ -71,18 +67,8 @@ class Machine(Model):
     """Of the processor."""
     told: bool
     """Whether the kernel command line enables the IOMMU."""
-    lockdown: str
-    """The kernel's lockdown state; empty if there is none."""
-    secure_boot: bool | None
-    """``None``: not reported by the firmware."""
-    memlock: int | None
-    """Bytes that a process of ours may lock; -1: unlimited, ``None``: unknown."""
     functions: tuple[Function, ...]
     """NVIDIA GPUs and the devices in their slots and IOMMU groups, by address."""
-    holders: dict[str, tuple[str, ...]]
-    """Device file of a GPU -> the processes that have it open."""
-    all_processes: bool
-    """Whether every process could be inspected; only root can."""
 
     def card(self, slot: str) -> tuple[Function, ...]:
         """All functions of a card."""
@@ -97,9 +83,8 @@ class Machine(Model):
 def look(root: Path = Path("/")) -> Machine:
     """The machine described by the files below ``root``; unreadable ones count as missing."""
     bus, groups = root / "sys/bus/pci/devices", root / "sys/kernel/iommu_groups"
-    shown = _framebuffers(root)
     names = sorted(path.name for path in bus.glob("*"))
-    functions = {name: _function(bus / name, console=name in shown) for name in names}
+    functions = {name: _function(bus / name) for name in names}
     slots = {function.slot for function in functions.values() if function.is_gpu}
     in_slots = (function.group for function in functions.values() if function.slot in slots)
     numbers = {group for group in in_slots if group is not None}
@@ -108,7 +93,6 @@ def look(root: Path = Path("/")) -> Machine:
         for function in functions.values()
         if function.slot in slots or function.group in numbers
     )
-    holders, complete = _holders(root)
     return Machine(
         kvm=_node(root / "dev/kvm"),
         vfio=_node(root / "dev/vfio/vfio"),
@@ -116,12 +100,7 @@ def look(root: Path = Path("/")) -> Machine:
         groups=sum(1 for _ in groups.glob("[0-9]*")),
         amd="AuthenticAMD" in _text(root / "proc/cpuinfo", 4096),
         told=bool(re.search(r"\b(intel|amd)_iommu=on\b", _text(root / "proc/cmdline", 4096))),
-        lockdown=_text(root / "sys/kernel/security/lockdown"),
-        secure_boot=_secure_boot(root),
-        memlock=_memlock(_text(root / "proc/self/limits", 4096)),
         functions=there,
-        holders=holders,
-        all_processes=complete,
     )
 
 
@@ -147,7 +126,7 @@ def _node(path: Path) -> Node:
     return "there" if os.access(path, os.R_OK | os.W_OK) else "not writable"
 
 
-def _function(path: Path, *, console: bool) -> Function:
+def _function(path: Path) -> Function:
     group = _link(path / "iommu_group")
     return Function(
         address=path.name,
@@ -156,9 +135,6 @@ def _function(path: Path, *, console: bool) -> Function:
         kind=_text(path / "class").removeprefix("0x")[:4],
         driver=_link(path / "driver"),
         group=int(group) if group.isdecimal() else None,
-        console=console or _text(path / "boot_vga") == "1",
-        # Before Linux 5.15 there is no list of methods, only a flag that there is one.
-        reset=_text(path / "reset_method") or ("yes" if (path / "reset").exists() else ""),
         bar=max(_windows(path / "resource"), default=0),
     )
 
@@ -172,48 +148,3 @@ def _windows(path: Path) -> Iterator[int]:
                 yield int(last, 16) - int(first, 16) + 1
     except (OSError, ValueError):
         return
-
-
-def _framebuffers(root: Path) -> set[str]:
-    return {_link(path / "device") for path in (root / "sys/class/graphics").glob("fb*")} - {""}
-
-
-def _secure_boot(root: Path) -> bool | None:
-    """The firmware variable: four bytes of attributes, then one byte of value."""
-    for path in (root / "sys/firmware/efi/efivars").glob("SecureBoot-*"):
-        try:
-            return path.read_bytes()[4:5] == b"\x01"
-        except OSError:
-            break
-    return None
-
-
-def _memlock(limits: str) -> int | None:
-    match = re.search(r"Max locked memory\s+(\S+)", limits)
-    if match and match[1] == "unlimited":
-        return -1
-    return int(match[1]) if match and match[1].isdecimal() else None
-
-
-def _holders(root: Path) -> tuple[dict[str, tuple[str, ...]], bool]:
-    """The processes that have a GPU's device file open, and whether all could be inspected."""
-    holders: dict[str, list[str]] = {}
-    complete = True
-    for process in (root / "proc").glob("[0-9]*"):
-        try:
-            links = [_target(path) for path in (process / "fd").iterdir()]
-        except PermissionError:
-            complete = False
-            continue
-        except OSError:  # it ended meanwhile
-            continue
-        for name in {link for link in links if re.fullmatch(r"/dev/(nvidia|vfio/)\S+", link)}:
-            holders.setdefault(name, []).append(f"{_text(process / 'comm')} ({process.name})")
-    return {name: tuple(sorted(who)) for name, who in sorted(holders.items())}, complete
-
-
-def _target(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""

@@ -27,8 +27,7 @@ _SEEN = ("/sys", "/dev")
 def look_at(engine: Engine, image: str) -> Machine:
     """The machine of ``engine``, read by a container of ``image``, which must have a POSIX shell.
 
-    The users of a GPU and the limit for locked memory remain unknown. Raises :class:`HostError`
-    for empty output, and the engine's errors.
+    Raises :class:`HostError` for empty output, and the engine's errors.
     """
     doing = f"inspect the machine of {engine.title}"
     with engine_errors(doing):
@@ -63,8 +62,7 @@ def read(output: str) -> Machine:
             if match is None or ".." in PurePosixPath(match[2]).parts:
                 raise HostError(f"unexpected description of its machine: {safe(row, 200)}")
             _put(root / match[2], match[1], match[3] or "")
-        machine = look(root)
-    return machine.model_copy(update={"all_processes": False, "memlock": None})
+        return look(root)
 
 
 def _put(path: Path, kind: str, value: str) -> None:

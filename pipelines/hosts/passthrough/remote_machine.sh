@@ -9,14 +9,10 @@ for place in sys/bus/pci/devices/* sys/kernel/iommu_groups/*; do
   [ -d "$place" ] && printf 'D %s\n' "$place"
 done
 for place in sys/bus/pci/devices/*; do
-  for name in vendor device class boot_vga reset_method resource; do file . "$place/$name"; done
-  there "$place/reset"
+  for name in vendor device class resource; do file . "$place/$name"; done
   link "$place/driver"
   link "$place/iommu_group"
 done
-for place in sys/class/graphics/fb*; do link "$place/device"; done
-for place in sys/firmware/efi/efivars/SecureBoot-*; do file . "$place"; done
-file . sys/kernel/security/lockdown
 for place in dev/kvm dev/vfio/*; do there "$place"; done
 file "$2/.." proc/cpuinfo
 file "$2/.." proc/cmdline
