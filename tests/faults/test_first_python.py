@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,16 +94,6 @@ def test_banner_before_the_answer(windows: SimulatedWindows, cache: Cache) -> No
     assert install_python(windows.endpoint(), cache) == PYTHON
 
 
-def test_installed_already(windows: SimulatedWindows, cache: Cache) -> None:
-    install_python(windows.endpoint(), cache)
-    (windows.place / "payload").unlink()
-    assert is_there(windows.endpoint(), cache)
-    sent: list[int] = []
-    assert install_python(windows.endpoint(), cache, progress=lambda n, _: sent.append(n)) == PYTHON
-    assert not sent
-    assert not (windows.place / "payload").exists()
-
-
 @pytest.mark.parametrize(
     ("mode", "kind", "said"),
     [
@@ -176,20 +165,6 @@ def test_wrong_password(windows: SimulatedWindows, cache: Cache) -> None:
         install_python(Endpoint(windows.url, "builder", Secret("wrong")), cache)
 
 
-def test_two_uploads_at_once_do_not_mix(windows: SimulatedWindows, cache: Cache) -> None:
-    results: list[str] = []
-
-    def install(target: str) -> None:
-        results.append(install_python(windows.endpoint(), cache, target=target))
-
-    both = [threading.Thread(target=install, args=(f"C:\\wcw\\{i}",)) for i in range(2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join(60)
-    assert sorted(results) == ["C:\\wcw\\0\\python.exe", "C:\\wcw\\1\\python.exe"]
-
-
 # -- as the adapter uses it ------------------------------------------------------------------------
 
 
@@ -252,17 +227,6 @@ def test_a_repair_replaces_a_python_that_says_it_is_right(
         assert session.call(rpc.ping)
         assert python.read_bytes() == genuine
         assert not session.host._fresh  # type: ignore[attr-defined]
-
-
-def test_another_pin_is_brought_over(
-    windows: SimulatedWindows, host_of: Callable[..., WindowsHost], tmp_path: Path
-) -> None:
-    host_of().connect().close()
-    first = (windows.place / "payload").read_bytes()
-    newer = small_cache(tmp_path / "newer", seed=2)
-    with host_of(newer).connect() as session:
-        assert session.call(rpc.ping)
-    assert (windows.place / "payload").read_bytes() != first
 
 
 def test_failed_bootstrap_is_not_remembered(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -37,7 +36,6 @@ from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.manager import LABEL
 from pipelines.hosts.passthrough import windows
 from pipelines.remote import files
-from pipelines.session.base import GoneHostError
 
 pytestmark = pytest.mark.slow
 
@@ -214,44 +212,6 @@ def test_an_entry_point_of_the_image_does_not_come_between(lab: Lab) -> None:
         assert not lab.only()["Config"]["Cmd"]
 
 
-def test_it_ends_with_its_controller(lab: Lab) -> None:
-    """The leash alone: nobody says stop or remove."""
-    host = lab.host()
-    session = host.connect()
-    assert host._managed is not None
-    host._managed.close()
-    soon(lambda: lab.names == [], "the container outlived its leash")
-    with pytest.raises(HostError):
-        session.call(files.stat, path=".")
-    session.close()
-
-
-def test_a_container_that_dies_is_said_to_be_gone(lab: Lab) -> None:
-    host = lab.host()
-    with host.connect() as session:
-        lab.windows.find(lab.names[0]).stop()
-        with pytest.raises(GoneHostError, match="win") as raised:
-            session.call(files.stat, path=".")
-    assert "wcw-" in raised.value.message
-    assert "ended with exit code" in host.ended() or "was removed" in host.ended()
-
-
-def test_one_that_ends_at_once_says_what_it_printed(lab: Lab) -> None:
-    lab.windows.programs = {
-        **lab.windows.programs,
-        "findstr": lambda _: ["sh", "-c", "echo no licence; exit 7"],
-    }
-    with pytest.raises(HostError, match="exit code 7: no licence"):
-        lab.host().connect()
-    assert lab.names == []
-
-
-def test_several_at_a_time_from_one_definition(lab: Lab) -> None:
-    first, second = lab.host(), lab.host()
-    with first.connect(), second.connect():
-        assert [name[-2:] for name in lab.names] == [".1", ".2"]
-
-
 def test_one_that_a_command_uses_is_not_removed_by_hand(lab: Lab) -> None:
     with lab.host().connect() as session:
         with pytest.raises(HostError, match="in use by another command"):
@@ -275,45 +235,7 @@ def test_one_that_does_not_go_away_fails_nothing(
         genuine(one)
 
 
-def test_an_orphan_is_removed_by_the_next(lab: Lab) -> None:
-    with lab.host().connect():
-        labels = dict(lab.only()["Config"]["Labels"])
-    lab.hosts.pop().close()
-    gone = subprocess.run(["true"], check=True)
-    assert gone.returncode == 0
-    labels[f"{LABEL}owner"] = f"{owners.machine()}/999999999/1-1"
-    orphan = lab.host().engine.client.containers.create(
-        reference("20348"), name="wcw-orphan", labels=labels, stdin_open=True
-    )
-    with lab.host().connect():
-        assert orphan.name not in lab.names
-        assert len(lab.names) == 1
-
-
 # -- lasting ones --------------------------------------------------------------------------------
-
-
-def test_a_lasting_one_is_found_again(lab: Lab) -> None:
-    with lab.host(keep=True).connect() as session:
-        session.call(files.stat, path=".")
-        first = lab.only()
-    lab.hosts[0].close()
-    assert not first["HostConfig"].get("AutoRemove")
-    assert first["Config"]["OpenStdin"] is False
-    began = time.monotonic()
-    again = lab.host(keep=True)
-    with again.connect():
-        assert lab.only()["Id"] == first["Id"]
-        assert time.monotonic() - began < 30
-    again.close()
-    assert again.describe().startswith(f"{lab.names[0]} running")
-    assert again.stop() is True
-    assert again.stop() is False
-    with lab.host(keep=True).connect():
-        assert lab.only()["Id"] == first["Id"], "stopped, and started again"
-    again.teardown()
-    assert lab.names == []
-    assert lab.windows.volumes == {}
 
 
 def test_a_lasting_one_of_another_order_is_not_taken(lab: Lab) -> None:
@@ -321,18 +243,6 @@ def test_a_lasting_one_of_another_order_is_not_taken(lab: Lab) -> None:
     with pytest.raises(ConfigError, match="does not match host"):
         lab.host(keep=True, memory="8g").connect()
     assert len(lab.names) == 1
-
-
-def test_a_stranger_with_the_name_is_left_alone(lab: Lab) -> None:
-    stranger = f"wcw-{owners.project()[:6]}-win"
-    host = lab.host(keep=True)
-    lab.windows.registry["other"] = image("other:1")
-    lab.windows.add_image("other:1")
-    made: Made = host.engine.client.containers.create("other:1", name=stranger)
-    with pytest.raises(HostError, match="not created by this pipeline") as raised:
-        host.connect()
-    assert "docker rename" in raised.value.hint
-    assert lab.names == [made.name]
 
 
 def test_a_lasting_one_that_its_maker_is_filling_is_waited_for(lab: Lab) -> None:
