@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 from pipelines.core.errors import HostError, RemoteError, StorageError
@@ -107,9 +106,4 @@ class Session(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...

@@ -10,7 +10,6 @@ import ssl
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from .auth import check_credentials
@@ -204,10 +203,5 @@ class WsmanServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
