@@ -39,7 +39,7 @@ from pipelines.remote.files import replace
 from pipelines.remote.locks import claim
 
 #: Of the ledger; one with another number is refused.
-SCHEMA = 3
+SCHEMA = 4
 FILE = "fleet.sqlite"
 _HELD = ".held"
 _TABLES = """

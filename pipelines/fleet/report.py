@@ -10,7 +10,7 @@ from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Span, TaskEntry
 from pipelines.record.run import Run
 from pipelines.reports import junit
-from pipelines.reports.load import NotBegun, load_any, view_without
+from pipelines.reports.load import NotBegun, load_view, view_without
 from pipelines.reports.model import Suite
 from pipelines.reports.suites import suite_without, suites
 from pipelines.reports.views import RunView
@@ -44,12 +44,16 @@ def _shown(
     """A cell's run, unless it is not done and its run does not say why."""
     undone = next((one for one in tasks if one.state != "done"), None)
     keys = {one.task.key for one in tasks if one.task.kind != "shard"}
-    run = _run([span.run for span in attempts if span.key in keys], folder)
+    run, why = _run([span.run for span in attempts if span.key in keys], folder), "its run is gone"
     if run is not None:
-        view = load_any(run)
-        if undone is None or view.verdict == "failed":
-            return view, suites(run)
-    cell = _without(name, undone or tasks[0])
+        try:
+            view, made = load_view(run), suites(run)
+        except ConfigError as error:
+            why = error.message
+        else:
+            if undone is None or view.verdict == "failed":
+                return view, made
+    cell = _without(name, tasks[0], why) if undone is None else _without(name, undone)
     return view_without(cell), [suite_without(cell)]
 
 
@@ -63,11 +67,9 @@ def _run(names: Sequence[str], folder: Path) -> Run | None:
     return None
 
 
-def _without(name: str, entry: TaskEntry) -> NotBegun:
-    why = f"{entry.task.key} is {entry.state}"
-    if entry.state == "done":
-        why = "its run is gone"
-    elif entry.error is not None:
+def _without(name: str, entry: TaskEntry, why: str = "") -> NotBegun:
+    why = why or f"{entry.task.key} is {entry.state}"
+    if entry.error is not None:
         why += f": {entry.error.message}"
     return NotBegun(
         name,

@@ -152,15 +152,17 @@ class _Answer(BaseModel):
 
     meta: _Meta
     files: list[_Row] | None = None
-    projects: list[_Project] = []
+    projects: list[_Project] | None = None
 
 
 def parse_json(data: Any, place: str) -> IndexPage:
     """A project's page, or the list of projects."""
     answer = _Answer.model_validate(data)
-    if max(len(answer.files or ()), len(answer.projects)) > _LINKS:
+    if max(len(answer.files or ()), len(answer.projects or ())) > _LINKS:
         raise _too_many()
     if answer.files is None:
+        if answer.projects is None:
+            raise ValueError("neither files nor projects")
         return IndexPage(projects=tuple(urljoin(place, f"{x.name}/") for x in answer.projects))
     files = (
         File(

@@ -334,6 +334,7 @@ def test_a_page_that_states_no_sha256_is_not_checked_by_it(
         ('{"files": 3}', PEP691, "not an index page"),
         ('{"meta": {"api-version": "9.0"}, "name": "x", "files": []}', PEP691, "not an index page"),
         ("3", "application/json", "not an index page"),
+        ('{"meta": {"api-version": "1.0"}}', PEP691, "not an index page"),
         ("<p>nothing", "text/html", "no wheel for Windows"),
         ("x" * (17 << 20), "text/html", "more than 16 MiB"),
     ],

@@ -66,7 +66,7 @@ def test_a_ledger_of_another_version_is_refused(ledger: Ledger) -> None:
     with sqlite3.connect(ledger.path / FILE) as database:
         database.execute("UPDATE facts SET value = '99' WHERE key = 'schema'")
     database.close()
-    with pytest.raises(ConfigError, match="version 99, not 3"):
+    with pytest.raises(ConfigError, match="version 99, not 4"):
         run_report([str(ledger.path)])
 
 

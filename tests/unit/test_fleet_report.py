@@ -60,9 +60,16 @@ def test_what_is_not_done_is_in_every_report(ledger: Ledger) -> None:
     assert int(str(root.get("errors"))) + int(str(root.get("failures"))) >= 3
 
 
-def test_a_done_cell_whose_run_is_gone_is_not_passed(ledger: Ledger) -> None:
+def test_a_done_cell_whose_run_is_gone_or_damaged_is_not_passed(ledger: Ledger) -> None:
     put(ledger, "done", ledger.path.parent / "2026-none")
-    assert "its run is gone" in run_report([str(ledger.path)]).read_text("utf-8")
+    damaged = good(ledger.path.parent).path
+    put(ledger, "done", damaged)
+    for file in damaged.glob("record.sqlite*"):
+        file.unlink()
+    (damaged / "record.sqlite").write_bytes(b"no database " * 400)
+    text = run_report([str(ledger.path)]).read_text("utf-8")
+    assert "its run is gone" in text
+    assert "0 of 2 runs passed" in text
 
 
 def test_a_good_run_of_a_task_that_failed_is_not_its_report(ledger: Ledger) -> None:
