@@ -29,7 +29,6 @@ _NAMES = (
     "junit.xml",
     "report.html",
     "summary.md",
-    "diffoscope.txt",
     LIST,
 )
 #: What a later command makes again from the record.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
-import subprocess
 import time
 from dataclasses import replace
 from functools import partial
@@ -31,9 +28,6 @@ from pipelines.stages.published import Published, require_same
 from pipelines.wheels.differences import compare
 from pipelines.wheels.metadata import inspect
 
-_log = logging.getLogger(__name__)
-DIFFOSCOPE = "diffoscope.txt"
-_SECONDS = 300.0  # that diffoscope may take
 _SHOWN, _MOST = 20, 1000
 
 
@@ -100,7 +94,7 @@ def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -
     if made.verdict == "identical":
         say(f"{wheel.name}: identical, sha256 {sha256}", style="green")
         return log.keep(RebuildResult(compared=made))
-    why, detailed = "the published wheel is not here, so where they differ is not known", ""
+    why = "the published wheel is not here, so where they differ is not known"
     if published.wheel is not None:
         verdict, found = compare(published.wheel, wheel)
         made = made.model_copy(update={"verdict": verdict, "differences": tuple(found[:_MOST])})
@@ -110,14 +104,12 @@ def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -
         with fold(f"Where they differ: published / rebuilt ({len(found)})"):
             for row in found[:_SHOWN]:
                 console.print(f"  {safe(row.summary, 300)}", markup=False)
-        detailed = _diffoscope(published.wheel, wheel, log.run)
     log.keep(RebuildResult(compared=made))
     raise AuditError(
         f"{wheel.name} is not what was published: sha256 {sha256}, published was "
         f"{published.sha256}: {why}",
-        hint="manifest.json of this run has every difference"
-        + (f", {detailed} has diffoscope's account of them" if detailed else "")
-        + ". One of the two had another compiler, another source, or another intent.",
+        hint="manifest.json of this run has every difference. One of the two had another compiler, "
+        "another source, or another intent.",
     )
 
 
@@ -132,29 +124,6 @@ def _rebuilt(run: Run, published: Published) -> tuple[Path, str]:
     if {row.sha256 for row in audited.files} != {rows[0].sha256}:
         raise LockError(f"{published.file}: the audit looked at another file")
     return run.path / rows[0].path, rows[0].sha256
-
-
-def _diffoscope(published: Path, rebuilt: Path, run: Run) -> str:
-    """What diffoscope says, into a file of the run, if it is installed; the file's name."""
-    program = shutil.which("diffoscope")
-    if program is None:
-        return ""
-    limits = ["--max-text-report-size", str(4 << 20), "--max-diff-block-lines", "200"]
-    command = [program, "--text", DIFFOSCOPE, *limits, "--no-progress"]
-    try:
-        subprocess.run(
-            [*command, str(published.absolute()), str(rebuilt.absolute())],
-            cwd=run.path,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        _log.warning("diffoscope: %s", error)
-        return ""
-    return DIFFOSCOPE if (run.path / DIFFOSCOPE).is_file() else ""
 
 
 def told(run: Run) -> dict[str, object]:

@@ -29,7 +29,7 @@ from pipelines.reports.load import load_view
 from pipelines.reports.suites import suites
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import Published, read_published
-from pipelines.stages.rebuild import DIFFOSCOPE, run_rebuild, told
+from pipelines.stages.rebuild import run_rebuild, told
 
 pytestmark = pytest.mark.slow
 
@@ -40,19 +40,6 @@ import time
 files["pkg/where.py"] = os.getcwd().encode()
 files["pkg/when.py"] = str(time.time_ns()).encode()
 """
-
-
-@pytest.fixture(autouse=True)
-def without_diffoscope(monkeypatch: pytest.MonkeyPatch) -> None:
-    found_by(monkeypatch, None)
-
-
-def found_by(monkeypatch: pytest.MonkeyPatch, diffoscope: str | None) -> None:
-    which = shutil.which
-    monkeypatch.setattr(
-        "pipelines.stages.rebuild.shutil.which",
-        lambda name: diffoscope if name == "diffoscope" else which(name),
-    )
 
 
 def tree(room: Path, leaking: str = "") -> Path:
@@ -203,22 +190,6 @@ def test_what_is_not_reproducible_is_found_out(tmp_path: Path) -> None:
         run_rebuild(party(tmp_path, "we", source), read_published(str(run / "manifest.json")))
     mine = json.loads((run / "manifest.json").read_text())["inputs"]["materials"]
     assert mine["fixed place"] == {"source": str(tmp_path / "fixed")}
-
-
-def test_diffoscope_is_asked_where_there_is_one(
-    tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "diffoscope"
-    program.write_text('#!/bin/sh\necho "$@" > diffoscope.txt\n')
-    program.chmod(0o755)
-    found_by(monkeypatch, str(program))
-    manifest = lied(published, __init___py=b"x\n")
-    line = we(tmp_path)
-    with pytest.raises(AuditError) as raised:
-        run_rebuild(line, read_published(str(manifest)))
-    assert DIFFOSCOPE in raised.value.hint
-    words = (line.run.path / DIFFOSCOPE).read_text().split()
-    assert words[-2:] == [str(wheel_of(published)), str(wheel_of(line.run.path))]
 
 
 def test_a_rebuild_that_was_cut_off_is_no_build_to_go_on_with(
