@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields as fields_of
 from datetime import UTC, datetime
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -306,28 +305,6 @@ class Ledger:
             hosts = shared.setdefault(one.task.hosts, one.task.hosts)
             one.task = one.task.model_copy(update={"hosts": hosts})
         return entries
-
-    def require_whole(self, tasks: Mapping[str, TaskEntry], hosts: Mapping[str, HostEntry]) -> None:
-        """Raise :class:`ConfigError` for what names a task or host that it has not."""
-        keys = (("tasks", "key", tasks), ("hosts", "name", hosts))
-        for table, column, known in keys:
-            for (key,) in self.rows(f"SELECT {column} FROM {table}"):  # noqa: S608 - ours
-                if key not in known:
-                    raise _damaged(self.path, f"{key} is not what its row says")
-        for key, entry in tasks.items():
-            at = {entry.bound, *entry.remains, entry.host if entry.state == "running" else ""}
-            if unknown := [*(at - hosts.keys() - {""}), *({*entry.task.after} - tasks.keys())]:
-                raise _damaged(self.path, f"{key} names {unknown[0]}, which is not there")
-        try:
-            TopologicalSorter({key: one.task.after for key, one in tasks.items()}).prepare()
-        except CycleError:
-            raise _damaged(self.path, "tasks come after one another in a circle") from None
-        subjects = {("", ""), *((name, "") for name in hosts)}
-        subjects |= {("", k) for one in tasks.values() for k in (one.task.key, one.task.cell)}
-        for order in self.open_orders():
-            host = order.verb in ("drain", "undrain")
-            if ((order.subject, "") if host else ("", order.subject)) not in subjects:
-                raise _damaged(self.path, f"an order is for {order.subject}, which is not there")
 
     def hosts(self) -> list[HostEntry]:
         """Every host and where it stands."""

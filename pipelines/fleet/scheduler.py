@@ -69,7 +69,6 @@ class Scheduler:
         self.ledger, self.workers, self.limits = ledger, workers, limits or Limits()
         self.entries = {one.task.key: one for one in ledger.tasks()}
         self.hosts = {one.machine.name: one for one in ledger.hosts()}
-        ledger.require_whole(self.entries, self.hosts)
         self._tasks = TaskQueue(self.entries, [one.machine for one in self.hosts.values()])
         self._ends: dict[str, float] = {}
         """When what runs ends, by the plan."""

@@ -11,7 +11,6 @@ import pytest
 from fleet_world import Session, World, simulated
 from fleets import cell, end, gpu_test, machine
 
-from pipelines.core.errors import ConfigError
 from pipelines.core.units import GIB
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Task, TaskEntry, Withdrawn
@@ -350,29 +349,6 @@ def test_what_no_host_fitted_is_done_once_the_next_controller_has_one_that_fits(
     ledger.close()
     fleet.start()
     assert fleet.run().tasks == {"done": 3}
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE tasks SET bound = 'ghost' WHERE key = 'x'",
-        "UPDATE tasks SET state = 'running', host = 'ghost' WHERE key = 'x'",
-        """UPDATE tasks SET remains = '{"ghost": 1}' WHERE key = 'x'""",
-        """UPDATE tasks SET task = json_set(task, '$.after', json('["no"]')) WHERE key = 'x'""",
-        """UPDATE tasks SET task = json_set(task, '$.after', json('["y"]')) WHERE key = 'x'""",
-        "UPDATE tasks SET task = json_set(task, '$.key', 'z') WHERE key = 'y'",
-        "UPDATE hosts SET machine = json_set(machine, '$.name', 'z') WHERE name = 'b'",
-        "UPDATE tasks SET attempt = -5 WHERE key = 'x'",
-        "INSERT INTO orders (at, verb, subject, number) VALUES (1, 'drain', 'ghost', 0)",
-    ],
-)
-def test_a_ledger_that_names_what_is_not_there_is_damaged(tmp_path: Path, damage: str) -> None:
-    fleet = Fleet(tmp_path, [cell("x"), cell("y", after=("x",))], [A, B])
-    fleet.ledger.rows(damage)
-    fleet.kill()
-    with pytest.raises(ConfigError, match="no ledger that can be read"):
-        fleet.start()
-    fleet.ledger.close()
 
 
 def test_what_was_done_as_a_whole_is_not_divided_by_the_next_controller(tmp_path: Path) -> None:
