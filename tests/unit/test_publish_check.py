@@ -172,6 +172,75 @@ FRONTS: dict[str, tuple[Callable[[Any], bool], int, tuple[tuple[str, str], ...],
 }  # fmt: skip
 
 
+def hugging_face(one: Any) -> None:
+    """``https://huggingface.co/OWNER/REPO/resolve/main/``: no directories, wheels by a redirect.
+
+    https://huggingface.co/docs/xet/file-id; a repository's wheels:
+    https://huggingface.co/Kijai/PrecompiledWheels/tree/main
+    """
+    missing = answering(
+        lambda self: self.path.endswith("/"), 404, ("X-Error-Code", "EntryNotFound")
+    )
+    place = f"{one.path}?X-Xet-Signed=1"
+    moved = answering(lambda self: self.path.endswith(".whl"), 302, ("Location", place))
+    (missing if one.path.endswith("/") else moved)(one)
+
+
+def gitlab(one: Any) -> None:
+    """``https://gitlab.com/api/v4/projects/ID/packages/pypi``: pages made from what was uploaded.
+
+    A project's page links to ``files/SHA256/NAME``; one that it does not have is PyPI's, and there
+    is no other path: lib/api/pypi_packages.rb of https://gitlab.com/gitlab-org/gitlab.
+    """
+    wheels = [*Path(one.directory).glob("files/*/*/*.whl")]
+    _, _, place = one.path.partition("/packages/pypi/")
+    found = [file for file in wheels if place == f"files/{file.parent.name}/{file.name}"]
+    page = "".join(f'<a href="../../files/{f.parent.name}/{f.name}">{f.name}</a>' for f in wheels)
+    body = found[0].read_bytes() if found else page.encode()
+    code = 200 if found or place == "simple/demo-attn/" else 302 if "simple/" in place else 404
+    one.send_response(code)
+    for name, value in (
+        ("Content-Type", "text/html" if code == 200 else "application/json"),
+        ("Content-Length", str(len(body) if code == 200 else 0)),
+        *([("Location", "https://pypi.org/simple/")] if code == 302 else []),
+    ):
+        one.send_header(name, value)
+    one.end_headers()
+    one.wfile.write(body if code == 200 else b"")
+
+
+def folders(index: Path) -> set[str]:
+    pages = (page.parent.relative_to(index).as_posix() for page in index.rglob("*/index.html"))
+    return {page for page in pages if page not in ("about", ".")}
+
+
+def test_a_repository_of_hugging_face_has_wheels_and_no_pages(index: Path, capsys: Said) -> None:
+    with front(index, do_GET=hugging_face) as address:
+        assert check(address, "--json") == StorageError.exit_code
+    answer = json.loads(capsys.readouterr().out)
+    missing = {one["path"] for one in answer["problems"] if one["kind"] == "status"}
+    assert len(answer["problems"]) == 2 * len(missing) - 1  # pip and uv for all but the first page
+    assert missing - {"the first page"} == {f"{place}/" for place in folders(index)}
+
+
+def test_a_registry_of_gitlab_is_no_index(index: Path, capsys: Said) -> None:
+    with front(index, do_GET=gitlab) as address:
+        assert check(f"{address}/api/v4/projects/1/packages/pypi/") == ConfigError.exit_code
+    assert "status" in capsys.readouterr().err
+
+
+def test_nothing_is_sent_where_no_index_can_be(tmp_path: Path, capsys: Said) -> None:
+    run, asked = str(finished(tmp_path / "out").path), []
+    heard = {f"do_{method}": asked.append for method in ("GET", "HEAD", "POST", "PUT")}
+    with front(tmp_path, **heard) as address:
+        registry = f"http://me:secret@{address.rpartition('/')[2]}/api/v4/projects/1/packages/pypi"
+        for to in (registry, "https://gitlab.com/x", "hf://datasets/me/wheels"):
+            assert program.run(["publish", run, "--to", to]) == ConfigError.exit_code
+            said = capsys.readouterr().err
+            assert "secret" not in said
+    assert not asked
+
+
 @pytest.mark.parametrize("kind", FRONTS)
 def test_a_server_that_does_not_serve_it(index: Path, capsys: Said, kind: str) -> None:
     when, code, head, said = FRONTS[kind]

@@ -24,7 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import ConfigError, SetupError, StorageError
 from pipelines.core.files import DISK_ERRNOS
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import line, shown_url
 from pipelines.remote.files import replace
 
 #: Hint for every storage error.
@@ -33,6 +33,11 @@ _PIECE = 4 << 20
 #: Modules of object store clients, whose errors are not ``OSError``.
 _CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "google"})
 _EXTRAS = {"s3": "s3fs", "s3a": "s3fs"}
+#: What fsspec writes to, but no index can be; docs/publish.md has the sources.
+_UNFIT = {
+    **dict.fromkeys(("http", "https"), "a registry such as GitLab's has pages of its own"),
+    "hf": "Hugging Face shows no page for a directory, and cannot lock an index",
+}
 #: botocore would append a CRC32, which R2 and others refuse. Uploads are read back and hashed
 #: anyway. https://github.com/amd/gaia/pull/3029
 _AS_BEFORE = {"config_kwargs": {"request_checksum_calculation": "when_required"}}
@@ -49,6 +54,11 @@ class Store:
         """
         self.name = address
         kind = address.partition("://")[0]
+        if kind in _UNFIT:
+            raise ConfigError(
+                f"--to {shown_url(line(address, 200))}: {_UNFIT[kind]}",
+                hint="Publish to a directory, and upload that to a web server or GitLab Pages.",
+            )
         try:
             filesystem, root = fsspec.core.url_to_fs(
                 address, **(_AS_BEFORE if kind in _EXTRAS else {})
