@@ -71,6 +71,8 @@ class Compat(Model):
     """Who says what is in ``toolkit_drivers``, and when."""
     toolkit_drivers: dict[str, Annotated[str, AfterValidator(_version)]]
     """CUDA release (``12.8``) -> the Windows driver that came with it."""
+    builds: Dated
+    """The same of ``windows``."""
     windows: Annotated[tuple[Release, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -32,6 +32,7 @@ from pipelines.recipe.naming import fixes_of, local_version, wheel_name
 from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC, NEEDED, able
 from pipelines.toolchain.lock import load_lock
+from pipelines.wheels import toolkit
 
 #: (CUDA, torch, Python, arch) -> the rules that they break.
 Lookup = Callable[[str, str, str, str], tuple[compat.Rule, ...]]
@@ -366,7 +367,9 @@ def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
 def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
     """Rows and tables behind a verdict that were last confirmed long ago."""
     rows: dict[str, Dated] = {f"compat.yaml, {rule.id}": rule for rule in rules}
-    rows |= {"gpus.yaml": load_table(), "compat.yaml, drivers": compat.load_compat().drivers}
+    table = compat.load_compat()
+    rows |= {"gpus.yaml": load_table(), "toolkits.yaml": toolkit.load_table()}
+    rows |= {"compat.yaml, drivers": table.drivers, "compat.yaml, windows": table.builds}
     if build := load_torches().get(minor(target.torch)):
         rows[f"torch.yaml, {minor(target.torch)}"] = build
     hint = "see that it holds, and set its date"

@@ -9,14 +9,22 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from pipelines.core.architectures import gpus
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Link, Model, Name, PythonVersion, Text
+from pipelines.core.model import Link, Model, Name, PythonVersion, Text, read_data
 from pipelines.core.versions import Range, Release, free_threaded, python_order, within
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
 from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
@@ -150,6 +158,25 @@ class Fix(Model):
         return within(cuda, self.cuda) and of_torch
 
 
+class Fixes(Model):
+    """``fixes.yaml``."""
+
+    fixes: tuple[Fix, ...]
+
+
+@cache
+def known_fixes() -> dict[str | None, Fix]:
+    """Fixes that recipes name by their rule."""
+    path = Path(__file__).with_name("fixes.yaml")
+    return {fix.rule: fix for fix in read_data(path, Fixes).fixes}
+
+
+def _named(fix: object) -> object:
+    if isinstance(fix, str) and fix not in known_fixes():
+        raise ValueError(f"expected {', '.join(map(str, known_fixes()))}, or the keys of a fix")
+    return known_fixes()[fix] if isinstance(fix, str) else fix
+
+
 class Patch(Model):
     """A change of the source that upstream has not released, or that is only for this build."""
 
@@ -229,8 +256,11 @@ class Recipe(Model):
     """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
     """May use {archs}, {gencode} (nvcc's flags), {jobs}, {threads}, {version}, {local_version}."""
-    fixes: tuple[Fix, ...] = ()
-    """Flags for MSVC and nvcc on Windows that only some releases of CUDA or torch need."""
+    fixes: tuple[
+        Annotated[Fix, BeforeValidator(_named, json_schema_input_type=str | Fix)], ...
+    ] = ()
+    """Flags for MSVC and nvcc on Windows that only some releases of CUDA or torch need. The name of
+    a rule stands for the fix of that rule in pipelines/recipe/fixes.yaml."""
     reproducible: bool = False
     """Whether builds with the same inputs are to give the same bytes: compilers are told to write
     down neither times nor places, the source stands at a fixed place, the wheel is packed anew;

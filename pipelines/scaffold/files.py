@@ -61,17 +61,6 @@ def made(project: Project, choices: Choices) -> dict[str, str]:
     return files
 
 
-#: A fix that the default versions need on Windows.
-_SMALL = {
-    "rule": "torch-small-macro",
-    "cuda": ">=13.0",
-    "torch": ">=2.10,<2.12",
-    "flags": {"NVCC_APPEND_FLAGS": "-DWIN32_LEAN_AND_MEAN", "CL": "/DWIN32_LEAN_AND_MEAN"},
-    "why": "windows.h defines small as char, which is a name in torch's CUDACachingAllocator.h",
-    "source": "https://github.com/pytorch/pytorch/issues/179005",
-}
-
-
 def suite_name(project: Project, choices: Choices) -> str:
     """The name of the test directory and of the file in it."""
     named = project.package or choices.name
@@ -108,7 +97,7 @@ def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
         keys["wheel_tag"] = choices.wheel_tag
     keys |= {
         "environment": environment,
-        "fixes": [_SMALL] if choices.torch else [],
+        "fixes": ["torch-small-macro"] if choices.torch else [],
         "restamp": True,
         "build_requires": list(choices.build_requires),
         "test_requires": list(choices.test_requires),

@@ -121,15 +121,6 @@ def _here(manifest: Path, name: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def hashes_of(manifest: Path, ending: str = ".whl") -> dict[str, str]:
-    """The sha256 of every such file that a manifest tells of; :class:`ConfigError` if it is none.
-
-    By its name, which ends with ``ending``.
-    """
-    rows = (row for row in _read(manifest, str(manifest)).files if row.path.endswith(ending))
-    return {row.path.rpartition("/")[2]: row.sha256 for row in rows}
-
-
 def _read(manifest: Path, said: str) -> Manifest:
     try:
         return read_manifest(read_bytes(manifest))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines.core.model import Model, read_data
+from pipelines.core.model import Dated, read_data
 from pipelines.core.versions import Release, minor
 from pipelines.wheels.fatbin import Container
 
@@ -17,10 +17,9 @@ _NAMED = re.compile(r"cu(\d{2,4})(?!\d)")
 _CUDART = re.compile(r"cudart64_(\d\d)\d?\.dll", re.IGNORECASE)
 
 
-class Table(Model):
+class Table(Dated):
     """``toolkits.yaml``."""
 
-    source: str
     ptx_isa: dict[Release, Release]
     """CUDA version -> version of the PTX that it writes."""
 
@@ -37,7 +36,7 @@ class CudaEvidence:
         self.matching: Counter[str] = Counter()
         self.conflicting: Counter[str] = Counter()
         """Description -> how many containers or files have it."""
-        self._isas = {isa for release, isa in _table().ptx_isa.items() if same(release, cuda)}
+        self._isas = {isa for release, isa in load_table().ptx_isa.items() if same(release, cuda)}
 
     def add(self, containers: Iterable[Container], imports: Iterable[str] = ()) -> None:
         """Add a binary's containers and the names of the DLLs that it imports."""
@@ -54,7 +53,7 @@ class CudaEvidence:
 
     def _knows(self, isa: str) -> bool:
         """Whether the table has that ISA, or that of the requested version."""
-        return bool(self._isas) or isa in _table().ptx_isa.values()
+        return bool(self._isas) or isa in load_table().ptx_isa.values()
 
     def _count(self, stated: dict[str, bool]) -> None:
         for words, fits in stated.items():
@@ -63,7 +62,7 @@ class CudaEvidence:
 
 def newest(containers: Iterable[Container], imports: Iterable[str] = ()) -> str:
     """The newest CUDA version that they state, such as ``12.8`` or ``12``; empty for none."""
-    isas = {isa: release for release, isa in reversed(_table().ptx_isa.items())}
+    isas = {isa: release for release, isa in reversed(load_table().ptx_isa.items())}
     versions: set[str] = set()
     for unit in containers:
         versions |= {minor(release) for release in unit.releases}
@@ -79,7 +78,7 @@ def known(isas: Iterable[str]) -> bool:
     It does not for a CUDA newer than the table, or for unreadable PTX.
     """
     versions = {*isas}
-    return bool(versions) and versions <= {*_table().ptx_isa.values()}
+    return bool(versions) and versions <= {*load_table().ptx_isa.values()}
 
 
 def same(release: str, expected: str) -> bool:
@@ -107,5 +106,6 @@ def cudarts(names: Iterable[str]) -> tuple[str, ...]:
 
 
 @functools.cache
-def _table() -> Table:
+def load_table() -> Table:
+    """The file; :class:`ConfigError` names the key that is wrong."""
     return read_data(_FILE, Table)

@@ -19,7 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
-from catalogues import UNTESTED, passed_on, wheel
+from catalogues import UNTESTED, machine_of, passed_on, wheel
 from indexes import served
 from pasted import filled
 
@@ -27,7 +27,6 @@ from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.publish.index.pages import render
 from pipelines.publish.which.choosing import choose
 from pipelines.publish.which.listed import read_catalogue_rows
-from pipelines.publish.which.machine import read_line
 
 HERE = Path(__file__).parent
 OLD = {"sass": ("80",), "ptx": ("80",)}
@@ -229,7 +228,7 @@ def test_it_chooses_as_which_does(seen: dict[str, Any]) -> None:
     fitting = 0
     for changes, answer in zip(OTHERS, seen["answers"][-len(OTHERS) :], strict=True):
         package = (MACHINE | changes)["package"]
-        choice = choose(table, read_line(line(**changes)), package)
+        choice = choose(table, machine_of(line(**changes)), package)
         best = choice.fits or choice.nearest
         assert best is not None
         said = (best.row.file, len(best.missed))

@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 from bridged import bridged_line, kept, require_gpu_and_wine
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from catalogues import machine_of
+
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.publish.which.joining import WHICH, joined
-from pipelines.publish.which.machine import Machine, read_line
+from pipelines.publish.which.machine import Machine
 from pipelines.remote import process
 
 _SECONDS = 120.0
@@ -73,4 +76,4 @@ def _shared(text: str, side: str, scratch: Path) -> Machine:
     """The line that was printed; it is kept."""
     line = next(row for row in text.splitlines() if row.startswith("wcw1:"))
     (kept("which", scratch) / f"{side}.txt").write_text(f"{line}\n", "utf-8")
-    return read_line(line)
+    return machine_of(line)

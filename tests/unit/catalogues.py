@@ -6,8 +6,10 @@ import hashlib
 import itertools
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 from pipelines.publish.index.catalogue import Catalogue, Wheel, stored
+from pipelines.publish.which.machine import PREFIX, Machine
 
 ARCHS = {
     "11.8": ("75", "80", "86", "89", "90"),
@@ -99,3 +101,11 @@ def large(count: int = 500) -> Catalogue:
         tag = f"cp{python}-cp{python}-win_amd64"
         made.append(wheel(project, version, tag, torch, cuda, **changes))
     return Catalogue(wheels=tuple(made))
+
+
+def machine_of(line: str) -> Machine:
+    """The machine in a line that ``which.py --share`` printed."""
+    told = dict(parse_qsl(line.removeprefix(PREFIX), keep_blank_values=True))
+    gpus = tuple(filter(None, told.get("gpu", "").split(",")))
+    keys = ("platform", "python", "torch", "cuda", "driver")
+    return Machine(**{key: told.get(key, "") for key in keys}, gpus=gpus)

@@ -44,6 +44,7 @@ from pipelines.remote.inspection.nvml import BRIDGED
 from pipelines.reports.findings import table
 from pipelines.session.base import Session
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.wheels import toolkit
 
 GIB = 1 << 30
 DAY = 86400.0
@@ -692,8 +693,10 @@ def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.Monke
     """On Server 2019 with CUDA 12.8; the row of torch's own release was confirmed before."""
     (rule,) = (rule for rule in load_rules() if rule.id == "server-2019")
     facts = changed({f"{WIN}/build": 17763, f"{WIN}/version": "10.0.17763"})
-    rows = (rule, load_torches()["2.8"], load_table(), load_compat().drivers)
-    for days, marked in ((0, set()), (91, {row.source for row in rows})):
+    compat = load_compat()
+    rows = (rule, load_torches()["2.8"], load_table(), compat.drivers, compat.builds)
+    rows += (toolkit.load_table(),)
+    for days, marked in ((0, set()), (92, {row.source for row in rows})):
         today = rule.date + timedelta(days=days)
         monkeypatch.setattr(model, "today", lambda today=today: today)
         verdicts = diagnose(facts, PURPOSE)

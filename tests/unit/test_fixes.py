@@ -25,7 +25,7 @@ from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.recipe.load import for_cell, load_recipe, load_versions
-from pipelines.recipe.model import Fix, Recipe
+from pipelines.recipe.model import Fix, Recipe, known_fixes
 from pipelines.recipe.naming import with_fixes
 from pipelines.recipe.patches import applied, read_patch
 from pipelines.recipe.reproducible import settled
@@ -97,6 +97,20 @@ def test_a_fix_that_makes_no_sense(wrong: dict[str, object]) -> None:
     Fix.model_validate(good)
     with pytest.raises(ValueError, match="validation error"):
         Fix.model_validate(good | wrong)
+
+
+def test_a_fix_by_its_name() -> None:
+    """Those of fixes.yaml are named by their rule; another name is refused with these."""
+    small = {"torch-small-macro", "zc-preprocessor"}
+    assert {one.rule for one in FLASH.fixes} > small == {*known_fixes()}
+    keys = FLASH.model_dump(exclude={"fixes"}, exclude_defaults=True)
+    named = Recipe.model_validate(keys | {"fixes": ["zc-preprocessor"]})
+    assert with_fixes(named, {}, "13.2", "2.8") == {
+        "NVCC_APPEND_FLAGS": ZC,
+        "CL": "/Zc:preprocessor",
+    }
+    with pytest.raises(ValueError, match="expected torch-small-macro, zc-preprocessor, or"):
+        Recipe.model_validate(keys | {"fixes": ["zc"]})
 
 
 def judged_with(recipe: Recipe, cuda: str, torch: str, msvc: str = "14.44.35207") -> list[Judged]:

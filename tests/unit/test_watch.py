@@ -38,6 +38,7 @@ from pipelines.core.console import console
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.units import GIB
 from pipelines.core.versions import python_tags
+from pipelines.matrix.compat import load_compat
 from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer
 from pipelines.publish.index.catalogue import Catalogue, Wheel
@@ -170,10 +171,23 @@ def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worl
     monkeypatch.setattr(limits, "memory", lambda _: 16 * GIB)  # a runner's, wherever this runs
     for project in ("torch", "flash-attn", "xformers", "nvidia-cuda-nvcc"):
         made.says(project, recorded(project))
+    made.says("triton-windows", tritons())
     made.builds(builds(names(OUT)))
     made.tags({"v2.8.3.post2": "1" * 40})
     made.pythons(**{"20261021": ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")})
     return made
+
+
+def tritons(*more: str, platform: str = "win_amd64") -> dict[str, Any]:
+    """A page with the lock's wheels of triton-windows, and of these releases."""
+    pins = [tool for tool in load_lock().tools.values() if tool.name == "triton-windows"]
+    files = {one.file: one.sha256 for tool in pins for one in tool.sources}
+    files |= {f"triton_windows-{new}-cp312-cp312-{platform}.whl": "1" * 64 for new in more}
+    rows = [
+        {"filename": name, "hashes": {"sha256": sha256}, "url": f"https://x.org/{name}"}
+        for name, sha256 in sorted(files.items())
+    ]
+    return recorded("flash-attn") | {"name": "triton-windows", "files": rows}
 
 
 def told(capsys: Said) -> dict[str, Any]:
@@ -550,6 +564,45 @@ def test_a_python_that_is_made_no_more(world: World, capsys: Said) -> None:
     assert len(of(answered(world, capsys), "Python")) == 2
     world.pythons()
     wrong(world, capsys, "python-build-standalone's releases has none in it")
+
+
+def test_a_tool_and_a_driver_that_came_after_what_is_known(world: World, capsys: Said) -> None:
+    """triton-windows as the lock has it, and one more; CUDA after the last driver of a table."""
+    assert not of(answered(world, capsys), "triton-windows")
+    world.says("triton-windows", tritons("9.9.0.post1", "9.9.0.post2", "9.9.1.dev1"))
+    (said,) = of(answered(world, capsys), "triton-windows")
+    assert "9.9.0.post2 (and 1 before it)" in said
+    world.says("triton-windows", tritons("9.9.0.post1", platform="linux_x86_64"))
+    assert not of(answered(world, capsys), "triton-windows")
+    lost = tritons()
+    world.says("triton-windows", lost | {"files": lost["files"][1:]})
+    wrong(world, capsys, f"does not list {lost['files'][0]['filename']}, which is pinned here")
+    world.says("triton-windows", tritons())
+    tags = frozenset({"py3-none-win_amd64"})
+    known = [*load_compat().toolkit_drivers]
+    for cuda, told in ((known[-1], []), ("14.7", ["driver-missing", "toolkit-missing"])):
+        file = pages.File("nvcc", Version(f"{cuda}.9"), tags, "", "", False)
+        found = released.cudas(pages.Project("x", "", (file,)), {}, load_lock())
+        assert sorted(note.id for note in found) == told
+
+
+def test_the_form_of_pytorchs_own_index(world: World) -> None:
+    """As it was in 2026: files lie on another host, old ones have no hash, some no time."""
+    world.builds((DAY.parent / "pytorch-torch.html").read_text())
+    (page,) = pages.read_projects({"torch": f"{world.server.url}/whl/torch/"}).values()
+    assert len(page.files) == 8
+    found = {one.name: one for one in page.files}
+    wheel = found["torch-2.13.0+cu126-cp311-cp311-win_amd64.whl"]
+    assert wheel.url == (
+        "https://download-r2.pytorch.org/whl/cu126/torch-2.13.0%2Bcu126-cp311-cp311-win_amd64.whl"
+    )
+    assert (len(wheel.sha256), wheel.yanked) == (64, False)
+    assert not found["torch-0.4.1-cp27-cp27mu-linux_x86_64.whl"].sha256
+    pypi = pages.Project("torch", "", tuple(f for f in page.files if "+" not in f.name))
+    out, lone = released.torches(pypi, page)
+    builds = {release: {c: [*p] for c, p in one.builds.items()} for release, one in out.items()}
+    assert builds == {"2.13": {"12.6": ["3.11"], "13.0": ["3.14t"]}}
+    assert not lone
 
 
 def test_a_cuda_among_those_of_the_lock_is_told_where_a_torch_is_built_with_it() -> None:

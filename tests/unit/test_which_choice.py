@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from catalogues import machine_of
 from loopback import listening
 from packaging.version import Version
 
@@ -19,7 +20,7 @@ from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.which import listed
 from pipelines.publish.which.choosing import Choice, choose, runs_python
 from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
-from pipelines.publish.which.machine import Machine, read_line
+from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.texts import RefusalError, takes, version_key
 from pipelines.wheels.tags import wheel_tags
 
@@ -214,7 +215,7 @@ WORDS = {
 def test_the_page_is_held_to_the_same(changes: dict[str, str], expected: str, rules: str) -> None:
     """What tests/browser/test_index_in_chromium.py wants of the page's script, this names too."""
     rows = read_catalogue_rows(Catalogue(wheels=tuple(page.WHEELS.values())).dump())
-    found = choose(rows, read_line(page.line(**changes)), {**page.MACHINE, **changes}["package"])
+    found = choose(rows, machine_of(page.line(**changes)), {**page.MACHINE, **changes}["package"])
     best = found.fits or found.nearest
     assert best is not None
     assert best.row.file == page.WHEELS[expected].file
@@ -267,31 +268,7 @@ def test_a_machine_as_a_line() -> None:
         "wcw1:platform=win_amd64&python=3.12&torch=2.8.0%2Bcu128&cuda=12.8&driver=12.9&gpu=8.9,12.0"
     )
     for own in (OWN, two, machine(torch="", cuda="", driver="", gpus=())):
-        assert read_line(own.line) == own
-    assert read_line(f" {OWN.line}&more=x\n") == OWN
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("wcw2:platform=win_amd64", "begins with wcw1:"),
-        (OWN.line.replace("win_amd64", "<script>"), "platform=<script>"),
-        (OWN.line.replace("python=3.12", "python=three"), "python=three: expected a release"),
-        (OWN.line.replace("driver=12.9", "driver=12"), "driver=12: expected a release of CUDA"),
-        (OWN.line.replace("gpu=8.9", "gpu=89"), "gpu=89: expected compute capabilities"),
-        (OWN.line.replace("gpu=8.9", "gpu=" + ",".join(["8.9"] * 65)), "gpu=8.9"),
-        (OWN.line + "&python=3.13", "python stands twice"),
-        ("wcw1:python=3.12", "platform is missing"),
-        (OWN.line + "&x" * 60, "cannot be read"),
-        (OWN.line + "x" * 3000, "no line"),
-        (OWN.line.replace("2.8.0", "2.8.0\x1b[2J"), "torch=2.8.0?[2J"),
-    ],
-)
-def test_a_line_that_is_none_names_the_key(line: str, says: str) -> None:
-    with pytest.raises(RefusalError) as caught:
-        read_line(line)
-    assert says in caught.value.message
-    assert "\x1b" not in caught.value.message
+        assert machine_of(own.line) == own
 
 
 @pytest.mark.parametrize(

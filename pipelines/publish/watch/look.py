@@ -17,7 +17,7 @@ from pipelines.publish.watch.released import (
     note,
     pinned_from,
     places_of,
-    torch_with_cuda,
+    retooled,
     torches,
     upstream,
     withdrawn,
@@ -26,8 +26,6 @@ from pipelines.publish.watch.released import (
 from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.sources import index_url
-
-_BUILDS = "torch"  # as its own index calls it
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,8 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
     first = {name: next(iter(versions.values())) for name, versions in recipes.items()}
     places = {name: places_of(versions) for name, versions in recipes.items()}
     builds = asked.torch_builds
-    wanted = {asked.cuda, asked.pythons, *(project for project, _ in places.values() if project)}
+    wanted = {asked.cuda, asked.pythons, *asked.tools}
+    wanted |= {project for project, _ in places.values() if project}
     with_torch = any(recipe.torch for recipe in first.values())
     wanted |= {"torch"} if with_torch else set()
     addresses = {name: f"{index}/{name}/" for name in sorted(wanted)}
@@ -65,11 +64,12 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
     notes = [*withdrawn(b"".join(one.get(STANDALONE, b"") for one in found), lock)]
     out: Mapping[str, Torch] = {}
     if with_torch:
-        (built,) = read_projects({_BUILDS: builds}).values()
-        built.require(torch_with_cuda(lock))
+        (built,) = read_projects({"torch": builds}).values()
+        built.require(pinned_from(lock, ""))
         out, lone = torches(here["torch"], built, pre=pre)
         notes += [*lone, *drifted((here["torch"], built), load_torches())]
     notes += cudas(here[asked.cuda], out, lock, pre=pre)
+    notes += [found for name in asked.tools for found in retooled(here[name], lock, pre=pre)]
     back = set()
     for name, versions in recipes.items():
         project, git = places[name]

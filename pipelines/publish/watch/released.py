@@ -17,6 +17,7 @@ from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model, Name, read_data
 from pipelines.core.versions import free_threaded, minor, python_order, within
+from pipelines.matrix.compat import load_compat
 from pipelines.matrix.torches import TorchBuild
 from pipelines.publish.watch.pages import File, Project, Tags, read_members
 from pipelines.recipe.load import shown_file
@@ -30,8 +31,6 @@ WATCH_FILE = Path(__file__).resolve().with_name("watch.yaml")
 _LOCAL = re.compile(r"cu(\d{2}(?=\d)|\d)(\d{1,2})")
 #: The Python whose own ABI it has, with the global lock or without; no other.
 _OWN = re.compile(r"(cp3(\d{1,2}))-\1(t?)-win_amd64")
-
-
 #: Where releases of python-build-standalone are listed; one of a single Python is none of others.
 STANDALONE = "src/pbs_installer/versions.json"
 _FILE = re.compile(
@@ -46,6 +45,7 @@ class Asked(Model):
     torch_builds: Annotated[str, StringConstraints(pattern=r"^https://\S+/$")]
     cuda: Name
     pythons: Name
+    tools: tuple[Name, ...]
     torches: Annotated[int, Field(ge=1)]
     most: Annotated[int, Field(ge=1, le=256)]
 
@@ -109,6 +109,11 @@ def _minor(version: Version) -> str:
     return f"{version.major}.{version.minor}"
 
 
+def _windows(files: Iterable[File]) -> bool:
+    """Whether one of them is a wheel for Windows."""
+    return any(tag.endswith("-win_amd64") for one in files for tag in one.tags)
+
+
 def _python(file: File) -> str:
     """The Python that a wheel for Windows is for; empty: none alone."""
     owns = (_OWN.fullmatch(tag) for tag in file.tags)
@@ -136,45 +141,54 @@ def _released(files: Iterable[File]) -> dict[str, dict[str, File]]:
 
 
 def pinned_from(lock: ToolchainLock, project: str) -> Iterator[tuple[str, str]]:
-    """File and sha256 (empty: not known) of what the lock has of a project of the package index."""
+    """File and sha256 (empty: not known) of what the lock has of a project of the package index.
+
+    Without a project: of torch's wheels with CUDA, which have an index of their own.
+    """
     for tool in lock.tools.values():
         for source in tool.sources:
-            if (source.pypi or "").partition("==")[0] == project:
+            own = tool.name == "torch" and source.url
+            if (source.pypi or "").partition("==")[0] == project if project else own:
                 yield source.file, source.sha256 or ""
 
 
-def torch_with_cuda(lock: ToolchainLock) -> Iterator[tuple[str, str]]:
-    """The same of torch's wheels with CUDA, which the lock has from their own index."""
-    for tool in lock.tools.values():
-        for source in tool.sources:
-            if tool.name == "torch" and source.url:
-                yield source.file, source.sha256 or ""
+def retooled(project: Project, lock: ToolchainLock, *, pre: bool = False) -> Iterator[Finding]:
+    """A release for Windows that is newer than all that the lock has."""
+    known = max(Version(one.version) for one in lock.tools.values() if one.name == project.name)
+    out = [version for version, files in project.releases(pre=pre).items() if _windows(files)]
+    if found := [version for version in out if version > known]:
+        says = f"{project.name} {_last(found)} is out; the lock ends with {known}"
+        hint = "If a torch requires it, name it in toolchain.yaml, then type: invoke lock"
+        yield note("tool-released", project.name, says, hint)
 
 
 def cudas(
     project: Project, out: Mapping[str, Torch], lock: ToolchainLock, *, pre: bool = False
 ) -> list[Finding]:
-    """CUDA without a tool kit in the lock: newer than all, or one between that a torch has."""
+    """CUDA without a driver in compat.yaml, or a tool kit in the lock.
+
+    Those that are newer than all there, or that a torch has and lie between these.
+    """
     known = sorted(map(Version, lock.toolkits))
-    missing: dict[str, list[str]] = {}
-    for version, files in project.releases(pre=pre).items():
-        if any(tag.endswith("-win_amd64") for one in files for tag in one.tags):
-            missing |= {_minor(version): []} if Version(_minor(version)) > known[-1] else {}
+    releases = project.releases(pre=pre).items()
+    there = dict.fromkeys(_minor(version) for version, files in releases if _windows(files))
+    missing: dict[str, list[str]] = {cuda: [] for cuda in there if Version(cuda) > known[-1]}
+    compat = load_compat()
+    last = max(map(Version, compat.toolkit_drivers))
     for release, torch in out.items():
         for cuda in torch.builds:
             if known[0] < Version(cuda) < known[-1] and Version(cuda) not in known:
                 missing.setdefault(cuda, []).append(f"torch {release}")
     has = f"and the lock has tool kits of {', '.join(map(str, known))}"
     what = "Name its archives in toolchain.yaml, then type: invoke lock"
-    return [
-        note(
-            "toolkit-missing",
-            "CUDA",
-            f"CUDA {cuda}: {', '.join(missing[cuda]) or 'out'}, {has}",
-            what,
-        )
-        for cuda in sorted(missing, key=Version)
+    notes = [
+        note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(beside) or 'out'}, {has}", what)
+        for cuda, beside in sorted(missing.items(), key=lambda one: Version(one[0]))
     ]
+    for cuda in (cuda for cuda in there if Version(cuda) > last):
+        says = f"CUDA {cuda} is out; the drivers in compat.yaml end with that of CUDA {last}"
+        notes.append(note("driver-missing", "CUDA", says, f"Add it from {compat.drivers.source}"))
+    return notes
 
 
 def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterator[Finding]:
