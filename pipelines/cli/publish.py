@@ -63,6 +63,7 @@ def publish(
     from pipelines.config.model import load_config
     from pipelines.core.console import answer, say
     from pipelines.core.hosttext import line
+    from pipelines.publish.index.catalogue import ADDRESS
     from pipelines.publish.index.outside import look
     from pipelines.publish.index.publishing import Order, planned
     from pipelines.publish.index.publishing import publish as do
@@ -86,13 +87,23 @@ def publish(
             "publish: one of --to and --check is expected: an index to publish to, or to look at",
             hint="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
         )
-    if not runs and not yank and tracks is None:
-        raise ConfigError(
-            "publish: no run is named", hint="Such as: wcw publish latest --to DIRECTORY"
-        )
-    _require_reason(yank, because)
-    _require_address(tracks)
-    _require_pages(to, pages)
+    named = bool(runs or yank) or tracks is not None
+    _require(named, "publish: no run is named", "Such as: wcw publish latest --to DIRECTORY")
+    _require(
+        bool(yank) == bool(because),
+        "--yank and --because go together: who has the file installed reads why",
+        "Such as --yank FILE --because 'crashes on sm_89'.",
+    )
+    _require(
+        re.fullmatch(ADDRESS, tracks or "") is not None,
+        f"--tracks {line(tracks or '', 200)}: no address of an index",
+        "Such as https://example.org/simple/, with / at its end.",
+    )
+    _require(
+        to.startswith("github:") == bool(pages),
+        "--pages goes with --to github:...: a release holds files, and shows no pages",
+        "Name a directory that GitHub Pages or another server shows.",
+    )
     found = [run for name in runs or () for run in find(name)]
     trusted = [*load_config().provenance.trust, *map(_key, trust or ())]
     with tempfile.TemporaryDirectory(prefix="wcw-publish-") as room:
@@ -127,40 +138,16 @@ def publish(
         _tell(done, dry_run=dry_run)
 
 
-def _require_reason(yank: str | None, because: str | None) -> None:
-    if bool(yank) != bool(because):
-        raise ConfigError(
-            "--yank and --because go together: who has the file installed reads why",
-            hint="Such as --yank FILE --because 'crashes on sm_89'.",
-        )
+def _require(holds: bool, message: str, hint: str) -> None:
+    if not holds:
+        raise ConfigError(message, hint=hint)
 
 
 def _key(text: str) -> str:
-    if text != ANY and not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise ConfigError(
-            f"--trust {text[:80]!r}: expected the 64 hex digits of a key, or {ANY}",
-            hint="A refusal names the key.",
-        )
+    good = text == ANY or re.fullmatch(r"[0-9a-f]{64}", text) is not None
+    message = f"--trust {text[:80]!r}: expected the 64 hex digits of a key, or {ANY}"
+    _require(good, message, "A refusal names the key.")
     return text
-
-
-def _require_address(tracks: str | None) -> None:
-    from pipelines.core.hosttext import line
-    from pipelines.publish.index.catalogue import ADDRESS
-
-    if tracks and not re.fullmatch(ADDRESS, tracks):
-        raise ConfigError(
-            f"--tracks {line(tracks, 200)}: no address of an index",
-            hint="Such as https://example.org/simple/, with / at its end.",
-        )
-
-
-def _require_pages(to: str, pages: str | None) -> None:
-    if to.startswith("github:") != bool(pages):
-        raise ConfigError(
-            "--pages goes with --to github:...: a release holds files, and shows no pages",
-            hint="Name a directory that GitHub Pages or another server shows.",
-        )
 
 
 def _tell_wheel(wheel: Wheel) -> None:

@@ -59,7 +59,7 @@ def watch(
     from pipelines.publish.watch import held, show
     from pipelines.publish.watch.cells import ahead, strangers
     from pipelines.publish.watch.look import look
-    from pipelines.publish.watch.orders import as_gha, bounded, order_of, pinned
+    from pipelines.publish.watch.orders import as_gha, bounded, judged, pinned
     from pipelines.publish.watch.pins import pins as pins_of
     from pipelines.publish.watch.released import load_asked
     from pipelines.recipe.load import load_recipe, load_versions
@@ -80,7 +80,7 @@ def watch(
     lock = load_lock()
     out = look({name: load_versions(name) for name in names}, lock, pre=pre)
     found = [_compared(each, out, catalogue, request, settings) for each in recipes]
-    orders = [order_of(one, _plan(one, request, settings)) for one in found]
+    orders = [judged(one, _plan(one, request, settings)) for one in found]
     notes = [*out.notes, *ahead(catalogue, out.torches), *strangers(catalogue, _all_recipes())]
     notes += [note for one in found for note in one.notes]
     if file is not None:
@@ -169,13 +169,13 @@ def _compared(
 
 def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
     """The plan of the cells that are wanted; ``None`` without any."""
-    if not watched.wanted:
+    if not watched.cells:
         return None
     axes = {name: text for name, text in request.axes.items() if name in ("host", "archs")}
     axes["recipe"] = watched.recipe.name
     for axis in ("python", "torch", "cuda"):
-        values = dict.fromkeys(getattr(one.cell.target, axis) for one in watched.wanted)
+        values = dict.fromkeys(getattr(one.target, axis) for one in watched.cells)
         if any(values):
             axes[axis] = ",".join(values)
-    select = ",".join(one.name for one in watched.wanted)
+    select = ",".join(one.name for one in watched.cells)
     return planned(settings, replace(request, axes=axes), select=select)

@@ -24,8 +24,9 @@ from pydantic import (
 from pipelines.core.architectures import gpus
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Link, Model, Name, PythonVersion, Text, read_data
+from pipelines.core.model import Link, Model, Name, PythonVersion, Text
 from pipelines.core.versions import Range, Release, free_threaded, python_order, within
+from pipelines.core.yamlfile import read_yaml
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
 from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
@@ -158,22 +159,16 @@ class Fix(Model):
         return within(cuda, self.cuda) and of_torch
 
 
-class Fixes(Model):
-    """``fixes.yaml``."""
-
-    fixes: tuple[Fix, ...]
-
-
 @cache
-def known_fixes() -> dict[str | None, Fix]:
-    """Fixes that recipes name by their rule."""
-    path = Path(__file__).with_name("fixes.yaml")
-    return {fix.rule: fix for fix in read_data(path, Fixes).fixes}
+def known_fixes() -> dict[str, object]:
+    """The keys of each of ``fixes.yaml``, by its rule."""
+    rows = read_yaml(Path(__file__).with_name("fixes.yaml"))["fixes"]
+    return {row["rule"]: row for row in rows}
 
 
 def _named(fix: object) -> object:
     if isinstance(fix, str) and fix not in known_fixes():
-        raise ValueError(f"expected {', '.join(map(str, known_fixes()))}, or the keys of a fix")
+        raise ValueError(f"expected {', '.join(known_fixes())}, or the keys of a fix")
     return known_fixes()[fix] if isinstance(fix, str) else fix
 
 

@@ -84,7 +84,11 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
         projects: dict[str, list[Wheel]] = defaultdict(list)
         for wheel in wheels:
             projects[str(wheel.name.project)].append(wheel)
-        made |= _pair(place, _root(sorted(projects)), _root_json(sorted(projects)))
+        named = {
+            "meta": {"api-version": _VERSION},
+            "projects": [{"name": n} for n in sorted(projects)],
+        }
+        made |= _pair(place, _root(sorted(projects)), named)
         for project, own in projects.items():
             links = _links(own, releases)
             page = _project(project, links, place, catalogue.tracks)
@@ -134,10 +138,6 @@ def _head(title: str, more: str = "") -> str:
 def _root(projects: Sequence[str]) -> str:
     lines = (f'<a href="{name}/">{name}</a><br>\n' for name in projects)
     return _head("Projects") + "".join(lines) + "</body></html>\n"
-
-
-def _root_json(projects: Sequence[str]) -> Any:
-    return {"meta": {"api-version": _VERSION}, "projects": [{"name": name} for name in projects]}
 
 
 # Only the newer name of the metadata attribute: pip 22.3 to 23.0.1 fails with the older one.

@@ -110,10 +110,10 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
         known = before.by_name
         _require_intact(store, release, before)
         released = list(_wheels(before, order, Path(room)))
-        after = _changed(before, order, [wheel for _, wheel in released], release)
-        for path, wheel in released:
+        after = _changed(before, order, [wheel for _, _, wheel in released], release)
+        for path, metadata, wheel in released:
             if wheel.name not in known:
-                after = _place(store, release, path, wheel, after)
+                after = _place(store, release, path, wheel, after, metadata=metadata)
                 say(wheel)
         if release:
             release.finish()
@@ -134,7 +134,7 @@ def planned(store: Store, order: Order, *, release: Release | None = None) -> Do
     with tempfile.TemporaryDirectory() as room:
         before = _read(store, order)
         _require_intact(store, release, before)
-        found = [wheel for _, wheel in _wheels(before, order, Path(room))]
+        found = [wheel for _, _, wheel in _wheels(before, order, Path(room))]
         after = _changed(before, order, found, release)
     pages = [p for p, data in render(after).items() if store.read(p, len(data)) != data]
     return Done(after, _fresh(before, after), tuple(pages))
@@ -214,19 +214,19 @@ def _require_intact(store: Store, release: Release | None, catalogue: Catalogue)
         )
 
 
-def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path, Wheel]]:
-    """The wheels of an order and their variants."""
+def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path, bytes, Wheel]]:
+    """The wheels of an order and their variants, with their METADATA."""
     now = timestamp(datetime.now(UTC))
     for offer in order.offers:
         hashes = {kind: sha256(data).hexdigest() for kind, data in offer.shown.items()}
-        plain = _wheel(offer, offer.wheel.path, offer.wheel.facts.dist_info, now)
-        yield offer.wheel.path, plain.model_copy(update={"beside": hashes})
+        metadata, plain = _wheel(offer, offer.wheel.path, offer.wheel.facts.dist_info, now)
+        yield offer.wheel.path, metadata, plain.model_copy(update={"beside": hashes})
         if not order.variants or stamped(offer.wheel.facts.version.partition("+")[2]):
             continue  # a variant's version cannot state its toolset
         there = _variant_of(before, plain, offer)
         if there is not None:  # reuse its bytes: another zlib would compress differently
             seen = {"smoke": offer.smoke, "evidence": offer.evidence, "run": offer.run}
-            yield offer.wheel.path, there.model_copy(update=seen)
+            yield offer.wheel.path, b"", there.model_copy(update=seen)  # it is not placed
             continue
         folder = Path(tempfile.mkdtemp(dir=room))
         made = make_variant(
@@ -241,8 +241,8 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
         if made is not None:
             info = offer.wheel.facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
             version = version_of(offer.wheel.facts.version, offer.torch)
-            wheel = _wheel(offer, made, f"{info}-{version}.dist-info", now)
-            yield made, wheel.model_copy(update={"made_from": plain.sha256})
+            metadata, wheel = _wheel(offer, made, f"{info}-{version}.dist-info", now)
+            yield made, metadata, wheel.model_copy(update={"made_from": plain.sha256})
 
 
 def _variant_of(before: Catalogue, plain: Wheel, offer: Offer) -> Wheel | None:
@@ -253,14 +253,14 @@ def _variant_of(before: Catalogue, plain: Wheel, offer: Offer) -> Wheel | None:
     return next(fits, None)
 
 
-def _wheel(offer: Offer, path: Path, info: str, now: str) -> Wheel:
-    """Its entry, with its path in the index itself."""
+def _wheel(offer: Offer, path: Path, info: str, now: str) -> tuple[bytes, Wheel]:
+    """Its METADATA, and its entry with its path in the index itself."""
     with zipfile.ZipFile(path) as archive:
         metadata = archive.read(f"{info}/METADATA")
     hashed = sha256_of(path)
     required = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     try:
-        return Wheel(
+        return metadata, Wheel(
             file=path.name,
             sha256=hashed,
             size=path.stat().st_size,
@@ -288,11 +288,17 @@ def _wheel(offer: Offer, path: Path, info: str, now: str) -> Wheel:
 
 
 def _place(
-    store: Store, release: Release | None, path: Path, wheel: Wheel, after: Catalogue
+    store: Store,
+    release: Release | None,
+    path: Path,
+    wheel: Wheel,
+    after: Catalogue,
+    *,
+    metadata: bytes,
 ) -> Catalogue:
     """Upload a wheel and its metadata; the catalogue with its address."""
     with tempfile.TemporaryDirectory() as room:
-        beside = _written(Path(room), _metadata(path, wheel))
+        beside = _written(Path(room), metadata)
         if release is None:
             store.place(wheel.url, path, wheel.sha256)
             store.place(f"{wheel.url}.metadata", beside, wheel.metadata_sha256)
@@ -302,18 +308,6 @@ def _place(
     moved = Wheel.model_validate(wheel.model_dump() | {"url": url})
     rows = (moved if row.name == wheel.name else row for row in after.wheels)
     return after.model_copy(update={"wheels": tuple(rows)})
-
-
-def _metadata(path: Path, wheel: Wheel) -> bytes:
-    """METADATA of the wheel at ``path``."""
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            top, _, inside = name.partition("/")
-            if top.endswith(".dist-info") and inside == "METADATA":
-                data = archive.read(name)
-                if sha256(data).hexdigest() == wheel.metadata_sha256:
-                    return data
-    raise AuditError(f"{wheel.file} was changed during the publish", hint="Build it again.")
 
 
 def _written(room: Path, data: bytes) -> Path:

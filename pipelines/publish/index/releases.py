@@ -83,53 +83,38 @@ class Release:
                 hint="Set GITHUB_TOKEN to a token with write access to the repository's contents.",
             )
         self.name = address
-        self._api = (api or os.environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip(
-            "/"
-        )
+        api = (api or os.environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip("/")
         self._http = requests.Session()
-        self._http.headers.update(
-            {
-                "Authorization": f"Bearer {secret(token)}",
-                "Accept": "application/vnd.github+json",
-                "X-GitHub-Api-Version": "2022-11-28",
-            }
-        )
-        place = f"{self._api}/repos/{match['repository']}/releases"
-        self._place = place
+        self._http.headers["Authorization"] = f"Bearer {secret(token)}"
+        self._http.headers["Accept"] = "application/vnd.github+json"
+        self._http.headers["X-GitHub-Api-Version"] = "2022-11-28"
+        self._place = f"{api}/repos/{match['repository']}/releases"
         # Drafts are only in the list, and their addresses change when they are published.
-        listed = self._ask("GET", f"{place}?per_page={_PAGE}") or []
-        drafts = [
-            release
-            for release in (_read(_Release, each, address) for each in listed)
-            if release.draft
-        ]
-        mine = [draft for draft in drafts if draft.tag_name == match["tag"]]
+        listed = self._ask("GET", f"{self._place}?per_page={_PAGE}") or []
+        releases = (_read(_Release, each, address) for each in listed)
+        mine = [one for one in releases if one.draft and one.tag_name == match["tag"]]
         tag = quote(match["tag"], safe="")
-        self._release = (
-            mine[0] if mine else _read(_Release, self._ask("GET", f"{place}/tags/{tag}"), address)
-        )
-        self.assets = (
-            f"{self._release.html_url.partition('/releases/')[0]}/releases/download/{tag}/"
-        )
-        self._assets = {asset.name: asset for asset in self._listed()}
-
-    def _listed(self) -> list[_Asset]:
-        assets: list[_Asset] = []
+        self._release = mine[0] if mine else self._tagged(tag)
+        self.assets = self._release.html_url.partition("/releases/")[0]
+        self.assets += f"/releases/download/{tag}/"
+        self._assets: dict[str, _Asset] = {}
         for page in range(1, _FULL // _PAGE + 2):
-            address = f"{self._place}/{self._release.id}/assets?per_page={_PAGE}&page={page}"
-            assets += [_read(_Asset, row, self.name) for row in self._ask("GET", address)]
-            if len(assets) < page * _PAGE:
+            where = f"{self._place}/{self._release.id}/assets?per_page={_PAGE}&page={page}"
+            rows = [_read(_Asset, row, address) for row in self._ask("GET", where)]
+            self._assets |= {asset.name: asset for asset in rows}
+            if len(rows) < _PAGE:
                 break
-        return assets
+
+    def _tagged(self, tag: str) -> _Release:
+        return _read(_Release, self._ask("GET", f"{self._place}/tags/{tag}"), self.name)
 
     def require_room(self, wheels: Iterable[str]) -> None:
         """:class:`ConfigError` if these and their metadata cannot be added, before any is sent."""
         more = {name for wheel in wheels for name in (wheel, f"{wheel}.metadata")} - {*self._assets}
+        here = len(self._assets)
         why = "is immutable: no assets can be added" if more and self._release.immutable else ""
-        if len(self._assets) + len(more) > _FULL:
-            why = (
-                f"has {len(self._assets)} assets; {len(more)} more exceed GitHub's limit of {_FULL}"
-            )
+        if here + len(more) > _FULL:
+            why = f"has {here} assets; {len(more)} more exceed GitHub's limit of {_FULL}"
         if why:
             raise ConfigError(
                 f"{self.name} {why}",
@@ -237,9 +222,8 @@ class Release:
         code, body = answer.status_code, line(data[:500].decode("utf-8", "replace"), 300)
         what = f"{self.name}: {method}: GitHub responded {code}: {body}"
         if code in (401, 403):
-            raise AuthError(
-                what, hint="The token has no write access, or the rate limit is exceeded."
-            )
+            hint = "The token has no write access, or the rate limit is exceeded."
+            raise AuthError(what, hint=hint)
         if code == 404:  # noqa: PLR2004
             raise ConfigError(what, hint="Create the release first: gh release create TAG --draft.")
         kind = _BusyError if code >= _SERVER else StorageError
@@ -250,15 +234,13 @@ def _json(data: bytes, name: str) -> Any:
     try:
         return json.loads(data) if data else None
     except (ValueError, RecursionError) as error:
-        raise StorageError(
-            f"{name}: invalid response from GitHub: {line(error)}", hint=AGAIN
-        ) from None
+        why = f"{name}: invalid response from GitHub: {line(error)}"
+        raise StorageError(why, hint=AGAIN) from None
 
 
 def _read(kind: type[Kind], data: Any, name: str) -> Kind:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise StorageError(
-            f"{name}: unexpected response from GitHub: {first_problem(error)}", hint=AGAIN
-        ) from None
+        why = f"{name}: unexpected response from GitHub: {first_problem(error)}"
+        raise StorageError(why, hint=AGAIN) from None

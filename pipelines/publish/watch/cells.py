@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -19,15 +20,26 @@ from pipelines.publish.watch import held
 from pipelines.publish.watch.released import Torch, note
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
+from pipelines.record.target import Target
+
+State = Literal["build", "later", "pin", "no"]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A cell of which the index has no wheel, and why it should have one."""
+class Cell:
+    """A cell of which the index has no wheel, and what becomes of it."""
 
     name: str
-    cell: Named
+    target: Target
     why: str
+    """Why the index should have one."""
+    state: State = "no"
+    lacks: tuple[str, ...] = ()
+    """Tools that the lock has not, or has not pinned, for it."""
+    errors: tuple[Finding, ...] = ()
+    """Why it cannot be built."""
+    seconds: float | None = None
+    """That its build takes, as far as is known."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +47,17 @@ class Watched:
     """A recipe, held against what is out."""
 
     recipe: Recipe
-    wanted: tuple[Wanted, ...]
+    cells: tuple[Cell, ...]
     """The newest torch first."""
     held: int
     """Cells of which the index has a wheel."""
     untested: int
     """Of these, with wheels that no GPU has run."""
     notes: tuple[Finding, ...]
+
+    def of(self, *states: State) -> list[Cell]:
+        """Those of these states."""
+        return [one for one in self.cells if one.state in states]
 
 
 def compare(
@@ -94,7 +110,7 @@ def compare(
         elif found:
             notes.append(_taken_back(recipe, name, found[0].file, found[0].yanked or ""))
         else:
-            wanted.append(Wanted(name, cell, held.why(wheels, cell.target, beside)))
+            wanted.append(Cell(name, cell.target, held.why(wheels, cell.target, beside)))
     notes += held.lacks_code(wheels, recipe, lists[0].sass)
     return Watched(recipe, tuple(wanted), there, untested, tuple(dict.fromkeys(notes)))
 

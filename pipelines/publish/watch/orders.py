@@ -2,58 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from pipelines.core.finding import Finding
 from pipelines.matrix.judge import NOT_PINNED
 from pipelines.matrix.plan import Plan
-from pipelines.publish.watch.cells import Wanted, Watched
+from pipelines.publish.watch.cells import Cell, State, Watched
 from pipelines.record.target import Target
 
-State = Literal["build", "later", "pin", "no"]
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of which the index has no wheel, and what becomes of it."""
-
-    wanted: Wanted
-    state: State
-    lacks: tuple[str, ...] = ()
-    """Tools that the lock has not, or has not pinned, for it."""
-    errors: tuple[Finding, ...] = ()
-    """Why it cannot be built."""
-    seconds: float | None = None
-    """That its build takes, as far as is known."""
-
-    @property
-    def target(self) -> Target:
-        """What is to be built."""
-        return self.wanted.cell.target
-
-
-@dataclass(frozen=True)
-class Order:
-    """A recipe with what becomes of its cells."""
-
-    watched: Watched
-    cells: tuple[Cell, ...]
-
-    def of(self, *states: State) -> list[Cell]:
-        """Those of these states."""
-        return [one for one in self.cells if one.state in states]
-
-
-def order_of(watched: Watched, plan: Plan | None) -> Order:
-    """``plan`` is that of the cells that are wanted, if there are any."""
+def judged(watched: Watched, plan: Plan | None) -> Watched:
+    """``plan`` is that of the cells, if there are any."""
     rows = {row.name: row for row in plan.rows} if plan is not None else {}
     cells = []
-    for one in watched.wanted:
+    for one in watched.cells:
         row = rows[one.name]
-        judged = row.judged
-        found = (finding for finding in judged.findings if finding.failed)
+        found = (finding for finding in row.judged.findings if finding.failed)
         errors = tuple(finding for finding in found if finding.id != NOT_PINNED)
         lacks = tuple(plan.ground.lacking(row.target)) if plan is not None else ()
         state: State = "no"
@@ -63,27 +29,29 @@ def order_of(watched: Watched, plan: Plan | None) -> Order:
             state = "build"
         elif not errors:
             errors = (Finding(id="nothing-prebuilt", level="error", actual=row.way.why),)
-        seconds = judged.budget.wall_seconds if judged.budget else None
-        cells.append(Cell(one, state, lacks, errors, seconds))
-    return Order(watched, tuple(cells))
+        seconds = row.judged.budget.wall_seconds if row.judged.budget else None
+        cells.append(replace(one, state=state, lacks=lacks, errors=errors, seconds=seconds))
+    return replace(watched, cells=tuple(cells))
 
 
-def pinned(orders: Iterable[Order], targets: Iterable[Target]) -> list[Order]:
+def pinned(orders: Iterable[Watched], targets: Iterable[Target]) -> list[Watched]:
     """The cells of ``targets`` lack nothing any more that is not pinned on the way."""
     known = {*targets}
+    return _put(orders, "build", lambda one: one.state == "pin" and one.target in known)
+
+
+def _put(orders: Iterable[Watched], state: State, which: Callable[[Cell], bool]) -> list[Watched]:
+    """The orders with cells in another state."""
     return [
-        Order(
-            order.watched,
-            tuple(
-                replace(one, state="build") if one.state == "pin" and one.target in known else one
-                for one in order.cells
-            ),
+        replace(
+            order,
+            cells=tuple(replace(one, state=state) if which(one) else one for one in order.cells),
         )
         for order in orders
     ]
 
 
-def bounded(orders: Sequence[Order], most: int, turn: int = 0) -> list[Order]:
+def bounded(orders: Sequence[Watched], most: int, turn: int = 0) -> list[Watched]:
     """No more than ``most`` are built now: the first half of these, and others by turns.
 
     So no cell waits for ever behind those that fail every time.
@@ -94,16 +62,10 @@ def bounded(orders: Sequence[Order], most: int, turn: int = 0) -> list[Order]:
         start = turn * (most - len(now)) % len(rest)
         rest = (rest[start:] + rest[:start])[: most - len(now)]
     later = {*ready} - {*now, *rest}
-    return [
-        Order(
-            order.watched,
-            tuple(replace(one, state="later") if id(one) in later else one for one in order.cells),
-        )
-        for order in orders
-    ]
+    return _put(orders, "later", lambda one: id(one) in later)
 
 
-def as_gha(orders: Sequence[Order], archs: str = "") -> dict[str, Any]:
+def as_gha(orders: Sequence[Watched], archs: str = "") -> dict[str, Any]:
     """A value for ``strategy.matrix``: for each recipe the inputs of wheels.yml.
 
     ``archs`` is what was asked for; empty: each recipe's own.
@@ -112,7 +74,7 @@ def as_gha(orders: Sequence[Order], archs: str = "") -> dict[str, Any]:
     for order in orders:
         if not (cells := order.of("build")):
             continue
-        recipe = order.watched.recipe
+        recipe = order.recipe
 
         def all_of(axis: str, cells: Sequence[Cell] = cells) -> str:
             return ",".join(dict.fromkeys(getattr(one.target, axis) for one in cells))
@@ -123,7 +85,7 @@ def as_gha(orders: Sequence[Order], archs: str = "") -> dict[str, Any]:
                 "recipe-version": recipe.version,
                 **{axis: all_of(axis) for axis in ("python", "torch", "cuda")},
                 "archs": archs,
-                "select": ",".join(one.wanted.name for one in cells),
+                "select": ",".join(one.name for one in cells),
             }
         )
     return {"include": rows}

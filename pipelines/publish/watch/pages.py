@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -205,23 +206,19 @@ def _tags(repository: str) -> Tags:
 
 def read_texts(urls: Sequence[str], most: int) -> dict[str, bytes]:
     """The bytes at each address, at most ``most`` of each; :class:`LockError` where it has none."""
-    return {url: data for (url, _), data in _apart(_text, [(url, most) for url in urls]).items()}
+    return _apart(partial(fetched, most=most), urls)
 
 
 def read_members(urls: Sequence[str], names: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
     """Of each source distribution the files of these names, as seen from its top."""
-    return {url: found for (url, _), found in _apart(_members, [(u, names) for u in urls]).items()}
+    return _apart(partial(_members, names=names), urls)
 
 
-def _members(asked: tuple[str, tuple[str, ...]]) -> dict[str, bytes]:
+def _members(url: str, names: tuple[str, ...]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as room:
         path = Path(room) / "sdist"
-        path.write_bytes(fetched(asked[0], _SDIST))
-        return {name: data for name, data in sdist_files(path) if name in asked[1]}
-
-
-def _text(asked: tuple[str, int]) -> bytes:
-    return fetched(*asked)
+        path.write_bytes(fetched(url, _SDIST))
+        return {name: data for name, data in sdist_files(path) if name in names}
 
 
 def fetched(url: str, most: int) -> bytes:

@@ -13,7 +13,7 @@ from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.tables import print_columns
 from pipelines.matrix.judge import NOT_PINNED
-from pipelines.publish.watch.orders import Order
+from pipelines.publish.watch.cells import Watched
 from pipelines.publish.watch.released import Torch
 from pipelines.reports.findings import table
 
@@ -25,7 +25,7 @@ _MARKS = {
 }
 
 
-def show(orders: Sequence[Order], notes: Sequence[Finding]) -> None:
+def show(orders: Sequence[Watched], notes: Sequence[Finding]) -> None:
     """A table for each recipe, then what no cell comes of, then how many are to be built."""
     for order in orders:
         _print(order)
@@ -42,27 +42,26 @@ def show(orders: Sequence[Order], notes: Sequence[Finding]) -> None:
     say(said if now + waiting + stuck else "nothing is to be built", style)
 
 
-def _print(order: Order) -> None:
-    watched = order.watched
+def _print(watched: Watched) -> None:
     title = " ".join(filter(None, (watched.recipe.name, watched.recipe.version)))
     untested = f", {watched.untested} of them without a test on a GPU" if watched.untested else ""
     held = units.counted(watched.held, "cell")
-    say(f"{title}: {held} in the index{untested}, {len(order.cells)} not", "bold")
+    say(f"{title}: {held} in the index{untested}, {len(watched.cells)} not", "bold")
     lines = [
         {
-            "cell": escape(one.wanted.name),
+            "cell": escape(one.name),
             "": _MARKS[one.state],
             "time": units.estimate(one.seconds) if one.seconds else "?",
-            "why": escape(line(one.wanted.why, 200)),
+            "why": escape(line(one.why, 200)),
         }
-        for one in order.cells
+        for one in watched.cells
     ]
     if lines:
         print_columns(console, lines, wrap=["why"], spare=("time",))
-    console.print(table(_findings(order), grouped=True))
+    console.print(table(_findings(watched), grouped=True))
 
 
-def _findings(order: Order) -> list[Finding]:
+def _findings(order: Watched) -> list[Finding]:
     """What keeps cells from being built, each once, with the cells."""
     found: dict[Finding, list[str]] = {}
     for one in order.of("pin"):
@@ -72,10 +71,10 @@ def _findings(order: Order) -> list[Finding]:
             hint = f"type: invoke lock (if toolchain.yaml names {units.few(others)})"
         says = f"the lock has no pin of {units.few(one.lacks)}"
         why = Finding(id=NOT_PINNED, level="warning", actual=says, hint=hint)
-        found.setdefault(why, []).append(one.wanted.name)
+        found.setdefault(why, []).append(one.name)
     for one in order.of("no"):
         for error in one.errors[:1]:
-            found.setdefault(error, []).append(one.wanted.name)
+            found.setdefault(error, []).append(one.name)
     return [
         finding.model_copy(update={"subject": units.few(cells, most=3)})
         for finding, cells in found.items()
@@ -86,7 +85,7 @@ def as_json(
     index: str,
     generation: int,
     out: Mapping[str, Torch],
-    orders: Sequence[Order],
+    orders: Sequence[Watched],
     notes: Sequence[Finding],
 ) -> dict[str, Any]:
     """The same as plain values; times in seconds."""
@@ -100,8 +99,7 @@ def as_json(
     }
 
 
-def _recipe(order: Order) -> dict[str, Any]:
-    watched = order.watched
+def _recipe(watched: Watched) -> dict[str, Any]:
     return {
         "recipe": watched.recipe.name,
         "version": watched.recipe.version,
@@ -109,13 +107,13 @@ def _recipe(order: Order) -> dict[str, Any]:
         "untested": watched.untested,
         "cells": [
             {
-                "cell": one.wanted.name,
+                "cell": one.name,
                 "state": one.state,
-                "why": one.wanted.why,
+                "why": one.why,
                 "lacks": list(one.lacks),
                 "errors": [error.model_dump(mode="json") for error in one.errors],
                 "seconds": one.seconds,
             }
-            for one in order.cells
+            for one in watched.cells
         ],
     }

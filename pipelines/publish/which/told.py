@@ -213,20 +213,11 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
 
 def as_object(found: Report, base: str) -> dict[str, Any]:
     """For programs: one object with a ``schema``."""
-    driver = found.driver
+    machine = {"line": found.machine.line, **asdict(found.machine)}
     return {
         "schema": 1,
         "good": found.good,
-        "machine": {
-            "line": found.machine.line,
-            "platform": found.machine.platform,
-            "python": found.machine.python,
-            "torch": found.machine.torch,
-            "cuda": found.machine.cuda,
-            "driver": driver.release,
-            "gpus": list(driver.gpus),
-            "names": list(driver.names),
-        },
+        "machine": {**machine, "names": list(found.driver.names)},
         "executable": shown(found.place.executable, 1000),
         "preset": _preset_object(found),
         "findings": [asdict(one) for one in found.findings],
