@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -32,18 +31,6 @@ COMBINED = "simple"
 #: Configuration for IIS.
 _IIS = Path(__file__).with_name("web.config")
 _VERSION = "1.2"  # of the API, with PEP 700 and 708
-
-
-@dataclass(frozen=True)
-class _Link:
-    """A file on a page."""
-
-    file: str
-    url: str
-    sha256: str
-    size: int
-    uploaded: str
-    wheel: Wheel | None = None
 
 
 def views(catalogue: Catalogue) -> dict[str, list[Wheel]]:
@@ -90,10 +77,8 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
         }
         made |= _pair(place, _root(sorted(projects)), named)
         for project, own in projects.items():
-            links = _links(own, releases)
-            page = _project(project, links, place, catalogue.tracks)
-            data = _project_json(project, links, place, catalogue.tracks)
-            made |= _pair(f"{place}/{project}", page, data)
+            data = _project(project, own, releases, place, catalogue.tracks)
+            made |= _pair(f"{place}/{project}", _project_page(data), data)
     table = rows(catalogue)
     made |= about(catalogue, table)
     made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
@@ -103,28 +88,6 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
 def _pair(place: str, page: str, data: Any) -> dict[str, bytes]:
     text = json.dumps(data, indent=1) + "\n"
     return {f"{place}/index.html": page.encode(), f"{place}/index.json": text.encode()}
-
-
-def _links(wheels: Sequence[Wheel], releases: Mapping[str, tuple[str, bytes]]) -> list[_Link]:
-    """Links to a project's wheels, newest version last, and to the descriptions of their labels."""
-    ordered = sorted(wheels, key=lambda wheel: (wheel.name.version, wheel.file))
-    links = [_Link(w.file, w.url, w.sha256, w.size, w.uploaded, w) for w in ordered]
-    files: dict[str, str] = {}
-    for wheel in ordered:
-        if wheel.name.label:
-            files[json_name(wheel)] = max(wheel.uploaded, files.get(json_name(wheel), ""))
-    for name, uploaded in files.items():
-        path, data = releases[name]
-        sha256 = hashlib.sha256(data).hexdigest()
-        links.append(_Link(name, path, sha256, len(data), uploaded))
-    return links
-
-
-def _href(link: _Link, place: str) -> str:
-    """A link from a project's page in ``place``."""
-    if "://" in link.url:
-        return link.url
-    return "../" * (place.count("/") + 2) + quote(link.url)
 
 
 def _head(title: str, more: str = "") -> str:
@@ -140,44 +103,66 @@ def _root(projects: Sequence[str]) -> str:
     return _head("Projects") + "".join(lines) + "</body></html>\n"
 
 
-# Only the newer name of the metadata attribute: pip 22.3 to 23.0.1 fails with the older one.
-# https://peps.python.org/pep-0714/
-def _project(project: str, links: Iterable[_Link], place: str, tracks: str) -> str:
-    more = f'<meta name="pypi:tracks" content="{escape(tracks)}{project}/">' if tracks else ""
-    text = _head(f"Links for {project}", more) + f"<h1>Links for {project}</h1>\n"
-    for link in links:
-        about, wheel = "", link.wheel
-        if wheel is not None:
-            about = f' data-core-metadata="sha256={wheel.metadata_sha256}"'
-            if wheel.requires_python:
-                about += f' data-requires-python="{escape(wheel.requires_python)}"'
-            if wheel.yanked is not None:
-                about += f' data-yanked="{escape(wheel.yanked)}"'
-        href = f"{_href(link, place)}#sha256={link.sha256}"
-        words = f" {escape(smoke_words(wheel))}" if wheel else ""
-        text += f'<a href="{escape(href)}"{about}>{escape(link.file)}</a>{words}<br>\n'
-    return text + "</body></html>\n"
-
-
-def _project_json(project: str, links: Sequence[_Link], place: str, tracks: str) -> Any:
+def _project(
+    project: str,
+    wheels: Sequence[Wheel],
+    releases: Mapping[str, tuple[str, bytes]],
+    place: str,
+    tracks: str,
+) -> dict[str, Any]:
+    """A project's wheels, newest version last, and the descriptions of their labels, as JSON."""
+    up = "../" * (place.count("/") + 2)
+    files: list[dict[str, Any]] = []
+    uploaded: dict[str, str] = {}
+    for wheel in sorted(wheels, key=lambda wheel: (wheel.name.version, wheel.file)):
+        url = wheel.url if "://" in wheel.url else up + quote(wheel.url)
+        about = _file(wheel.file, url, wheel.sha256, wheel.size, wheel.uploaded)
+        about["core-metadata"] = {"sha256": wheel.metadata_sha256}
+        about["yanked"] = False if wheel.yanked is None else wheel.yanked or True
+        if wheel.requires_python:
+            about["requires-python"] = wheel.requires_python
+        files.append(about | {"_smoke": smoke_words(wheel)})
+        if wheel.name.label:
+            name = json_name(wheel)
+            uploaded[name] = max(wheel.uploaded, uploaded.get(name, ""))
+    for name, when in uploaded.items():
+        path, data = releases[name]
+        hashed = hashlib.sha256(data).hexdigest()
+        files.append(_file(name, up + quote(path), hashed, len(data), when))
     meta: dict[str, Any] = {"api-version": _VERSION}
     if tracks:
         meta["tracks"] = [f"{tracks}{project}/"]
-    versions = sorted({link.wheel.name.version for link in links if link.wheel})
-    files = []
-    for link in links:
-        about: dict[str, Any] = {
-            "filename": link.file,
-            "url": _href(link, place),
-            "hashes": {"sha256": link.sha256},
-            "size": link.size,
-            "upload-time": link.uploaded,
-        }
-        if (wheel := link.wheel) is not None:
-            about["core-metadata"] = {"sha256": wheel.metadata_sha256}
-            about["yanked"] = False if wheel.yanked is None else wheel.yanked or True
-            if wheel.requires_python:
-                about["requires-python"] = wheel.requires_python
-            about["_smoke"] = smoke_words(wheel)
-        files.append(about)
-    return {"meta": meta, "name": project, "versions": list(map(str, versions)), "files": files}
+    versions = map(str, sorted({wheel.name.version for wheel in wheels}))
+    return {"meta": meta, "name": project, "versions": [*versions], "files": files}
+
+
+def _file(name: str, url: str, sha256: str, size: int, uploaded: str) -> dict[str, Any]:
+    return {
+        "filename": name,
+        "url": url,
+        "hashes": {"sha256": sha256},
+        "size": size,
+        "upload-time": uploaded,
+    }
+
+
+# Only the newer name of the metadata attribute: pip 22.3 to 23.0.1 fails with the older one.
+# https://peps.python.org/pep-0714/
+def _project_page(data: Mapping[str, Any]) -> str:
+    """The same for installers that read HTML."""
+    tracks = "".join(data["meta"].get("tracks", ()))
+    more = f'<meta name="pypi:tracks" content="{escape(tracks)}">' if tracks else ""
+    title = f"Links for {data['name']}"
+    text = _head(title, more) + f"<h1>{title}</h1>\n"
+    for file in data["files"]:
+        about = ""
+        if "core-metadata" in file:
+            about = f' data-core-metadata="sha256={file["core-metadata"]["sha256"]}"'
+        if "requires-python" in file:
+            about += f' data-requires-python="{escape(file["requires-python"])}"'
+        if yanked := file.get("yanked"):
+            about += f' data-yanked="{"" if yanked is True else escape(yanked)}"'
+        href = f"{file['url']}#sha256={file['hashes']['sha256']}"
+        words = f" {escape(file['_smoke'])}" if "_smoke" in file else ""
+        text += f'<a href="{escape(href)}"{about}>{escape(file["filename"])}</a>{words}<br>\n'
+    return text + "</body></html>\n"
