@@ -202,7 +202,7 @@ def gitlab(one: Any) -> None:
     for name, value in (
         ("Content-Type", "text/html" if code == 200 else "application/json"),
         ("Content-Length", str(len(body) if code == 200 else 0)),
-        *([("Location", "https://pypi.org/simple/")] if code == 302 else []),
+        *([("Location", "https://pypi.example.org/simple/")] if code == 302 else []),
     ):
         one.send_header(name, value)
     one.end_headers()
