@@ -259,6 +259,7 @@ def _wheel(offer: Offer, path: Path, info: str, now: str) -> tuple[bytes, Wheel]
         metadata = archive.read(f"{info}/METADATA")
     hashed = sha256_of(path)
     required = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    same = {name: value for name, value in vars(offer).items() if name in Wheel.model_fields}
     try:
         return metadata, Wheel(
             file=path.name,
@@ -267,18 +268,8 @@ def _wheel(offer: Offer, path: Path, info: str, now: str) -> tuple[bytes, Wheel]
             url=stored(path.name, hashed),
             metadata_sha256=sha256(metadata).hexdigest(),
             requires_python=line(required.get("Requires-Python", ""), 200),
-            python=offer.python,
-            torch=offer.torch,
-            stable=offer.stable,
-            cuda=offer.cuda,
-            sass=offer.sass,
-            ptx=offer.ptx,
-            run=offer.run,
             uploaded=now,
-            evidence=offer.evidence,
-            toolset=offer.toolset,
-            checks=offer.checks,
-            smoke=offer.smoke,
+            **same,
         )
     except ValueError as error:
         raise AuditError(
