@@ -17,7 +17,7 @@ from pipelines.publish.watch.released import (
     note,
     pinned_from,
     places_of,
-    retooled,
+    tools_out,
     torches,
     upstream,
     withdrawn,
@@ -69,7 +69,7 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
         out, lone = torches(here["torch"], built, pre=pre)
         notes += [*lone, *drifted((here["torch"], built), load_torches())]
     notes += cudas(here[asked.cuda], out, lock, pre=pre)
-    notes += [found for name in asked.tools for found in retooled(here[name], lock, pre=pre)]
+    notes += [found for name in asked.tools for found in tools_out(here[name], lock, pre=pre)]
     back = set()
     for name, versions in recipes.items():
         project, git = places[name]

@@ -152,9 +152,10 @@ def pinned_from(lock: ToolchainLock, project: str) -> Iterator[tuple[str, str]]:
                 yield source.file, source.sha256 or ""
 
 
-def retooled(project: Project, lock: ToolchainLock, *, pre: bool = False) -> Iterator[Finding]:
+def tools_out(project: Project, lock: ToolchainLock, *, pre: bool = False) -> Iterator[Finding]:
     """A release for Windows that is newer than all that the lock has."""
-    known = max(Version(one.version) for one in lock.tools.values() if one.name == project.name)
+    pins = (Version(one.version) for one in lock.tools.values() if one.name == project.name)
+    known = max(pins, default=Version("0"))
     out = [version for version, files in project.releases(pre=pre).items() if _windows(files)]
     if found := [version for version in out if version > known]:
         says = f"{project.name} {_last(found)} is out; the lock ends with {known}"
