@@ -694,8 +694,8 @@ def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.Monke
     (rule,) = (rule for rule in load_rules() if rule.id == "server-2019")
     facts = changed({f"{WIN}/build": 17763, f"{WIN}/version": "10.0.17763"})
     compat = load_compat()
-    rows = (rule, load_torches()["2.8"], load_table(), compat.drivers, compat.builds)
-    rows += (toolkit.load_table(),)
+    tables = (load_table(), toolkit.load_table(), compat.drivers, compat.builds)
+    rows = (rule, load_torches()["2.8"], *tables)
     for days, marked in ((0, set()), (92, {row.source for row in rows})):
         today = rule.date + timedelta(days=days)
         monkeypatch.setattr(model, "today", lambda today=today: today)

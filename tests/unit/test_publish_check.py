@@ -230,7 +230,8 @@ def test_a_registry_of_gitlab_is_no_index(index: Path, capsys: Said) -> None:
 
 
 def test_nothing_is_sent_where_no_index_can_be(tmp_path: Path, capsys: Said) -> None:
-    run, asked = str(finished(tmp_path / "out").path), []
+    run = str(finished(tmp_path / "out").path)
+    asked: list[Any] = []
     heard = {f"do_{method}": asked.append for method in ("GET", "HEAD", "POST", "PUT")}
     with front(tmp_path, **heard) as address:
         registry = f"http://me:secret@{address.rpartition('/')[2]}/api/v4/projects/1/packages/pypi"
