@@ -16,8 +16,6 @@ from pipelines.core.hosttext import line
 from pipelines.core.model import Model
 from pipelines.record.prebuilt import Sha256
 
-#: The file of a shard's run that lists its objects.
-LIST = "objects.json"
 #: Most shares.
 MOST = 1000
 #: Most compile units of a wheel.

@@ -42,8 +42,6 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
             _require_same(row, arrived, target, plan.host.name)
             fetched.append(FileResult(path=name, size=row.size, sha256=arrived))
             log.keep(CollectResult(files=tuple(fetched)))
-    for one in joined:
-        one.done(log.run)
     return CollectResult(files=tuple(fetched))
 
 

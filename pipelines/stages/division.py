@@ -19,12 +19,12 @@ from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.materials import Materials
 from pipelines.record.results import BuildResult
-from pipelines.record.shards import ObjectSource, ShardsResult
+from pipelines.record.shards import ObjectSource, ShardsResult, UnitObject
 from pipelines.remote import files, sharding
 from pipelines.remote import objects as remote_objects
 from pipelines.stages.buildspec import programs_of, without_home
 from pipelines.stages.hooks import BuildHooks
-from pipelines.stages.objects import FOLDER, Lender, Object, lenders, require_same
+from pipelines.stages.objects import FOLDER, Lender, lenders, require_same
 from pipelines.stages.pace import cost_of
 
 _LONGEST = 16_000  # characters of a variable
@@ -36,7 +36,7 @@ class Division(BuildHooks):
 
     _compilers: Mapping[str, str]
     _lenders: tuple[Lender, ...] = ()
-    _objects: Mapping[str, tuple[Lender, Object]]
+    _objects: Mapping[str, tuple[Lender, UnitObject]]
     """By the units' ids."""
 
     def part(self, session: LiveSession, made_of: Materials) -> str:
@@ -60,8 +60,8 @@ class Division(BuildHooks):
         """The order to compile the share; or to link, once the host has the objects."""
         if self.plan.share is not None:
             return {"units": self._compile()}
-        known = sorted({unit.id for one in self._lenders for unit in one.list.units})
-        read = {path: sha for one in self._lenders for path, sha in one.list.read.items()}
+        known = sorted({unit.id for one in self._lenders for unit in one.made.units})
+        read = {path: sha for one in self._lenders for path, sha in one.made.read.items()}
         sent = self._sent(session, directory)
         order = {"mode": "link", "objects": sent, "known": known, "read": read, **self._costs()}
         return {"units": order}
@@ -86,9 +86,8 @@ class Division(BuildHooks):
         places: dict[str, list[str]] = {}
         for owner, one in self._objects.values():
             places.setdefault(one.sha256, [layout.join(folder, one.sha256)])
-            if owner.list.host == host:  # it was compiled there
-                rows = (row.path for row in owner.made.objects if row.unit == one.unit)
-                places[one.sha256] += rows
+            if owner.target.host == host:  # it was compiled there
+                places[one.sha256].append(one.path)
         there = set(_whole(session, places))
         paths = {sha: next((p for p in known if p in there), "") for sha, known in places.items()}
         files_here = {one.sha256: (owner.path(one), one) for owner, one in self._objects.values()}
@@ -148,8 +147,8 @@ class Division(BuildHooks):
         lent = (
             ObjectSource(
                 run=one.run.id,
-                host=one.list.host,
-                share=one.list.share,
+                host=one.target.host,
+                share=one.made.share,
                 units=took[one.run.id],
                 sealers=one.run.sealers,
             )
@@ -180,14 +179,14 @@ def compilers_of(session: LiveSession, plan: BuildPlan) -> dict[str, str]:
     return {safe(str(k), 60): safe(home(str(v)), _LONGEST) for k, v in found.items()}
 
 
-def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, Object]]:
+def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, UnitObject]]:
     """The object of each unit that one of them has compiled, by the unit's id."""
-    objects: dict[str, tuple[Lender, Object]] = {}
+    objects: dict[str, tuple[Lender, UnitObject]] = {}
     for one in found:
-        for row in one.list.objects:
+        for row in one.made.objects:
             owner, known = objects.setdefault(row.unit, (one, row))
             if known.sha256 != row.sha256:
-                source = next(unit.source for unit in one.list.units if unit.id == row.unit)
+                source = next(unit.source for unit in one.made.units if unit.id == row.unit)
                 raise AuditError(
                     f"{safe(source, 200)} was compiled twice, to different bytes: {owner.told} has "
                     f"{known.sha256}, {one.told} has {row.sha256}",
@@ -203,7 +202,7 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
     """:class:`AuditError` for a file that hosts have read, and that was not the same on each."""
     known: dict[str, tuple[Lender, str]] = {}
     for one in found:
-        for path, sha in one.list.read.items():
+        for path, sha in one.made.read.items():
             owner, before = known.setdefault(path, (one, sha))
             if before != sha:
                 raise AuditError(
@@ -215,7 +214,7 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
 
 
 def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
-    every = found[0].list.units
+    every = found[0].made.units
     lacking = [safe(unit.source, 120) for unit in every if unit.id not in objects]
     if lacking:
         more = f" and {len(lacking) - 3} more" if lacking[3:] else ""

@@ -127,9 +127,6 @@ class CollectHooks(Hooks):
         """Put the file there from an earlier run; its sha256, or nothing."""
         return ""
 
-    def done(self, run: Run) -> None:
-        """All of them are there."""
-
 
 class AuditHooks(Hooks):
     """Of the stage ``audit``."""

@@ -18,7 +18,7 @@ from pipelines.core.units import few
 from pipelines.record.manifest import SCHEMA
 from pipelines.record.results import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.record.run import Run
-from pipelines.record.shards import LIST, ShardsResult
+from pipelines.record.shards import ShardsResult
 from pipelines.reports.levels import evidence_of
 from pipelines.stages.hooks import manifest_written
 
@@ -29,7 +29,6 @@ _NAMES = (
     "junit.xml",
     "report.html",
     "summary.md",
-    LIST,
 )
 #: What a later command makes again from the record.
 _REMADE = ("junit.xml", "report.html", "summary.md")

@@ -495,7 +495,7 @@ def test_a_share_and_the_link_of_several(shell: Shell) -> None:
     runs = ["shares/objects-a b/2026-x", "shares/objects-c/2026-x"]  # and of one alone: no folder
     for run in runs:
         (shell.place / run / "objects").mkdir(parents=True)
-        (shell.place / run / "objects.json").touch()
+        (shell.place / run / "record.sqlite").touch()
     assert shell.run(script, **env, DIVIDED="true")[0] == 0
     assert shell.typed()[0][:4] == ["provision", "build", "--objects", ",".join(runs)]
 
