@@ -51,6 +51,8 @@ class Manifest(BaseModel):
 
     schema_: Schema
     made_by: Short
+    serial: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    """When the last stage ended, in seconds since 1970: a later state of a run has a higher one."""
     run: Short
     started: datetime | None
     finished: datetime | None
@@ -64,6 +66,14 @@ class Manifest(BaseModel):
     """Which host compiled how many units, if there were several."""
     tools: Annotated[dict[Short, Tool], Field(max_length=1000)]
     files: Annotated[tuple[_File, ...], Field(max_length=1000)]
+    sboms: Annotated[dict[Short, dict[Short, Sha256]], Field(max_length=100)] = {}
+    """Of each wheel, those in it."""
+
+    @property
+    def wheels(self) -> list[str]:
+        """The names of its wheels."""
+        paths = (file.path for file in self.files)
+        return [path.removeprefix("wheels/") for path in paths if path.startswith("wheels/")]
 
     def sha256(self, wheel: str) -> list[str]:
         """The sha256 of each wheel of that name: one, unless it is from another run."""

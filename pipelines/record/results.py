@@ -202,6 +202,8 @@ class AuditedFile(Model):
     """The CUDA version of its device code, if none was requested."""
     archs: Archs | None = None
     """The requested architectures; ``None``: none were."""
+    sboms: dict[str, Sha256] = Field(default={})
+    """Those in the wheel, by name."""
     checks: tuple[Finding, ...] = ()
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import line
@@ -17,7 +17,6 @@ from pipelines.reports.views import FileView
 #: Generated from the record, or the record itself: not listed in a report.
 UNLISTED = ("report.html", "summary.md", "manifest.json")
 _MOST = 500
-_LARGE = 16 << 20  # bytes from which the manifest's hash of an unchanged file is used
 _MANIFEST = 16 << 20  # bytes
 _LINK = 1000  # characters
 
@@ -26,17 +25,12 @@ class _Manifest(BaseModel):
     """The relevant part of ``manifest.json``."""
 
     schema_: Schema
-    written: AwareDatetime
     files: tuple[FileResult, ...]
 
 
 def files(path: Path) -> tuple[FileView, ...]:
-    """Every file of the run in ``path``, and those only in ``manifest.json``, as from CI.
-
-    A large file that has the manifest's size and is not younger than it has the sha256 of the
-    manifest; every other one is read.
-    """
-    known, written = _manifest(path / "manifest.json")
+    """Every file of the run in ``path``, and those only in ``manifest.json``, as from CI."""
+    known = _manifest(path / "manifest.json")
     made = []
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path).as_posix()
@@ -44,7 +38,7 @@ def files(path: Path) -> tuple[FileView, ...]:
         if hidden or name in UNLISTED or name.startswith("record.sqlite"):
             continue
         if file.is_file() and not file.is_symlink():
-            made.append(_file(file, name, known.pop(name, None), written))
+            made.append(_file(file, name, known.pop(name, None)))
             if len(made) == _MOST:
                 break
     made += [
@@ -55,13 +49,9 @@ def files(path: Path) -> tuple[FileView, ...]:
     return tuple(sorted(made[:_MOST], key=lambda row: row.path))
 
 
-def _file(file: Path, name: str, recorded: FileResult | None, written: float) -> FileView:
+def _file(file: Path, name: str, recorded: FileResult | None) -> FileView:
     status, link = file.stat(), quote(os.fsencode(name))
     link = link if len(link) <= _LINK else ""
-    same = recorded is not None and recorded.size == status.st_size
-    if recorded is not None and same and status.st_size >= _LARGE and status.st_mtime <= written:
-        source = "from manifest.json"
-        return FileView(line(name), status.st_size, recorded.sha256, source, link=link)
     sha256 = sha256_of(file)
     # Logs and reports are rewritten by later stages, wheels are not.
     differs = recorded is not None and name.endswith(".whl") and recorded.sha256 != sha256
@@ -69,12 +59,12 @@ def _file(file: Path, name: str, recorded: FileResult | None, written: float) ->
     return FileView(line(name), status.st_size, sha256, note, differs, link)
 
 
-def _manifest(path: Path) -> tuple[dict[str, FileResult], float]:
-    """Its rows by path and when it was written; empty if it cannot be read."""
+def _manifest(path: Path) -> dict[str, FileResult]:
+    """Its rows by path; empty if it cannot be read."""
     try:
         if path.is_symlink() or path.stat().st_size > _MANIFEST:
-            return {}, 0.0
+            return {}
         manifest = _Manifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        return {}, 0.0
-    return {row.path: row for row in manifest.files}, manifest.written.timestamp()
+        return {}
+    return {row.path: row for row in manifest.files}

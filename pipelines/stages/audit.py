@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,8 +11,7 @@ from pipelines.audit.exports.lookup import of_pinned
 from pipelines.core import units
 from pipelines.core.console import console, fold, say
 from pipelines.core.errors import AuditError
-from pipelines.core.files import sha256_of
-from pipelines.core.finding import Finding, failures
+from pipelines.core.finding import failures
 from pipelines.core.logs import detailed
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
@@ -27,7 +27,7 @@ from pipelines.stages.hooks import AuditHooks, features
 from pipelines.wheels.checking import Kernels, Order
 from pipelines.wheels.checks import check_library, check_wheel
 from pipelines.wheels.imports import Exports, imported_libraries
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.metadata import WheelFacts, inspect, sbom_hashes
 from pipelines.wheels.tags import EVERY_PYTHON, WINDOWS
 
 
@@ -49,46 +49,39 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     for row in collected.files:
         file = log.run.path / row.path
         with fold(f"Audit {file.name}"):
-            _require_untouched(file, row.sha256)
-            version, checks = _checks(session, plan, file, built)
-            wrong = failures(checks)
+            found = _audited(session, plan, file, built)
+            if found.sha256 != row.sha256:
+                raise AuditError(
+                    f"{file.name} has sha256 {found.sha256}, what came home had {row.sha256}",
+                    hint="Something changed it on this machine: build again, and do not use it.",
+                )
+            wrong = failures(found.checks)
             if known and not wrong and not detailed():
-                say(f"{units.counted(len(checks), 'check')} ok")
+                say(f"{units.counted(len(found.checks), 'check')} ok")
             else:
-                console.print(table(checks))
-        done.append(
-            AuditedFile(
-                file=file.name,
-                sha256=row.sha256,
-                version=version,
-                archs=plan.archs.effective,
-                checks=checks,
-            )
-        )
+                console.print(table(found.checks))
+        done.append(found)
         log.keep(AuditResult(files=tuple(done)))
         if wrong:
             _reject(log, file, wrong)
     return AuditResult(files=tuple(done))
 
 
-def _require_untouched(file: Path, sha256: str) -> None:
-    found = sha256_of(file)
-    if found != sha256:
-        raise AuditError(
-            f"{file.name} has sha256 {found}, what came home had {sha256}",
-            hint="Something changed it on this machine: build again, and do not use it.",
-        )
-
-
-def _checks(
+def _audited(
     session: LiveSession, plan: BuildPlan, file: Path, built: BuildResult | None
-) -> tuple[str, tuple[Finding, ...]]:
-    """What the file says its version is, and the findings on it."""
+) -> AuditedFile:
+    """The findings on the very bytes whose sha256 it has."""
     archs = plan.archs.effective
     kernels = Kernels(archs, plan.target.cuda, lambda name: plan.recipe.archs_of(name, archs))
     if file.suffix != ".whl":
-        ordered = replace(kernels, expects=None)
-        return plan.target.version, check_library(file.name, file.read_bytes(), ordered)
+        data, ordered = file.read_bytes(), replace(kernels, expects=None)
+        return AuditedFile(
+            file=file.name,
+            sha256=sha256(data).hexdigest(),
+            version=plan.target.version,
+            archs=archs,
+            checks=check_library(file.name, data, ordered),
+        )
     facts = inspect(file)
     windows = plan.host.capabilities.windows
     machine = "" if windows else session.facts.get("machine") or "x86_64"
@@ -106,7 +99,14 @@ def _checks(
     if built is not None:
         for one in features(AuditHooks, plan):
             checks = (*checks, *one.checks(facts, built))
-    return str(facts.version), checks
+    return AuditedFile(
+        file=file.name,
+        sha256=facts.sha256,
+        version=facts.version,
+        archs=archs,
+        sboms=sbom_hashes(facts.sboms),
+        checks=checks,
+    )
 
 
 def _torches(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports | None] | None:

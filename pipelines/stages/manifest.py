@@ -1,4 +1,7 @@
-"""``manifest.json``: inputs, tools, timings, and every file of a run with size and sha256."""
+"""``manifest.json``: inputs, tools, timings, and the wheels, logs and tests of a run with sha256.
+
+It follows from the record and those files alone: made again, it is the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,7 @@ from pipelines.record.shards import ShardsResult
 from pipelines.reports.levels import evidence_of
 from pipelines.stages.hooks import manifest_written
 
-_NAMES = (
-    "build.log",
-    "smoke.log",
-    "smoke.xml",
-    "junit.xml",
-    "report.html",
-    "summary.md",
-)
-#: What a later command makes again from the record.
-_REMADE = ("junit.xml", "report.html", "summary.md")
-_AGAIN = "To make it again from the record, type: wcw report "
+_NAMES = ("build.log", "smoke.log", "smoke.xml")
 
 
 def write_manifest(run: Run) -> list[dict[str, Any]]:
@@ -42,7 +35,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     another one by now.
     """
     manifest = manifest_of(run)
-    data = json.dumps(manifest, indent=2).encode() + b"\n"
+    data = _encoded(manifest)
     write_atomic(run.path / "manifest.json", data)
     manifest_written(run.path, data)
     rows: list[dict[str, Any]] = manifest["files"]
@@ -50,35 +43,24 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
 
 
 def require_manifest(run: Run) -> bytes:
-    """The bytes of ``manifest.json``, if it says what the run's record and files say.
-
-    Reports may have been made again since, and when it was written is its own matter.
-    """
+    """The bytes of ``manifest.json``, if it is as the run's record and files have it."""
+    path = run.path / "manifest.json"
+    made = _encoded(manifest_of(run))
     try:
-        data = read_bytes(run.path / "manifest.json")
-        found = parse(data)
+        if (data := read_bytes(path)) == made:
+            return data
+        found, parts = parse(data), parse(made)
+        different = few(sorted(k for k in {*parts, *found} if parts.get(k) != found.get(k)))
     except ValueError as error:
-        raise AuditError(
-            f"{run.path / 'manifest.json'} is no manifest that can be read: {line(error, 300)}",
-            hint=f"{_AGAIN}{run.path}",
-        ) from None
-    made = json.loads(json.dumps(manifest_of(run)))
-    different = [key for key in {*made, *found} - {"written"} if made.get(key) != found.get(key)]
-    if "files" in different and _fixed(made["files"]) == _fixed(found.get("files")):
-        different.remove("files")
-    if different:
-        raise AuditError(
-            f"{run.path / 'manifest.json'} and the run's record differ in {few(sorted(different))}",
-            hint=f"{_AGAIN}{run.path}",
-        )
-    return data
+        different = line(error, 300)
+    raise AuditError(
+        f"{path} and the run's record differ: {different or 'in form'}",
+        hint=f"To make it again from the record, type: wcw report {run.path}",
+    )
 
 
-def _fixed(rows: Any) -> list[Any]:
-    """The rows of what a run does not make again."""
-    if not isinstance(rows, list):
-        return [rows]
-    return [one for one in rows if not isinstance(one, dict) or one.get("path") not in _REMADE]
+def _encoded(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, indent=2).encode() + b"\n"
 
 
 def manifest_of(run: Run) -> dict[str, Any]:
@@ -92,14 +74,15 @@ def manifest_of(run: Run) -> dict[str, Any]:
     others = [run.path / name for name in _NAMES] + sorted(run.path.glob("smoke-torch*.xml"))
     rows += [_row(path, run.path) for path in others if path.is_file()]
     stages = run.stages()
-    done = [one for one in stages.values() if one.name in (BuildResult.stage, AuditResult.stage)]
+    ends = {one.name: one.started + (one.seconds or 0) for one in stages.values()}
+    done = [ends[name] for name in (BuildResult.stage, AuditResult.stage) if name in ends]
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "made_by": f"windows-cuda-wheels {__version__}",
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "serial": int(max(ends.values(), default=0)),
         "run": facts.run,
         "started": facts.created or None,
-        "finished": max((_time(one.started + (one.seconds or 0)) for one in done), default=None),
+        "finished": _time(max(done)) if done else None,
         "publishable": facts.publishable,
         "inputs": facts.target.values()
         | {
@@ -118,6 +101,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
         "seconds": {s.name: round(s.seconds or 0, 3) for s in stages.values()},
         "stages": {s.name: s.state for s in stages.values()},
         "files": rows,
+        "sboms": {one.file: one.sboms for one in audited.files if one.sboms},
     }
     if built.divided is not None:
         manifest["divided"] = _divided(built.divided)

@@ -136,7 +136,9 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
     except ValueError as error:  # InvalidWheelFilename, InvalidTag
         raise _refuse(path, f"not the name of a wheel: {error}") from error
     try:
-        with path.open("rb") as file, zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            file.seek(0)
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # of what is read here
             members = _members(path, archive, limits or Limits())
             info = _dist_info(path, members)
             text = _text(archive, members, f"{info}/METADATA", path, _SMALLER)
@@ -146,11 +148,10 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
             )
             alone = all((tag.interpreter[:2], tag.abi) == ("py", "none") for tag in tags)
             record, binaries, elsewhere, broken = _contents(path, archive, members, info, alone)
-            sboms = [name for name in members if name.startswith(f"{info}/sboms/")]
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
-                sha256=hashlib.file_digest(file, "sha256").hexdigest(),
+                sha256=sha256,
                 name=name,
                 version=str(version),
                 tags=tuple(sorted(map(str, tags))),
@@ -166,10 +167,25 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
                 purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
                 members=tuple(members),
                 form=form(file, archive),
-                sboms=tuple(_sbom(archive, members[n], at) for at, n in enumerate(sboms)),
+                sboms=_sboms(archive, members, info),
             )
     except UNREADABLE as error:
         raise _refuse(path, f"it cannot be read: {error}") from error
+
+
+def read_sboms(path: Path) -> dict[str, str]:
+    """The sha256 of each SBOM in a wheel, of which nothing else is read; raises as ``inspect``."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members(path, archive, Limits())
+            return sbom_hashes(_sboms(archive, members, _dist_info(path, members)))
+    except UNREADABLE as error:
+        raise _refuse(path, f"it cannot be read: {error}") from error
+
+
+def sbom_hashes(sboms: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
+    """The sha256 of each by its name; empty of those that were not read."""
+    return {n: "" if d is None else hashlib.sha256(d).hexdigest() for n, d in sorted(sboms)}
 
 
 def _refuse(path: Path, why: str) -> AuditError:
@@ -280,11 +296,17 @@ def _contents(
     return record, tuple(binaries), tuple(elsewhere), tuple(broken)
 
 
-def _sbom(archive: zipfile.ZipFile, member: zipfile.ZipInfo, at: int) -> tuple[str, bytes | None]:
-    """An SBOM as in PEP 770; only the first few are read."""
-    if at >= _SBOMS or member.file_size > _SBOM:
-        return member.filename, None
-    return member.filename, b"".join(chunks(archive, member))
+def _sboms(
+    archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], info: str
+) -> tuple[tuple[str, bytes | None], ...]:
+    """The SBOMs as in PEP 770; only the first few are read."""
+    found = [member for name, member in members.items() if name.startswith(f"{info}/sboms/")]
+    return tuple(
+        (one.filename, None)
+        if at >= _SBOMS or one.file_size > _SBOM
+        else (one.filename, b"".join(chunks(archive, one)))
+        for at, one in enumerate(found)
+    )
 
 
 def _looked_through(name: str, pieces: Iterable[bytes]) -> tuple[bool, bool]:

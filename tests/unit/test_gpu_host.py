@@ -626,9 +626,9 @@ def test_the_audit_asks_nothing_of_a_bridged_host(
 
     plan = planned(tmp_path, gpu="bridge")
     nobody: Any = Nobody()
-    version, checks = audit._checks(nobody, plan, wheel_here(tmp_path), None)
-    assert version
-    assert len(checks) > 3
+    one = audit._audited(nobody, plan, wheel_here(tmp_path), None)
+    assert one.version
+    assert len(one.checks) > 3
 
 
 class Windows:

@@ -166,7 +166,8 @@ def test_every_run_that_builds_a_wheel_leaves_a_statement(built: Path) -> None:
     assert run["metadata"]["startedOn"] <= run["metadata"]["finishedOn"]
     hashes = {one["name"]: one["digest"]["sha256"] for one in run["byproducts"]}
     assert hashes["manifest.json"] == sha256_of(built / "manifest.json")
-    assert {"build.log", "junit.xml", "report.html"} <= hashes.keys()
+    assert {"build.log", "manifest.json"} <= hashes.keys()
+    assert inner["serial"] == str(manifest["serial"])
     inside = {name: hashes.pop(name) for name in [*hashes] if "/sboms/" in name}
     assert all(sha256_of(built / name) == digest for name, digest in hashes.items())
     with zipfile.ZipFile(wheel) as archive:
@@ -632,6 +633,7 @@ def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
         archive.writestr(name, b"{}")
     manifest = json.loads((room / "manifest.json").read_text())
     next(r for r in manifest["files"] if r["path"].endswith(".whl"))["sha256"] = sha256_of(wheel)
+    manifest["sboms"][wheel.name][name] = hashlib.sha256(b"{}").hexdigest()
     (room / "manifest.json").write_text(json.dumps(manifest))
     (room / f"{wheel.name}{UNSIGNED}").unlink()
     desk = Desk(tmp_path, room)
@@ -639,7 +641,7 @@ def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
     desk.forge(lambda said: said["predicate"]["runDetails"].update(byproducts=[]))
     one = of(desk.look(), "sbom")
     assert one.level == "error"
-    assert "not stated" in one.values[0]
+    assert name in one.values
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
@@ -647,7 +649,7 @@ def test_a_bill_that_is_packed_as_no_wheel_is(desk: Desk, method: int) -> None:
     with zipfile.ZipFile(desk.wheel, "a") as archive:
         archive.writestr("pkg-1.0.dist-info/sboms/z.json", b"{}", compress_type=method)
     desk.forge(lambda said: said["subject"][0]["digest"].update(sha256=sha256_of(desk.wheel)))
-    refused(desk.look(), "sbom", f"packed by method {method}")
+    refused(desk.look(), "sbom", f"compression method {method}")
 
 
 def test_a_name_in_the_wheel_that_is_no_text(desk: Desk) -> None:
@@ -876,21 +878,21 @@ def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
     data = json.loads((desk.run / "manifest.json").read_text())
     data["inputs"]["origin"] = "given, not built here"
     with pytest.raises(ValueError, match="not built here"):
-        statement(json.dumps(data).encode(), desk.wheel)
+        statement(json.dumps(data).encode(), desk.wheel.name)
     data["inputs"]["origin"] = None
     data["stages"]["audit"] = "failed"
     with pytest.raises(ValueError, match="its stage audit has not passed"):
-        statement(json.dumps(data).encode(), desk.wheel)
+        statement(json.dumps(data).encode(), desk.wheel.name)
     data["stages"]["audit"] = "passed"
     data["inputs"]["materials"]["tool"] = {"setuptools": "msvc"}
     with pytest.raises(ValueError, match="tool setuptools is msvc, and no sha256"):
-        statement(json.dumps(data).encode(), desk.wheel)
+        statement(json.dumps(data).encode(), desk.wheel.name)
     data["inputs"]["materials"]["tool"] = {"setuptools": "56" * 32, "uv": "12" * 32}
     data["tools"]["uv"] = {"version": "1.0", "sha256": "34" * 32}
     with pytest.raises(ValueError, match=r"tool uv was hashed as 3434.*, and its pin is 1212"):
-        statement(json.dumps(data).encode(), desk.wheel)
+        statement(json.dumps(data).encode(), desk.wheel.name)
     data["tools"]["uv"]["sha256"] = None
-    said = statement(json.dumps(data).encode(), desk.wheel)["predicate"]["buildDefinition"]
+    said = statement(json.dumps(data).encode(), desk.wheel.name)["predicate"]["buildDefinition"]
     names = [one["name"] for one in said["resolvedDependencies"]]
     assert names == ["source", "setuptools", "uv"], "and not the tool set, which is no file"
     assert said["resolvedDependencies"][2]["annotations"]["hashed"] == "not by this run"

@@ -6,7 +6,6 @@ import hashlib
 import io
 import itertools
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -345,17 +344,6 @@ def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
     wheel.unlink()
     left = files(run.path)[-1]
     assert (left.note, left.size) == ("not here; from manifest.json", 4000)
-
-
-def test_large_files_have_the_manifests_word_unless_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = samples.good(tmp_path)
-    samples.manifest(run)
-    monkeypatch.setattr("pipelines.reports.files._LARGE", 1000)
-    assert files(run.path)[-1].note == "from manifest.json"
-    os.utime(next(run.path.glob("wheels/*.whl")), (3e9, 3e9))
-    assert files(run.path)[-1].note == ""
 
 
 @pytest.mark.parametrize("said", ["{", "[]", '{"written": 1}', "[" * 100_000, '{"files": [1]}'])

@@ -26,7 +26,7 @@ def attest(wheel: CheckedWheel, data: bytes, folder: Path, signer: CryptoSigner)
     the wheel or an unsigned statement in ``folder`` is not what the manifest says.
     """
     try:
-        said = statement(data, wheel.path)
+        said = statement(data, wheel.name)
     except ValueError as error:
         raise ConfigError(
             f"{folder / MANIFEST}: {line(error, 500)}",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,12 @@ from in_toto_attestation.v1.statement import Statement
 from pydantic import ValidationError
 
 from pipelines.core.console import say
-from pipelines.core.errors import AuditError
 from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import parse
 from pipelines.core.model import first_problem
 from pipelines.record.manifest import Manifest, Tool
 from pipelines.record.materials import Kind, Material
-from pipelines.wheels.unpacking import UNREADABLE, chunks
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 #: What externalParameters and internalParameters mean: docs/provenance.md.
@@ -42,9 +39,7 @@ SIGNED, UNSIGNED = ".intoto.jsonl", ".statement.json"
 #: Kinds of materials that are files: dependencies with a hash, in SLSA's words.
 _FILES: tuple[Kind, ...] = ("source", "tool")
 _AXES = {"recipe", "version", "python", "torch", "cuda", "archs", "reproducible"}
-_SBOM = re.compile(r"[^/]+\.dist-info/sboms/[^/]+")  # https://peps.python.org/pep-0770/
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_SBOMS, _SBOM_BYTES = 20, 64 << 20
 _STATED = frozenset({"build", "collect", "audit"})  # stages without which there is no statement
 
 
@@ -74,21 +69,23 @@ def unstated(made: Manifest) -> str:
     return ""
 
 
-def statement(data: bytes, wheel: Path) -> dict[str, Any]:
-    """The statement on ``wheel`` by the manifest ``data``.
+def statement(data: bytes, wheel: str) -> dict[str, Any]:
+    """The statement on the wheel of that name by the manifest ``data``.
 
     ``ValueError`` where the manifest is none, or tells of no such wheel that was built and has
-    passed its audit; :class:`AuditError` for a wheel that cannot be looked into.
+    passed its audit.
     """
     made = read_manifest(data)
-    rows = made.sha256(wheel.name)
+    rows = made.sha256(wheel)
     if len(rows) != 1:
-        raise ValueError(f"it tells of {len(rows)} wheels called {line(wheel.name, 200)}")
+        raise ValueError(f"it tells of {len(rows)} wheels called {line(wheel, 200)}")
     sha256 = rows[0]
     if (why := unstated(made)) or made.started is None or made.finished is None:
         raise ValueError(why)
     predicate = provenance_pb2.Provenance()
-    files = [*_byproducts(made), *sboms(wheel), _described(MANIFEST, _sha256(data))]
+    inside = (_described(*row) for row in sorted(made.sboms.get(wheel, {}).items()))
+    manifest = _described(MANIFEST, hashlib.sha256(data).hexdigest())
+    files = [*_byproducts(made), *inside, manifest]
     raw = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
@@ -111,7 +108,7 @@ def statement(data: bytes, wheel: Path) -> dict[str, Any]:
     }
     try:
         json_format.ParseDict(raw, predicate)
-        subject = ResourceDescriptor(name=wheel.name, digest={"sha256": sha256})
+        subject = ResourceDescriptor(name=wheel, digest={"sha256": sha256})
         whole = Statement([subject.pb], PREDICATE, json_format.MessageToDict(predicate))
         whole.validate()
         return dict(json_format.MessageToDict(whole.pb))
@@ -127,12 +124,12 @@ def write_statements(folder: Path, data: bytes) -> None:
     """
     for old in folder.glob(f"*{UNSIGNED}"):
         old.unlink()
-    wheels = sorted((folder / "wheels").glob("*.whl"))
-    if not wheels or unstated(read_manifest(data)):
+    made = read_manifest(data)
+    if unstated(made):
         return
-    for wheel in wheels:
-        write_atomic(folder / f"{wheel.name}{UNSIGNED}", encoded(statement(data, wheel)))
-        if (signed := folder / f"{wheel.name}{SIGNED}").is_file():
+    for wheel in made.wheels:
+        write_atomic(folder / f"{wheel}{UNSIGNED}", encoded(statement(data, wheel)))
+        if (signed := folder / f"{wheel}{SIGNED}").is_file():
             say(f"mind: {signed.name} was signed before this: invoke attest", style="yellow")
 
 
@@ -149,6 +146,7 @@ def _internal(made: Manifest) -> dict[str, Any]:
         "toolset": _filled(made.toolset),
         "evidence": {"level": level.value, "meaning": level.meaning} if level else {},
         "publishable": made.publishable,
+        "serial": str(made.serial),
         "stages": made.stages,
         "job": made.inputs.job,
         "materials": {k: v for k, v in made.inputs.materials.root.items() if k not in _FILES},
@@ -182,49 +180,8 @@ def _byproducts(made: Manifest) -> Iterator[dict[str, Any]]:
             yield _described(row.path, row.sha256)
 
 
-def sboms(wheel: Path) -> Iterator[dict[str, Any]]:
-    """The bills of materials in a wheel, with their hashes.
-
-    :class:`AuditError` for a wheel that cannot be read, or that has too many or too large ones.
-    """
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            found = [one for one in archive.infolist() if _SBOM.fullmatch(one.filename)]
-            names = {one.filename for one in found}
-            if len(found) > _SBOMS or len(names) != len(found):
-                raise AuditError(
-                    f"{wheel.name} has {len(found)} SBOMs, some of one name or more than {_SBOMS}",
-                    hint="Take the wheel anew from whoever published it.",
-                )
-            for member in sorted(found, key=lambda one: one.filename):
-                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise AuditError(
-                        f"{wheel.name}: {line(member.filename)} is packed by method "
-                        f"{member.compress_type}; wheels have 0 and 8",
-                        hint="Take the wheel anew from whoever published it.",
-                    )
-                if member.file_size > _SBOM_BYTES:
-                    raise AuditError(
-                        f"{wheel.name}: {line(member.filename)} unpacks to {member.file_size} "
-                        f"bytes, more than {_SBOM_BYTES}",
-                        hint="Take the wheel anew from whoever published it.",
-                    )
-                digest = hashlib.sha256()
-                for chunk in chunks(archive, member):
-                    digest.update(chunk)
-                yield _described(member.filename, digest.hexdigest())
-    except UNREADABLE as error:
-        raise AuditError(
-            f"{wheel.name} cannot be read: {line(error)}", hint="Take the wheel anew."
-        ) from None
-
-
 def _described(name: str, sha256: str) -> dict[str, Any]:
     return {"name": name, "digest": {"sha256": sha256}}
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _filled(told: dict[str, Any]) -> dict[str, Any]:

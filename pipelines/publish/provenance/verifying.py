@@ -38,10 +38,10 @@ from pipelines.publish.provenance.statement import (
     UNSIGNED,
     encoded,
     read_manifest,
-    sboms,
     statement,
 )
 from pipelines.toolchain.lock import ToolchainLock
+from pipelines.wheels.metadata import read_sboms
 
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 #: What need not be so for who says that it is enough -> the check that it is about.
@@ -293,7 +293,7 @@ def _manifest(wheel: Path, provenance: Path, said: _Said) -> Finding:
         if not read_manifest(data).sha256(wheel.name):
             found = f"not checked: {path} is of another wheel"
             return _found("manifest", "unknown", found)
-        expected = statement(data, wheel)
+        expected = statement(data, wheel.name)
         if (sha256 := expected["subject"][0]["digest"]["sha256"]) != sha256_of(wheel):
             raise ValueError(f"it is of a wheel with sha256 {sha256}")  # noqa: TRY301
     except (ValueError, AuditError) as error:
@@ -365,25 +365,20 @@ def _lock(said: _Said, lock: ToolchainLock) -> Finding:
 def _sboms(wheel: Path, said: _Said) -> Finding:
     """Whether the bills of materials in the wheel are those that it names."""
     try:
-        inside = {one["name"]: one["digest"]["sha256"] for one in sboms(wheel)}
+        inside = read_sboms(wheel)
     except AuditError as error:
         return _found("SBOM", "error", line(error, 400))
+    if not said.ours:
+        found = f"not checked: {len(inside)} in the wheel, made by another builder"
+        return _found("SBOM", "unknown", found)
     run = said.predicate.get("runDetails") or {}
     stated = {
         str(one.get("name", "")): one.get("digest", {}).get("sha256", "")
         for one in run.get("byproducts", ())
         if ".dist-info/sboms/" in str(one.get("name", ""))
     }
-    if not said.ours:
-        found = f"not checked: {len(inside)} in the wheel, made by another builder"
-        return _found("SBOM", "unknown", found)
-    if inside != stated:
-        rows = [
-            f"{line(name, 150)}: {line(stated.get(name, 'not stated'), 64)}, in the wheel "
-            f"{inside.get(name, 'there is none')}"
-            for name in {**stated, **inside}
-            if stated.get(name) != inside.get(name)
-        ]
+    if unlike := {*inside.items()} ^ {*stated.items()}:
+        rows = sorted({line(name, 150) for name, _ in unlike})
         return _found("SBOM", "error", "the wheel has others than it names", rows)
     if not inside:
         return _found("SBOM", "skipped", "none, neither in the wheel nor stated")
