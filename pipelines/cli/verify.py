@@ -34,8 +34,8 @@ def _enough(text: str | None) -> tuple[str, ...]:
         "provenance": "its provenance (default: WHEEL.intoto.jsonl with it)",
         "key": "a public key that must have signed it; may be repeated",
         "accept": "what is enough: 'unsigned', 'lock' for another lock than today's, "
-        "'builder' for another builder; by commas",
-        "require": "NAME=VALUE that must hold: recipe, level, test, builder, newer-than; by commas",
+        "'builder' for another builder, 'older' than one that was verified here; by commas",
+        "require": "NAME=VALUE by commas: recipe, level, test, builder, newer-than or serial",
         "rebuild": "build it again as well, and compare the bytes",
     },
     many=("key", "require"),

@@ -15,6 +15,7 @@ from pipelines.core.units import few
 from pipelines.core.versions import minor
 from pipelines.publish.index.catalogue import Smoke, WheelName
 from pipelines.publish.index.publishing import Offer
+from pipelines.publish.provenance.statement import read_manifest
 from pipelines.record.results import AuditedFile, AuditResult, RunFacts, SmokeResult
 from pipelines.record.run import Run
 from pipelines.record.toolsets import STUB, stamped
@@ -122,7 +123,7 @@ def _offer(
     passed = [check for check in audited.checks if check.level == "ok"]
     if bad or not passed:
         raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no check was made'}")
-    tools = values_of(audited.checks, "toolset")
+    tools = values_of(wheel.findings, "toolset")  # as the bytes have it, whatever the record says
     local = inside.version.partition("+")[2]
     stand_in = (
         facts.publishable is not True
@@ -149,7 +150,9 @@ def _offer(
             hint="Test it on such a GPU"
             + ("." if stand_in else "; or say --untested, and the page says it too."),
         )
-    shown = evidence_words(evidence_of(facts, run.result(SmokeResult)))
+    words = evidence_words(evidence_of(facts, run.result(SmokeResult)))
+    words += f"; its suite passed on {windows}" if stand_in else ""
+    shown = shown_of(run, audited, wheel, tested=smoke.verdict == "passed")
     target = facts.target
     if not target.cuda or not target.python:
         raise AuditError(f"{audited.file}: its run does not say for which CUDA and Python it is")
@@ -161,12 +164,13 @@ def _offer(
         sass=audited.archs.sass,
         ptx=audited.archs.ptx,
         run=run.id,
-        evidence=f"{shown}; its suite passed on {windows}" if stand_in else shown,
+        serial=read_manifest(shown["manifest.json"]).serial,
+        evidence="; ".join(filter(None, (words, run.recorded_by))),
         toolset=few(tools) or facts.toolset,
         checks=len(passed),
         smoke=smoke,
         stable=is_stable(inside),
-        shown=shown_of(run, audited, tested=smoke.verdict == "passed"),
+        shown=shown,
     )
 
 

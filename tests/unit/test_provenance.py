@@ -181,11 +181,44 @@ def test_signed_and_verified(desk: Desk) -> None:
     assert {one.id: one.level for one in found.findings} == {
         "wheel": "ok",
         "signature": "ok",
+        "serial": "ok",
         "manifest": "ok",
         "lock": "unknown",
         "sbom": "ok",
         "evidence": "unknown",
     }, "this recipe asks its host for nothing: of no tools nobody says that they are the same"
+
+
+def later(said: dict[str, Any], seconds: int) -> None:
+    """As of a later state of the run."""
+    inner = said["predicate"]["buildDefinition"]["internalParameters"]
+    inner["serial"] = str(int(inner["serial"]) + seconds)
+
+
+def test_an_older_statement_is_refused_where_a_later_one_was_seen(desk: Desk) -> None:
+    """Both are signed, and each agrees with its own manifest: of before and after a failed test."""
+    (desk.run / "manifest.json").unlink()
+    before = desk.envelope.read_bytes()
+
+    def failed(said: dict[str, Any]) -> None:
+        later(said, 60)
+        said["predicate"]["buildDefinition"]["internalParameters"]["stages"]["test"] = "failed"
+
+    assert desk.look().code == 0
+    desk.forge(failed)
+    refused(desk.look(), "test", "failed")
+    desk.envelope.write_bytes(before)
+    found = desk.look()
+    refused(found, "serial", "is older than serial")
+    assert found.accepting(["older"]).code == 0
+    desk.forge(lambda said: later(said, 60))
+    refused(desk.look(), "serial", "is another than serial")
+    desk.forge(lambda said: later(said, 61))
+    assert desk.look().code == 0
+    key = signing.load_public(desk.my_pub)
+    least = {"serial": "9" * 12}
+    found = verify(desk.wheel, desk.envelope, [(desk.my_pub, key)], load_lock(), least)
+    assert {one.id for one in found.findings if one.failed} == {"require-serial"}
 
 
 def test_a_copy_elsewhere_needs_no_run(desk: Desk, tmp_path: Path) -> None:
@@ -605,6 +638,7 @@ def test_todays_lock(desk: Desk) -> None:
     def change(said: dict[str, Any]) -> None:
         rows = said["predicate"]["buildDefinition"]["resolvedDependencies"]
         rows.append({"name": id_, "digest": {"sha256": tool.sha256}})
+        later(said, len(extra))
         for name in extra:
             rows.append({"name": name, "digest": {"sha256": "ab" * 32}})
 

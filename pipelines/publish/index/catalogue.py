@@ -161,6 +161,8 @@ class Wheel(Model):
     made_from: Sha256 | None = None
     """For a variant: its plain wheel, which differs only in metadata."""
     run: Short
+    serial: Annotated[int, Field(ge=0)] = 0
+    """Of its manifest: a later state of the run has a higher one."""
     uploaded: Time
     evidence: Short
     toolset: Short = ""
@@ -185,15 +187,23 @@ class Wheel(Model):
     def since(self, other: Wheel) -> Wheel:
         """The same with additional evidence of ``other``, the same bytes of a later publish.
 
-        Existing evidence is kept: a skipped test does not revoke an earlier pass.
+        Existing evidence is kept: a skipped test does not revoke an earlier pass. Raises
+        :class:`AuditError` for what is older than the evidence that is there.
         """
+        if other.serial < self.serial:
+            raise AuditError(
+                f"{safe(self.file, 200)}: the index has evidence of serial {self.serial}, and "
+                f"{safe(other.run, 100)} is of serial {other.serial}: an older state of it",
+                hint="Leave it out, or test the wheel again.",
+            )
         tested = self.smoke.verdict == "untested" and other.smoke.verdict == "passed"
         signed = "intoto.jsonl" in other.beside
         pair = other if signed or (tested and "intoto.jsonl" not in self.beside) else self
         shown = {k: v for k, v in (other if tested else self).beside.items() if k not in _PAIR}
         shown |= {k: v for k, v in pair.beside.items() if k in _PAIR}
         seen = {"smoke": other.smoke, "evidence": other.evidence, "run": other.run}
-        return self.model_copy(update={"beside": shown} | (seen if tested else {}))
+        more = {"beside": shown, "serial": other.serial if pair is other else self.serial}
+        return self.model_copy(update=more | (seen if tested else {}))
 
     def again(self, verdict: Rebuilt) -> Wheel:
         """The same with the verdict of a rebuild; one verdict for each run."""

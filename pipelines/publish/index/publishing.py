@@ -35,11 +35,11 @@ from pipelines.publish.index.catalogue import (
     timestamp,
 )
 from pipelines.publish.index.lock import locked, require_mine
-from pipelines.publish.index.memory import remember, require_newest
 from pipelines.publish.index.pages import COMBINED, release_files, render
 from pipelines.publish.index.releases import Release
 from pipelines.publish.index.store import Store
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
+from pipelines.publish.memory import older, remember
 from pipelines.record.seal import sealer
 from pipelines.record.toolsets import stamped
 from pipelines.wheels.checked import CheckedWheel
@@ -59,6 +59,7 @@ class Offer:
     sass: tuple[str, ...]
     ptx: tuple[str, ...]
     run: str
+    serial: int
     evidence: str
     toolset: str
     checks: int
@@ -124,7 +125,7 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
             after = after.signed(sealer())
             require_mine(store, mine, before)
             store.write(CATALOGUE, after.dump())
-        remember(store.address, after)
+        remember(store.address, after.generation, after.digest)
         pages = [path for path, data in render(after).items() if _put(store, path, data)]
     return Done(after, _fresh(before, after), tuple(pages))
 
@@ -155,7 +156,11 @@ def _read(store: Store, order: Order) -> Catalogue:
         )
     found = Catalogue() if data is None else read_catalogue(data, store.name)
     found.require_signed({sealer().identity, *order.trusted}, store.name)
-    require_newest(store.address, found)
+    if why := older(store.address, found.generation, found.digest):
+        raise ConfigError(
+            f"{store.name}/{CATALOGUE}: {why}: somebody has put it there",
+            hint="Put the last one back. If it is as you want it, remove the index from that file.",
+        )
     return found
 
 

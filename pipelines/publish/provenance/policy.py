@@ -12,6 +12,7 @@ from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict
 
 _LEVELS = [one.value for one in Evidence]
+_DIGITS = 20
 #: What each requirement compares, of SLSA's predicate.
 _VALUES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "recipe": lambda said: _text(said, "buildDefinition", "externalParameters", "recipe"),
@@ -19,6 +20,7 @@ _VALUES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "test": lambda said: _internal(said, "stages", "test"),
     "builder": lambda said: _text(said, "runDetails", "builder", "id"),
     "newer-than": lambda said: _text(said, "runDetails", "metadata", "finishedOn"),
+    "serial": lambda said: str(serial_of(said)),
 }
 
 
@@ -36,6 +38,8 @@ def read_requirements(texts: Sequence[str]) -> dict[str, str]:
             raise ConfigError(
                 f"--require newer-than={line(value, 40)}: expected a date such as 2026-11-01"
             )
+        if name == "serial" and not value.isdecimal():
+            raise ConfigError(f"--require serial={line(value, 40)}: expected a number")
         if name == "level" and value not in _LEVELS:
             raise ConfigError(
                 f"--require level={line(value, 20)}: expected one of {', '.join(_LEVELS)}",
@@ -59,9 +63,17 @@ def _holds(name: str, actual: str, wanted: str) -> bool:
     if name == "newer-than":
         then, now = _date(wanted), _date(actual)
         return then is not None and now is not None and now > then
+    if name == "serial":
+        return int(actual) >= int(wanted)
     if name == "level":  # that one, or more
         return actual in _LEVELS and _LEVELS.index(actual) >= _LEVELS.index(wanted)
     return actual == wanted
+
+
+def serial_of(said: Mapping[str, Any]) -> int:
+    """Of a statement; 0: it has none."""
+    text = _internal(said, "serial")
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else 0
 
 
 def refusals(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

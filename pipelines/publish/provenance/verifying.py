@@ -19,13 +19,14 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 from securesystemslib.signer import SSlibKey
 
-from pipelines.core.errors import AuditError, ConfigError, named
+from pipelines.core.errors import AuditError, ConfigError, StorageError, named
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import beside, sha256_of
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict, parse, read_bytes
 from pipelines.core.model import Model
+from pipelines.publish.memory import older, remember
 from pipelines.publish.provenance import policy
 from pipelines.publish.provenance.aliases import refuse_aliases
 from pipelines.publish.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
@@ -45,7 +46,12 @@ from pipelines.wheels.metadata import read_sboms
 
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 #: What need not be so for who says that it is enough -> the check that it is about.
-ACCEPTED = {"unsigned": "signature", "lock": "lock", "builder": "builder"}
+ACCEPTED = {
+    "unsigned": "signature",
+    "lock": "lock",
+    "builder": "builder",
+    "older": "serial",
+}
 Key = tuple[Path, SSlibKey]
 
 
@@ -154,9 +160,12 @@ def _checks(  # noqa: PLR0917 - what verify is given
         return
     subject = _subject(wheel, sha256, said)
     yield subject
-    yield _signature(said, keys)
+    signature = _signature(said, keys)
+    yield signature
     if subject.failed:
         return  # what else it says is of another wheel
+    if signature.level == "ok" and said.ours:
+        yield _serial(wheel.name, said, keys)
     yield _manifest(wheel, provenance, said)
     yield _lock(said, lock)
     yield _sboms(wheel, said)
@@ -278,6 +287,24 @@ def _signature(said: _Said, keys: Sequence[Key]) -> Finding:
         return _found("signature", "error", found, detail)
     found = ", ".join(f"{path}, key {key.keyid[:16]}" for path, key in keys)
     return _found("signature", "ok", found, detail)
+
+
+def _serial(wheel: str, said: _Said, keys: Sequence[Key]) -> Finding:
+    """Whether a later statement of a wheel of this name, by one of the keys, was verified here."""
+    assert said.sealed is not None  # noqa: S101 - it is signed
+    serial, digest = (
+        policy.serial_of(said.predicate),
+        hashlib.sha256(said.sealed.payload).hexdigest(),
+    )
+    names = [f"{key.keyid} {wheel}" for _, key in keys]
+    if why := next(filter(None, (older(name, serial, digest) for name in names)), ""):
+        return _found("serial", "error", f"{why}: somebody has put it there")
+    try:
+        for name in names:
+            remember(name, serial, digest)
+    except (OSError, StorageError) as error:
+        return _found("serial", "unknown", f"{serial}, which cannot be kept: {line(error, 200)}")
+    return _found("serial", "ok", f"{serial}, the latest that was verified here")
 
 
 def _manifest(wheel: Path, provenance: Path, said: _Said) -> Finding:
