@@ -6,27 +6,25 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pipelines.core.console import console, fold, say
 from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.finding import failures
 from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.comparison import Comparison
 from pipelines.record.materials import Materials
-from pipelines.record.results import (
-    AuditResult,
-    CollectResult,
-    RebuildResult,
-)
+from pipelines.record.results import AuditResult, RebuildResult
 from pipelines.record.run import Run, StageLog
 from pipelines.stages.build import build
 from pipelines.stages.buildspec import materials
 from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.published import Published, require_same
+from pipelines.wheels.checked import CheckedWheel, check_copy, look_into_copy
 from pipelines.wheels.differences import compare
-from pipelines.wheels.metadata import inspect
 
 _SHOWN, _MOST = 20, 1000
 
@@ -49,31 +47,27 @@ def run_rebuild(line: Line, published: Published) -> Path:
             f"{published.manifest} asks for {published.axes}, which is read as {asked}",
             hint="Its architectures and releases are not written as a manifest of ours has them.",
         )
-    if published.wheel is not None:
-        _look_into(published.wheel)  # before anything is built: what is hostile is refused
     line.plan = replace(plan, anew=f"{time.time_ns():x}")
     refuse_unbuildable(line.plan)
-    require_same(published, materials(line.plan, "", None), reached=False)
-    run = line.begin_rebuild(published.sha256)
-    with line.reported():
-        make_ready(line, run)
-        for stage in (
-            Stage(BUILD.name, partial(build, accept=partial(_accept, published))),
-            COLLECT,
-            AUDIT,
-            Stage(RebuildResult.stage, partial(_judge, published)),
-        ):
-            line.do(stage)
+    with TemporaryDirectory(prefix="wcw-rebuild-") as room:
+        theirs = None
+        if published.wheel is not None:  # before anything is built: what is hostile is refused
+            theirs = look_into_copy(published.wheel, Path(room))
+            published = published.with_wheel(theirs.path)
+            for wrong in failures(theirs.findings):
+                say(f"{theirs.name}: {wrong}", style="yellow")
+        require_same(published, materials(line.plan, "", None), reached=False)
+        run = line.begin_rebuild(published.sha256)
+        with line.reported():
+            make_ready(line, run)
+            for stage in (
+                Stage(BUILD.name, partial(build, accept=partial(_accept, published))),
+                COLLECT,
+                AUDIT,
+                Stage(RebuildResult.stage, partial(_judge, published, theirs, Path(room))),
+            ):
+                line.do(stage)
     return run.path
-
-
-def _look_into(wheel: Path) -> None:
-    """:class:`AuditError` for what is no wheel, or a hostile one; say what else speaks against it.
-
-    Its RECORD lists the hash of every file: who has changed one may have forgotten that.
-    """
-    if not inspect(wheel).record.true:
-        say(f"mind: the RECORD in {wheel.name} is not true of its files", style="yellow")
 
 
 def _accept(published: Published, today: Materials) -> None:
@@ -82,21 +76,28 @@ def _accept(published: Published, today: Materials) -> None:
         say(f"mind: elsewhere than it was: {elsewhere}", style="yellow")
 
 
-def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -> RebuildResult:
+def _judge(
+    published: Published,
+    theirs: CheckedWheel | None,
+    room: Path,
+    _: LiveSession,
+    __: BuildPlan,
+    log: StageLog,
+) -> RebuildResult:
     """The verdict; :class:`AuditError` unless every byte is the same."""
-    wheel, sha256 = _rebuilt(log.run, published)
+    wheel = _rebuilt(log.run, published, room)
     made = Comparison(
         file=wheel.name,
         published=published.sha256,
-        rebuilt=sha256,
-        verdict="identical" if sha256 == published.sha256 else "different",
+        rebuilt=wheel.sha256,
+        verdict="identical" if wheel.sha256 == published.sha256 else "different",
     )
     if made.verdict == "identical":
-        say(f"{wheel.name}: identical, sha256 {sha256}", style="green")
+        say(f"{wheel.name}: identical, sha256 {wheel.sha256}", style="green")
         return log.keep(RebuildResult(compared=made))
     why = "the published wheel is not here, so where they differ is not known"
-    if published.wheel is not None:
-        verdict, found = compare(published.wheel, wheel)
+    if theirs is not None:
+        verdict, found = compare(theirs, wheel)
         made = made.model_copy(update={"verdict": verdict, "differences": tuple(found[:_MOST])})
         why = "every file in it is the same, the archive is not"
         if verdict == "different":
@@ -106,24 +107,23 @@ def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -
                 console.print(f"  {safe(row.summary, 300)}", markup=False)
     log.keep(RebuildResult(compared=made))
     raise AuditError(
-        f"{wheel.name} is not what was published: sha256 {sha256}, published was "
+        f"{wheel.name} is not what was published: sha256 {wheel.sha256}, published was "
         f"{published.sha256}: {why}",
         hint="manifest.json of this run has every difference. One of the two had another compiler, "
         "another source, or another intent.",
     )
 
 
-def _rebuilt(run: Run, published: Published) -> tuple[Path, str]:
-    """The wheel of that name which has come home, and its hash."""
-    collected = run.result(CollectResult) or CollectResult()
-    audited = run.result(AuditResult) or AuditResult()
-    rows = [row for row in collected.files if row.path == f"wheels/{published.file}"]
-    if len(collected.files) != 1 or not rows:
-        names = ", ".join(row.path for row in collected.files) or "nothing"
+def _rebuilt(run: Run, published: Published, room: Path) -> CheckedWheel:
+    """The wheel of that name which has come home."""
+    audited = (run.result(AuditResult) or AuditResult()).files
+    if [one.file for one in audited] != [published.file]:
+        names = ", ".join(one.file for one in audited) or "nothing"
         raise AuditError(f"{published.file} was published, and the build left {names}")
-    if {row.sha256 for row in audited.files} != {rows[0].sha256}:
+    wheel = check_copy(run.path / "wheels" / published.file, room)
+    if wheel.sha256 != audited[0].sha256:
         raise LockError(f"{published.file}: the audit looked at another file")
-    return run.path / rows[0].path, rows[0].sha256
+    return wheel
 
 
 def told(run: Run) -> dict[str, object]:

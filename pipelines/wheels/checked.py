@@ -45,14 +45,19 @@ def check_copy(path: Path, room: Path) -> CheckedWheel:
     It is checked without an order, as what any wheel must be. Raises :class:`AuditError` where it
     is not what it says.
     """
-    copy = Path(tempfile.mkdtemp(dir=room)) / path.name
-    with disk_errors(room):
-        shutil.copyfile(path, copy)
-    facts = inspect(copy)
-    findings = check_wheel(facts)
-    if wrong := failures(findings):
+    wheel = look_into_copy(path, room)
+    if wrong := failures(wheel.findings):
         raise AuditError(
             f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",
             hint="It is not what its name says: build it again.",
         )
-    return CheckedWheel(copy, facts, tuple(findings))
+    return wheel
+
+
+def look_into_copy(path: Path, room: Path) -> CheckedWheel:
+    """The same of a wheel that is only compared: whatever its findings, unless it is hostile."""
+    copy = Path(tempfile.mkdtemp(dir=room)) / path.name
+    with disk_errors(room):
+        shutil.copyfile(path, copy)
+    facts = inspect(copy)
+    return CheckedWheel(copy, facts, check_wheel(facts))

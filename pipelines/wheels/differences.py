@@ -20,6 +20,7 @@ from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import line
 from pipelines.record.comparison import Difference, Verdict
 from pipelines.remote.pestamps import Image
+from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.fatbin import Data, entries, forget, inventory
 from pipelines.wheels.portions import portions
 from pipelines.wheels.unpacking import chunks, mapped
@@ -50,15 +51,14 @@ class _Part(NamedTuple):
         return self.data[self.start + start : self.start + end]
 
 
-def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
+def compare(published: CheckedWheel, rebuilt: CheckedWheel) -> tuple[Verdict, list[Difference]]:
     """Whether two wheels are the same bytes, and if not where they differ.
 
-    Both have been read before by :func:`pipelines.wheels.metadata.inspect`, which refuses hostile
-    archives. Differences of files come first, then those of the archives.
+    Differences of files come first, then those of the archives.
     """
-    if _same_files(published, rebuilt):
+    if published.sha256 == rebuilt.sha256:
         return "identical", []
-    with zipfile.ZipFile(published) as old, zipfile.ZipFile(rebuilt) as other:
+    with zipfile.ZipFile(published.path) as old, zipfile.ZipFile(rebuilt.path) as other:
         ours = {info.filename: info for info in other.infolist() if not info.is_dir()}
         theirs = {info.filename: info for info in old.infolist() if not info.is_dir()}
         differences = [
@@ -90,16 +90,6 @@ def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
 
 def _difference(name: str, part: str, what: str) -> Difference:
     return Difference(file=line(name, 200), part=line(part, 100), what=line(what, 300))
-
-
-def _same_files(old: Path, other: Path) -> bool:
-    if old.stat().st_size != other.stat().st_size:
-        return False
-    with old.open("rb") as first, other.open("rb") as second:
-        while chunk := first.read(_CHUNK):
-            if chunk != second.read(_CHUNK):
-                return False
-    return True
 
 
 def _same_member(

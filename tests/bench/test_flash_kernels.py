@@ -32,6 +32,7 @@ from pipelines.wheels.differences import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
+from wheels import checked
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++")
 RELEASE = "2.8.3.post2"
@@ -155,7 +156,7 @@ def test_without_the_switch_the_same_source_gives_other_bytes(
             wheels += [*(run_build(line) / "wheels").glob("*.whl")]
         finally:
             line.close()
-    verdict, found = compare(*wheels)
+    verdict, found = compare(*map(checked, wheels))
     assert verdict == "different"
     assert any(one.file.endswith(".so") for one in found)
     print(f"\nwithout reproducible: true, {len(found)} differences, such as {found[0].summary}")

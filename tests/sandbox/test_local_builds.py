@@ -32,6 +32,7 @@ from pipelines.wheels.differences import compare
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
 from cache_runs import SCCACHE
+from wheels import checked
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++")
 
@@ -190,7 +191,7 @@ def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) ->
             wheels += [*(run_build(line) / "wheels").glob("*.whl")]
         finally:
             line.close()
-    verdict, found = compare(*wheels)
+    verdict, found = compare(*map(checked, wheels))
     assert verdict == "different"
     assert any("_core" in one.file for one in found)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fatbins import ELF, PTX, container
 from pes import stand_in
-from wheels import FILES, INFO, wheel
+from wheels import FILES, INFO, checked, wheel
 
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.differences import compare
@@ -28,7 +28,7 @@ def pair(tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes]) -> t
 
 def told(tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes]) -> list[str]:
     """What is told of two that are different, without what follows for RECORD."""
-    verdict, found = compare(*pair(tmp_path, first, second))
+    verdict, found = compare(*map(checked, pair(tmp_path, first, second)))
     assert verdict == "different"
     assert found[0].file != f"{INFO}/RECORD"
     lines = [one.summary for one in found]
@@ -46,7 +46,7 @@ def changed(data: bytes, *places: int) -> bytes:
 def test_the_same_bytes_are_identical(tmp_path: Path) -> None:
     one, other = pair(tmp_path, {}, {})
     other.write_bytes(one.read_bytes())
-    assert compare(one, other) == ("identical", [])
+    assert compare(checked(one), checked(other)) == ("identical", [])
 
 
 def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
     with zipfile.ZipFile(one) as old, zipfile.ZipFile(other, "w", zipfile.ZIP_STORED) as new:
         for info in reversed(old.infolist()):
             new.writestr(zipfile.ZipInfo(info.filename, (2001, 2, 3, 4, 5, 6)), old.read(info))
-    verdict, found = compare(one, other)
+    verdict, found = compare(checked(one), checked(other))
     assert verdict == "repacked"
     lines = [row.summary for row in found]
     assert lines[0] == "archive: different order of files"
@@ -65,7 +65,7 @@ def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
 def test_what_belongs_to_no_file_is_a_difference(tmp_path: Path) -> None:
     one, other = pair(tmp_path, {}, {})
     other.write_bytes(b"#!/bin/sh\n" + one.read_bytes())  # which is a zip file all the same
-    verdict, found = compare(one, other)
+    verdict, found = compare(checked(one), checked(other))
     assert verdict == "repacked"
     assert [row.summary for row in found] == ["archive: bytes outside its files"]
 
@@ -165,10 +165,11 @@ def test_files_that_differ_are_not_held_in_memory(tmp_path: Path, name: str) -> 
     last = bytes(len(data) - 1) + b"x"
     one, other = pair(tmp_path, {name: data}, {name: last})
     at = f"{len(data) - 1:#x}"
+    wheels = checked(one), checked(other)
     del data, last
     tracemalloc.start()
     try:
-        _, found = compare(one, other)
+        _, found = compare(*wheels)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -179,7 +180,7 @@ def test_files_that_differ_are_not_held_in_memory(tmp_path: Path, name: str) -> 
 def test_a_sum_that_lies_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes are compared, not what archives state of them."""
     one, other = pair(tmp_path, {"pkg/a.py": b"x = 1\n"}, {"pkg/a.py": b"x = 2\n"})
-    infos = zipfile.ZipFile.infolist
+    wheels, infos = (checked(one), checked(other)), zipfile.ZipFile.infolist
 
     def same_sum(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
         rows = infos(archive)
@@ -189,6 +190,6 @@ def test_a_sum_that_lies_hides_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(zipfile.ZipFile, "infolist", same_sum)
     monkeypatch.setattr(zipfile.ZipExtFile, "_update_crc", lambda *_: None)
-    verdict, found = compare(one, other)
+    verdict, found = compare(*wheels)
     assert verdict == "different"
     assert found[0].summary == "pkg/a.py: line 1: x = 1 / x = 2"

@@ -26,6 +26,7 @@ from records import rewrite
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import CryptoSigner
 from test_rebuild import party, tree, wheel_of
+from wheels import checked
 
 from pipelines.cli import lines
 from pipelines.cli.program import run as wcw
@@ -41,7 +42,6 @@ from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import load_lock
-from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.metadata import inspect
 
 PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -84,9 +84,8 @@ class Desk:
         return self.signed(signing.load_private(key, nobody))
 
     def signed(self, signer: CryptoSigner) -> Path:
-        checked = CheckedWheel(self.wheel, inspect(self.wheel), ())
         data = (self.run / "manifest.json").read_bytes()
-        return attesting.attest(checked, data, self.run, signer)
+        return attesting.attest(checked(self.wheel), data, self.run, signer)
 
     def look(self, *keys: Path, wheel: Path | None = None, of: Path | None = None) -> Verified:
         named = () if keys == (NONE,) else keys or (self.my_pub,)

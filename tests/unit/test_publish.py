@@ -221,7 +221,7 @@ def lying(member: str, data: bytes) -> Callable[[Run], None]:
 
 
 def of_stand_in(run: Run) -> None:
-    """Linked by the sandbox's tools; name, record, manifest and test say that MSVC and an H100 did."""
+    """Linked by the sandbox's tools; name, record, manifest and test say MSVC and an H100."""
     code = b"".join(container((ELF, arch, 8), cuda="12.8") for arch in ("80", "90"))
     module = {"demo_attn/_C.cp312-win_amd64.pyd": stand_in(code)}
     record(run, cuda_wheel(run.path / "wheels", more=module), "80;90", "H100")
