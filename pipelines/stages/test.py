@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -37,6 +37,9 @@ from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
 from pipelines.stages.hints import cure_of_cases, why_no_report
 from pipelines.stages.hooks import SuiteHooks, features
 from pipelines.stages.torches import keep_apart, keep_untested, require_torch
+from pipelines.wheels.checked import CheckedWheel, check_copy
+from pipelines.wheels.checking import Policy
+from pipelines.wheels.checks import EXTERNAL, OURS
 
 _TIMEOUT = 1800.0  # seconds a step
 _SCRIPT = 1500.0  # seconds that a script of the user's may take
@@ -48,18 +51,19 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     The wheel that reaches the host is the one that the audit has looked at, or none. It runs with
     each torch of the recipe's ``tested_with``, until one of them fails.
     """
-    wheel, audited = _audited_wheel(log.run)
     given = plan.given
     suite = suite_of(plan.recipe) if given is None else suite_of_given(given.script)
-    _refuse_shadows(suite, wheel)
     script = given.script.name if given and given.script else ""
-    done = log.keep(
-        SmokeResult(wheel=wheel.name, sha256=audited.sha256, instead=suite.instead, script=script)
-    )
-    for cell in plan.tested:
-        recipe = plan.recipe.model_copy(update={"torch": cell.torch or None})
-        of_cell = replace(plan, target=cell, recipe=recipe)
-        done = _run_suite(session, of_cell, log, suite, wheel=wheel, audited=audited)
+    with TemporaryDirectory(prefix="wcw-test-") as room:
+        wheel, audited = _audited_wheel(log.run, Path(room), OURS if given is None else EXTERNAL)
+        _refuse_shadows(suite, wheel)
+        done = log.keep(
+            SmokeResult(wheel=wheel.name, sha256=wheel.sha256, instead=suite.instead, script=script)
+        )
+        for cell in plan.tested:
+            recipe = plan.recipe.model_copy(update={"torch": cell.torch or None})
+            of_cell = replace(plan, target=cell, recipe=recipe)
+            done = _run_suite(session, of_cell, log, suite, wheel=wheel, audited=audited)
     return keep_untested(log, plan.recipe.tested_with, done)
 
 
@@ -69,7 +73,7 @@ def _run_suite(
     log: StageLog,
     suite: Suite,
     *,
-    wheel: Path,
+    wheel: CheckedWheel,
     audited: AuditedFile,
 ) -> SmokeResult:
     """One suite in an environment of its own."""
@@ -79,7 +83,7 @@ def _run_suite(
     directory = layout.join(layout.build_root, f"smoke-{name}")
     beside = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""
     with fold(f"Smoke test {wheel.name} on {plan.host.name}{beside}"):
-        target = _send_wheel(session, plan, f"{directory}{WHEEL}", wheel, audited)
+        target = _send_wheel(session, plan, f"{directory}{WHEEL}", wheel)
         spec = suite_spec(plan, directory, target, suite.files, expected)
         for one in features(SuiteHooks, plan):
             spec = one.spec(session, log.run, spec)
@@ -106,35 +110,32 @@ def _run_suite(
     return done
 
 
-def _audited_wheel(run: Run) -> tuple[Path, AuditedFile]:
-    """The run's wheel, which must be the very file that was audited."""
+def _audited_wheel(run: Run, room: Path, policy: Policy) -> tuple[CheckedWheel, AuditedFile]:
+    """The run's wheel, checked again: whoever has recorded it, it is the file that was audited."""
     wheels = sorted((run.path / "wheels").glob("*.whl"))
     if len(wheels) != 1:
         raise ConfigError(
             f"run {run.id} has {len(wheels)} wheels, one is expected", hint="Type: invoke build"
         )
-    (wheel,) = wheels
+    wheel = check_copy(wheels[0], room, policy)
     audit = run.result(AuditResult) or AuditResult()
     audited = next((one for one in audit.files if one.file == wheel.name), None)
-    found = sha256_of(wheel)
-    if audited is None or audited.sha256 != found:
+    if audited is None or audited.sha256 != wheel.sha256:
         looked = audited.sha256 if audited else "another wheel"
         raise AuditError(
-            f"{wheel.name} has sha256 {found}, the audit of run {run.id} looked at {looked}",
+            f"{wheel.name} has sha256 {wheel.sha256}, the audit of run {run.id} looked at {looked}",
             hint="Build again, or take the wheel that belongs to this run.",
         )
     return wheel, audited
 
 
-def _send_wheel(
-    session: LiveSession, plan: BuildPlan, folder: str, wheel: Path, audited: AuditedFile
-) -> str:
+def _send_wheel(session: LiveSession, plan: BuildPlan, folder: str, wheel: CheckedWheel) -> str:
     target = plan.layout.join(folder, wheel.name)
     session.call(files.make_dirs, path=folder)
-    sent = session.put(wheel, target)
-    if sent != audited.sha256:
+    sent = session.put(wheel.path, target)
+    if sent != wheel.sha256:
         raise AuditError(
-            f"{wheel.name} reached {plan.host.name} with sha256 {sent}, not {audited.sha256}",
+            f"{wheel.name} reached {plan.host.name} with sha256 {sent}, not {wheel.sha256}",
             hint="Something changed the wheel while it was sent: build again.",
         )
     return target
@@ -171,10 +172,9 @@ def _clean(session: LiveSession, directory: str) -> None:
         session.call(files.remove_tree, path=folder)
 
 
-def _refuse_shadows(suite: Suite, wheel: Path) -> None:
+def _refuse_shadows(suite: Suite, wheel: CheckedWheel) -> None:
     """Refuse tests that would be given their own files, or ours, instead of the wheel's."""
-    with zipfile.ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0].partition(".")[0] for name in archive.namelist()}
+    tops = {name.partition("/")[0].partition(".")[0] for name in wheel.facts.members}
     if found := suite.shadows(tops):
         raise ConfigError(
             f"smoke: Python would import {found[0]} instead of what is in {wheel.name}",

@@ -15,7 +15,8 @@ from pipelines.core.errors import AuditError
 from pipelines.core.files import disk_errors
 from pipelines.core.finding import Finding, failures
 from pipelines.core.hosttext import safe
-from pipelines.wheels.checks import check_wheel
+from pipelines.wheels.checking import Policy
+from pipelines.wheels.checks import OURS, check_wheel
 from pipelines.wheels.metadata import WheelFacts, inspect
 
 
@@ -39,13 +40,13 @@ class CheckedWheel:
         return self.facts.sha256
 
 
-def check_copy(path: Path, room: Path) -> CheckedWheel:
+def check_copy(path: Path, room: Path, policy: Policy = OURS) -> CheckedWheel:
     """Copy a wheel into ``room``, a directory of this process alone, and check the copy.
 
     It is checked without an order, as what any wheel must be. Raises :class:`AuditError` where it
     is not what it says.
     """
-    wheel = look_into_copy(path, room)
+    wheel = look_into_copy(path, room, policy)
     if wrong := failures(wheel.findings):
         raise AuditError(
             f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",
@@ -54,10 +55,10 @@ def check_copy(path: Path, room: Path) -> CheckedWheel:
     return wheel
 
 
-def look_into_copy(path: Path, room: Path) -> CheckedWheel:
+def look_into_copy(path: Path, room: Path, policy: Policy = OURS) -> CheckedWheel:
     """The same of a wheel that is only compared: whatever its findings, unless it is hostile."""
     copy = Path(tempfile.mkdtemp(dir=room)) / path.name
     with disk_errors(room):
         shutil.copyfile(path, copy)
     facts = inspect(copy)
-    return CheckedWheel(copy, facts, check_wheel(facts))
+    return CheckedWheel(copy, facts, check_wheel(facts, policy))

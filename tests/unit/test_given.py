@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from pydantic import ValidationError
 from sessions import Here
 from test_suite_stage import FAILED, PASSED, Suite
 from typed import calls, flags
-from wheels import FILES, NAME, fatbin, pe, wheel
+from wheels import FILES, NAME, checked, fatbin, pe, wheel
 
 from pipelines.config.model import Config
 from pipelines.core import hosttext
@@ -779,11 +778,9 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
 @pytest.mark.parametrize("module", ["fatbin.py", "conftest.py", "smoke_gpu/__init__.py"])
 def test_a_wheel_with_a_module_of_ours_is_not_called_imported(tmp_path: Path, module: str) -> None:
     """Python would import what is sent with the suite, and find nothing wrong with it."""
-    path = tmp_path / NAME
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(module, "raise ImportError")
+    path = wheel(tmp_path, FILES | {module: b"raise ImportError"})
     with pytest.raises(ConfigError, match=r"Python would import \w+\.py instead of what is in"):
-        _refuse_shadows(suite_of_given(None), path)
+        _refuse_shadows(suite_of_given(None), checked(path))
 
 
 LOCK = """
