@@ -211,7 +211,7 @@ def test_an_older_statement_is_refused_where_a_later_one_was_seen(desk: Desk) ->
     refused(found, "serial", "is older than serial")
     assert found.accepting(["older"]).code == 0
     desk.forge(lambda said: later(said, 60))
-    refused(desk.look(), "serial", "is another than serial")
+    refused(desk.look(), "serial", "another than was seen")
     desk.forge(lambda said: later(said, 61))
     assert desk.look().code == 0
     key = signing.load_public(desk.my_pub)

@@ -405,6 +405,45 @@ def test_an_index_is_read_from_wherever_it_lies(tmp_path: Path) -> None:
     assert place_of(row, base) == elsewhere["url"]
 
 
+def test_an_older_list_and_a_yank_that_vanished_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is a list that the index had, or one that whoever can write it there made up."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    bad = wheel(file="flash_attn-2.8.2+cu128torch2.8-cp312-cp312-win_amd64.whl")
+    bad["url"] = wheel()["url"].replace("2.8.3", "2.8.2")
+
+    def listed(generation: int, *wheels: dict[str, Any]) -> list[str]:
+        told = json.loads(catalogue(*wheels)) | {"generation": generation}
+        (tmp_path / "catalogue.json").write_text(json.dumps(told))
+        return [row.version for row in fetch_rows(str(tmp_path))[0]]
+
+    assert len(listed(3, wheel(), bad)) == 2
+    assert len(listed(4, wheel(), bad | {"yanked": "wrong numbers"})) == 1
+    assert len(listed(4, wheel(), bad | {"yanked": "wrong numbers"})) == 1
+    for generation, says in ((3, "older"), (4, "another"), (5, "was yanked")):
+        with pytest.raises(RefusalError, match=says):
+            listed(generation, wheel(), bad)
+    assert len(listed(5, wheel(), bad | {"yanked": "wrong numbers"})) == 1
+    assert capsys.readouterr().err == ""
+    (tmp_path / "config/windows-cuda-wheels/seen.json").write_text("[")
+    with pytest.raises(RefusalError, match="cannot be read"):
+        listed(6, wheel())
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "catalogue.json"))  # no directory
+    (tmp_path / "catalogue.json").write_bytes(catalogue(wheel()))
+    with pytest.raises(RefusalError, match="cannot be read"):
+        fetch_rows(str(tmp_path))
+
+
+def test_where_nothing_can_be_kept_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "~nobody-of-that-name")
+    (tmp_path / "catalogue.json").write_bytes(catalogue(wheel()))
+    assert len(fetch_rows(str(tmp_path))[0]) == 1
+    assert "would not be noticed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("index", "says"),
     [

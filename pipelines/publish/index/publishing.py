@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError
-from pipelines.core.files import sha256_of
+from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.units import few
 from pipelines.publish.index.catalogue import (
@@ -39,7 +39,7 @@ from pipelines.publish.index.pages import COMBINED, release_files, render
 from pipelines.publish.index.releases import Release
 from pipelines.publish.index.store import Store
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
-from pipelines.publish.memory import older, remember
+from pipelines.publish.memory import memory_file, older, remember
 from pipelines.record.seal import sealer
 from pipelines.record.toolsets import stamped
 from pipelines.wheels.checked import CheckedWheel
@@ -125,7 +125,8 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
             after = after.signed(sealer())
             require_mine(store, mine, before)
             store.write(CATALOGUE, after.dump())
-        remember(store.address, after.generation, after.digest)
+        with disk_errors(memory_file()):
+            remember(store.address, after.generation, after.digest)
         pages = [path for path, data in render(after).items() if _put(store, path, data)]
     return Done(after, _fresh(before, after), tuple(pages))
 
@@ -158,8 +159,8 @@ def _read(store: Store, order: Order) -> Catalogue:
     found.require_signed({sealer().identity, *order.trusted}, store.name)
     if why := older(store.address, found.generation, found.digest):
         raise ConfigError(
-            f"{store.name}/{CATALOGUE}: {why}: somebody has put it there",
-            hint="Put the last one back. If it is as you want it, remove the index from that file.",
+            f"{store.name}/{CATALOGUE}: {why}",
+            hint=f"Put the last one back. If it is as you want it, remove it from {memory_file()}.",
         )
     return found
 

@@ -19,7 +19,7 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 from securesystemslib.signer import SSlibKey
 
-from pipelines.core.errors import AuditError, ConfigError, StorageError, named
+from pipelines.core.errors import AuditError, ConfigError, named
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import beside, sha256_of
 from pipelines.core.finding import Finding, Level
@@ -298,11 +298,11 @@ def _serial(wheel: str, said: _Said, keys: Sequence[Key]) -> Finding:
     )
     names = [f"{key.keyid} {wheel}" for _, key in keys]
     if why := next(filter(None, (older(name, serial, digest) for name in names)), ""):
-        return _found("serial", "error", f"{why}: somebody has put it there")
+        return _found("serial", "error", why)
     try:
         for name in names:
             remember(name, serial, digest)
-    except (OSError, StorageError) as error:
+    except OSError as error:
         return _found("serial", "unknown", f"{serial}, which cannot be kept: {line(error, 200)}")
     return _found("serial", "ok", f"{serial}, the latest that was verified here")
 

@@ -20,6 +20,7 @@ PARTS = (
     "core/architectures/serving.py",
     "wheels/fatbin.py",
     "wheels/petables.py",
+    "publish/memory.py",
     "publish/which/texts.py",
     "publish/which/machine.py",
     "publish/which/listed.py",

@@ -6,15 +6,18 @@ import json
 import os
 import re
 import ssl
+import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
+from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from pipelines.publish.memory import memory_file, older, remember
 from pipelines.publish.which.texts import RefusalError, project, shown, version_key
 
 CATALOGUE_NAME = "catalogue.json"
@@ -168,7 +171,8 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
     """
     base = _address(index) if "://" in index else ""
     if base and not catalogue:
-        return read_catalogue_rows(_fetch(base + CATALOGUE_NAME), base), base
+        data = _fetch(base + CATALOGUE_NAME)
+        return _latest_rows(data, base, base), base
     folder = Path(os.path.expanduser(index)).absolute()
     file = Path(os.path.expanduser(catalogue)) if catalogue else folder / CATALOGUE_NAME
     try:
@@ -180,7 +184,29 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
             f"{shown(error.strerror, 100)}",
             "Name the directory or the https address of an index.",
         ) from None
-    return read_catalogue_rows(data, str(file.parent)), base or folder.as_uri() + "/"
+    base = base or folder.as_uri() + "/"
+    return _latest_rows(data, base, str(file.parent)), base
+
+
+def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
+    """The wheels, unless a later catalogue of the index at ``base`` was seen here before."""
+    rows, told = read_catalogue_rows(data, where), json.loads(data)
+    if base.startswith(_LOCAL):  # a port of this machine, of another program each time
+        return rows
+    generation = told.get("generation")
+    serial, digest = generation if isinstance(generation, int) else 0, sha256(data).hexdigest()
+    yanked = [one["file"] for one in told["wheels"] if one.get("yanked") is not None]
+    if why := older(base, serial, digest, yanked):
+        raise RefusalError(
+            f"{CATALOGUE_NAME} of {shown(where, 200)}: {shown(why, 300)}",
+            f"It may be an old copy. If its owner says that it is right, remove {memory_file()}.",
+        )
+    try:
+        remember(base, serial, digest, yanked)
+    except OSError as error:
+        said = f"an older list of wheels would not be noticed: {shown(error, 200)}"
+        print(f"which: {said}", file=sys.stderr)
+    return rows
 
 
 def _address(index: str) -> str:
