@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import functools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,15 +66,39 @@ class Dated(Model):
         return (today() - self.date).days > FRESH
 
 
-#: Kinds of problems -> what is said of them instead of pydantic's words.
+_KEYS = "expected keys and values, found something else, or nothing"
+_LIST = "expected a list, such as [one, two]"
+#: Kinds of problems -> what is said of them instead of pydantic's words; no value is shown.
 _PLAIN = {
     "extra_forbidden": "unknown key{near}",
     "missing": "is missing",
     "union_tag_not_found": "'kind' is missing",
     "union_tag_invalid": "unknown kind '{tag}'; there are {expected_tags}",
-    "model_type": "expected keys and values, found something else, or nothing",
-    "model_attributes_type": "expected keys and values, found something else, or nothing",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), _KEYS),
 }
+#: The same for those where the value is shown.
+_SENTENCES = {
+    "string_type": "expected one text, such as '75;89'",
+    **dict.fromkeys(("tuple_type", "list_type"), _LIST),
+    "literal_error": "expected {expected}",
+    "string_pattern_mismatch": "expected {such}",
+    "string_too_short": "expected text, found none",
+    "bool_parsing": "expected true or false",
+    **dict.fromkeys(("int_parsing", "int_from_float"), "expected a whole number, such as 4"),
+    "float_parsing": "expected a number, such as 1.5",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected {ge} or more",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected {le} or less",
+}
+#: Key of a recipe that is looked for elsewhere.
+_ELSEWHERE = {axis: f" here; recipes have it, and the flag --{axis}" for axis in ("cuda", "torch")}
+
+
+@functools.cache
+def _such() -> dict[str, str]:
+    """Pattern of a text -> what is expected, with an example."""
+    return {row["pattern"]: row["such"] for row in read_yaml(Path(__file__).with_name("such.yaml"))}
 
 
 def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
@@ -88,9 +113,14 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             continue
         names, known = _place(model, problem["loc"])
         text = problem["msg"].removeprefix("Value error, ")
+        context = problem.get("ctx", {})
         if plain := _PLAIN.get(kind):
-            near = nearest(names[-1], known) if names else ""
-            text, found = plain.format(**problem.get("ctx", {}), near=near), None
+            name = names[-1] if names else ""
+            near = _ELSEWHERE.get(name) or nearest(name, known)
+            text, found = plain.format(**context, near=near), None
+        elif sentence := _SENTENCES.get(kind):
+            such = _such().get(context.get("pattern"), "text of another form")
+            text = sentence.format(**context, such=such)
         key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.
         if "password" in key or re.search(r"@|\?.*=", str(found)):
@@ -131,7 +161,7 @@ def _is_meant(model: type[BaseModel], part: int | str) -> bool:
 def _models(hint: Any) -> list[type[BaseModel]]:
     """All that may stand there, be it in a list, under a name, or one of several kinds."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return [hint, *hint.__subclasses__()]
+        return [hint, *(one for kind in hint.__subclasses__() for one in _models(kind))]
     return [one for inner in get_args(hint) for one in _models(inner)]
 
 
@@ -149,8 +179,9 @@ def first_problem(error: ValidationError) -> str:
 
 def nearest(name: str, known: Iterable[str], words: str = "; did you mean '{}'?") -> str:
     """Asks whether the nearest of the names that there are was meant; empty without one."""
-    near = difflib.get_close_matches(name, [*known], n=1)
-    return words.format(near[0]) if near else ""
+    names = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return words.format(names[near[0]]) if near else ""
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigError:

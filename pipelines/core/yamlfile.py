@@ -20,6 +20,12 @@ from pipelines.core.errors import ConfigError, PipelineError
 
 #: Bytes of a file, and characters of it once every alias is written out; the largest has 50 kB.
 LIMIT = 2 << 20
+#: A part of PyYAML's words -> the usual mistake.
+_FIXES = {
+    "escape": r"Write Windows paths in single quotes: 'C:\envs\t\python.exe'.",
+    "start any token": "Indent with spaces, not tabs, and quote text that begins with @ or `.",
+    "mapping values are not allowed": 'Quote text that has ": " in it.',
+}
 #: Keys and lists within each other.
 DEPTH = 40
 
@@ -96,7 +102,8 @@ def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, hint: str = "
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         if isinstance(error, _RefusedError):
             raise refused(line, problem, error.hint) from None
-        raise refused(line, f"not YAML: {problem}", "Fix that line.") from None
+        fix = next((say for part, say in _FIXES.items() if part in problem), "Fix that line.")
+        raise refused(line, f"not YAML: {problem}", fix) from None
 
 
 def parse_yaml(text: str) -> Any:
