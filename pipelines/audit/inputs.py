@@ -171,7 +171,9 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
     why = f" for Python {python}" if python else ""
     raise ConfigError(
         f"{line(name, 80)}=={line(version, 40)}: the index has no wheel for Windows{why}",
-        hint=f"It has: {line(there, 300)}.",
+        hint=f"It has: {line(there, 300)}."
+        if offers
+        else "It has no such project: check the spelling.",
     )
 
 

@@ -20,6 +20,13 @@ from pipelines.core.model import nearest
 #: Of invoke itself: who types them would have it done for real if they were passed over.
 _REFUSED = ("--dry", "-R")
 _MEANT = "Did you mean '{}'? "
+#: What people type for a command that is called otherwise.
+_OTHERWISE = {
+    "install": "provision",
+    "list": "plan",
+    "sandbox": "hosts', 'host start' or 'host stop",
+    "clean": "cache --prune",
+}
 Contexts = Mapping[str, ParserContext]
 
 
@@ -31,6 +38,8 @@ def normalised(words: Sequence[str], program: ParserContext, commands: Contexts)
     """
     if not words:
         return ["--help"]
+    if words[0] in ("help", "version"):  # as many programs take them
+        words = [f"--{words[0]}", *words[1:]]
     for at, word in enumerate(words):
         if word in ("-h", "--help"):  # whatever else is wrong with the line
             before, after = _named(words[:at], commands), _named(words[at + 1 :], commands)
@@ -78,7 +87,7 @@ class _Part:
                 f"{_flag(argument)}: its value is empty", hint="Give one, or leave the flag out."
             )
         if argument.takes_value and argument.kind is not list and argument.name in self.given:
-            raise ConfigError(f"{flag} stands there twice", hint="Leave one of them out.")
+            raise ConfigError(f"{flag} is given twice", hint="Leave one of them out.")
         self.given.add(str(argument.name))
         self.words.append(flag if value is None else f"{flag}={value}")
 
@@ -92,6 +101,8 @@ class _Reader:
         self._parts = [self._program]
         self._bare = ""
         """The flag without a value that stands before the next word."""
+        self._valued = ""
+        """The flag and its value that stand before it."""
 
     def read(self) -> list[str]:
         while self._rest:
@@ -99,7 +110,7 @@ class _Reader:
                 self._read_flag(self._rest.pop(0))
             else:
                 self._read_word()
-                self._bare = ""
+                self._bare = self._valued = ""
         for part in self._parts:
             if part.missing:
                 raise ConfigError(
@@ -126,6 +137,8 @@ class _Reader:
 
     def _read_flag(self, word: str) -> None:
         flag, given, value = word.partition("=")
+        if self._find(f"-{flag}") is not None and len(flag) > len("-x"):  # -recipe
+            self._found(flag)
         if not flag.startswith("--") and len(flag) > len("-x"):  # -j2, -vq
             flag, value = word[:2], word[2:]
             given = "=" if self._found(flag).takes_value else ""
@@ -134,7 +147,7 @@ class _Reader:
         argument = self._found(flag)
         part = self._part if flag in self._part.context.flags else self._program
         if not argument.takes_value:
-            self._bare = flag
+            self._bare, self._valued = flag, ""
             if given:
                 self._refuse_word(value)
             part.give(argument, flag, None)
@@ -143,7 +156,7 @@ class _Reader:
             value, given = self._rest.pop(0), " "
         if not given or self._find(value) is not None:  # the parser would take it for that flag
             raise _no_value(argument)
-        self._bare = ""
+        self._bare, self._valued = "", f"{flag} '{value}"
         part.give(argument, flag, value)
 
     def _find(self, flag: str) -> Argument | None:
@@ -166,7 +179,9 @@ class _Reader:
             )
         known = sorted({*self._part.context.flags, *self._program.context.flags})
         theirs = ", ".join(name for name, one in self._commands.items() if flag in one.flags)
-        hint = f"It is a flag of: {theirs}. " if theirs else nearest(flag, known, _MEANT)
+        longer = [one for one in known if flag.startswith(f"{one}-")]  # --cuda-version
+        near = nearest(flag, longer or known, _MEANT)
+        hint = f"It is a flag of: {theirs}. " if theirs else near
         name = self._part.name
         raise ConfigError(
             f"unknown flag '{flag}'{f' for {name}' if name else ''}",
@@ -174,7 +189,12 @@ class _Reader:
         )
 
     def _refuse_word(self, word: str) -> Never:
+        self._refuse_value(word)
         near = nearest(word, [*self._commands], _MEANT)
+        if word in _OTHERWISE:
+            near = _MEANT.format(_OTHERWISE[word])
+        if group := [name for name in self._commands if name.startswith(f"{word}.")]:
+            near = f"There are: {', '.join(group).replace('.', ' ')}. "
         if self._bare and not near:
             raise ConfigError(
                 f"'{word}' is no command, and {self._bare} takes no value",
@@ -183,13 +203,33 @@ class _Reader:
         raise ConfigError(f"unknown command '{word}'", hint=f"{near}Type: wcw --help")
 
 
+    def _refuse_value(self, word: str) -> None:
+        """A word that is a recipe's name, or goes on with the value of a flag."""
+        from pipelines.recipe.load import recipe_names
+
+        names = {name.lower(): name for name in recipe_names()}
+        if "recipe" in self._part.context.args and (
+            name := names.get(word.lower().replace("_", "-"))
+        ):
+            raise ConfigError(
+                f"'{word}' is a recipe, which is named with a flag",
+                hint=f"Type: wcw {self._part.name} --recipe {name}",
+            )
+        if self._valued and word[:1].isdigit():
+            raise ConfigError(
+                f"'{word}' is no command",
+                hint=f"Quote a value that has spaces: {self._valued} {word}'.",
+            )
+
+
 def _flag(argument: Argument) -> str:
     return f"--{argument.names[0]}"
 
 
 def _no_value(argument: Argument) -> ConfigError:
     flag = _flag(argument)
-    return ConfigError(f"{flag}: a value is missing", hint=f"Such as {flag} VALUE.")
+    about = f" ({argument.help})" if argument.help else ""
+    return ConfigError(f"{flag}: a value is missing", hint=f"Such as {flag} VALUE{about}.")
 
 
 def _upper(arguments: Iterable[Argument]) -> str:

@@ -88,7 +88,7 @@ def _read(words: list[str]) -> tuple[Verb, str, int]:
     if verb is None:
         raise ConfigError(
             f"fleet {words[0]}: there is no such order",
-            hint=f"There are: {', '.join(_AFTER)}.",
+            hint=f"invoke fleet shows how it stands. There are: {', '.join(_AFTER)}.",
         )
     if len(words) - 1 != len(_AFTER[verb]):
         raise ConfigError(

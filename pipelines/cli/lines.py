@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
 
-#: What was said of presets.
+#: What was said of values of flags.
 _said: set[str] = set()
 _line: Line | None = None
 _matrix: Matrix | None = None
@@ -52,7 +52,9 @@ def request_of(flags: Flags) -> tuple[Request, Shared]:
 
     known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
     shared = Shared.model_validate(known)
-    axes = {axis: flags[flag] for axis, flag in AXIS_FLAGS.items() if flags.get(flag)}
+    axes = {
+        axis: _read(axis, flags[flag]) for axis, flag in AXIS_FLAGS.items() if flags.get(flag)
+    }
     if shared.for_:
         axes = _with_preset(shared.for_, axes)
     request = Request(
@@ -68,16 +70,32 @@ def request_of(flags: Flags) -> tuple[Request, Shared]:
     return request, shared
 
 
+def _read(axis: str, typed: str) -> str:
+    """The values of an axis; what stands for the patch release of one is said."""
+    from pipelines.core.versions import as_release
+
+    values = [as_release(axis, one.strip()) for one in typed.split(",")]
+    if re.search(r"\d\.\d+\.\d", typed) and (made := ",".join(values)) != typed:
+        _say_once(f"--{axis} {typed}: taken as {made}")
+    return ",".join(values)
+
+
 def _with_preset(name: str, axes: dict[str, str]) -> dict[str, str]:
-    """The axes with those of ``--for``, which is said once on a line of commands."""
+    """The axes with those of ``--for``."""
     from pipelines.config.presets import applied
-    from pipelines.core.console import say
 
     made, words = applied(name, axes)
+    _say_once(words)
+    return made
+
+
+def _say_once(words: str) -> None:
+    """Say it once on a line of commands."""
+    from pipelines.core.console import say
+
     if words not in _said:
         _said.add(words)
         say(words)
-    return made
 
 
 def _runs(text: str | None) -> tuple[str, ...]:

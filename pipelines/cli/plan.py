@@ -32,7 +32,7 @@ def one_format(format: str, *, json: bool = False) -> str:
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: unknown", hint=f"There are: {', '.join(FORMATS)}.")
     if json and format == "gha":
-        raise ConfigError("--json and --format gha are two answers", hint="Leave one of them out.")
+        raise ConfigError("--json and --format gha exclude each other", hint="Omit one of them.")
     return "json" if json else format
 
 

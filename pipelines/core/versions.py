@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Annotated
 
@@ -9,6 +10,12 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, StringConstraints
 
+#: What people type for a release: cp312, 3.12.4, cu128, 12.8.1, torch2.8, 2.8.0.
+_TYPED = {
+    "python": re.compile(r"(?:cp|py|python)?[-_= ]*(3)\.?(\d{1,2})(?:\.\d+)?(t?)", re.IGNORECASE),
+    "torch": re.compile(r"(?:(?:py)?torch)?[-_= ]*(\d)\.(\d{1,2})(?:\.\d+)?()", re.IGNORECASE),
+    "cuda": re.compile(r"(?:cu|cuda)?[-_= ]*(\d\d)\.?(\d)(?:\.\d+)?()", re.IGNORECASE),
+}
 _LONGEST = 64  # characters of a version that is still looked at
 
 #: Of CUDA or torch: ``12.8``.
@@ -41,6 +48,12 @@ def known(text: str | None) -> Version | None:
         return Version(Version(text).base_version)
     except InvalidVersion:
         return None
+
+
+def as_release(axis: str, typed: str) -> str:
+    """MAJOR.MINOR of what was typed for this axis; what is understood otherwise stays as it is."""
+    match = _TYPED[axis].fullmatch(typed) if axis in _TYPED else None
+    return f"{match[1]}.{match[2]}{match[3].lower()}" if match else typed
 
 
 def minor(release: str) -> str:

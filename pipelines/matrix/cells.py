@@ -6,7 +6,6 @@ that is left out takes only what there is.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -14,6 +13,8 @@ from typing import NamedTuple
 
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import ConfigError
+from pipelines.core.model import nearest
+from pipelines.core.units import few
 from pipelines.core.versions import minor, python_release, within
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import RELEASE
@@ -90,9 +91,9 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(cell.name, pattern) for cell in cells):
             names = [cell.name for cell in cells]
-            near = difflib.get_close_matches(pattern.replace("*", ""), names, n=1, cutoff=0.0)
             raise ConfigError(
-                f"no cell is called '{pattern[:80]}'", hint=f"The nearest is {near[0]}."
+                f"no cell is called '{pattern[:80]}'",
+                hint=f"{nearest(pattern, names, 'The nearest is {}. ')}There are: {few(names)}.",
             )
     if not patterns:
         return list(cells)
@@ -105,7 +106,8 @@ def _check(axis: str, values: Iterable[str]) -> None:
         if not RELEASE.fullmatch(plain):  # else a build would refuse the cell
             raise ConfigError(
                 f"--{axis} {value[:40]}: expected MAJOR.MINOR",
-                hint=f"Such as {_SUCH[axis]}; separate several with commas.",
+                hint=f"Such as {f'{value}.0' if value.isdecimal() else _SUCH[axis]}; "
+                "separate several with commas.",
             )
 
 

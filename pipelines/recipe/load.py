@@ -129,7 +129,8 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
     for name, value in asked.items():
         range_ = getattr(recipe.supports, name)
         if value is not None and not RELEASE.fullmatch(value):
-            such = _one(value, "12.8" if name == "cuda" else "2.8")
+            such = f"{value}.0" if value.isdecimal() else "12.8" if name == "cuda" else "2.8"
+            such = _one(value, such)
             raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", hint=such)
         if value is not None and not within(value, range_):
             raise ConfigError(

@@ -14,6 +14,7 @@ from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.core.units import few
+from pipelines.core.versions import as_release
 from pipelines.record.toolsets import NEEDED, Api
 from pipelines.scaffold.project import Project
 from pipelines.toolchain.lock import ToolchainLock
@@ -257,7 +258,8 @@ def _check_name(text: str) -> str:
 
 
 def _of(text: str, known: tuple[str, ...]) -> str:
-    if not _PYTHON.fullmatch(text) or text not in known:
+    text = as_release("python", text)
+    if text not in known:
         raise ConfigError(
             f"--python '{text[:40]}': the package is for {', '.join(known)}",
             hint=f"For example --python {known[0]}.",
@@ -266,6 +268,7 @@ def _of(text: str, known: tuple[str, ...]) -> str:
 
 
 def _release(text: str, key: str, such: str) -> str:
+    text = as_release(key, text)
     if not _RELEASE.fullmatch(text):
         raise ConfigError(
             f"--{key} '{text[:40]}': expected MAJOR.MINOR", hint=f"For example --{key} {such}."

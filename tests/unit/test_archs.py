@@ -234,6 +234,10 @@ def test_the_table_of_gpus() -> None:
         ("75 80 90+PTX", "75;80;90+PTX"),
         ("native", "86;89"),
         ("Native+PTX, A100", "80;86+PTX;89+PTX"),
+        ("89-real;90a-real", "89;90a"),
+        ("80;90-virtual", "80;compute_90"),
+        ("4090", "89"),
+        ("4070 Ti Super", "89"),
     ],
 )
 def test_everything_a_user_may_write(text: str, normal: str) -> None:
@@ -250,12 +254,16 @@ def test_everything_a_user_may_write(text: str, normal: str) -> None:
         ("90+PTXX", None, "'90+PTXX' is not understood"),
         ("85", None, "no architecture"),
         ("", None, "empty"),
+        ("8,9", None, "two architectures"),
+        ("all", None, "'all' is not known"),
+        ("RTX 9999", None, "'RTX 9999' is not known"),
     ],
 )
 def test_what_no_gpu_is_called(text: str, native: tuple[str, ...] | None, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         read(text, native)
     assert caught.value.hint
+    assert "GTX" not in caught.value.hint  # near in letters alone
 
 
 # -- what packages make of it ---------------------------------------------------------------------

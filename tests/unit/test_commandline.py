@@ -314,3 +314,28 @@ def test_a_host_is_left_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -
     assert OPENED[0].closed == 1
     with pytest.raises(KeyboardInterrupt):
         signals[signal.SIGTERM](signal.SIGTERM, None)
+
+
+@pytest.mark.parametrize(
+    ("flag", "typed", "read", "said"),
+    [
+        ("python", "cp312", "3.12", False),
+        ("python", "py39", "3.9", False),
+        ("python", "314t,cp311", "3.14t,3.11", False),
+        ("python", "3.12.4", "3.12", True),
+        ("python", "3.1x", "3.1x", False),
+        ("cuda", "cu128", "12.8", False),
+        ("cuda", "12.8.1", "12.8", True),
+        ("cuda", "13", "13", False),
+        ("torch", "torch2.8", "2.8", False),
+        ("torch", "2.8.0, 2.10", "2.8,2.10", True),
+        ("torch", "2.8+cu128", "2.8+cu128", False),  # says two things
+        ("archs", "8.9.1", "8.9.1", False),
+    ],
+)
+def test_releases_as_people_type_them(
+    flag: str, typed: str, read: str, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines.settle()
+    assert lines.request_of({flag: typed})[0].axes[flag] == read
+    assert (f"--{flag} {typed}: taken as {read}" in capsys.readouterr().out) is said

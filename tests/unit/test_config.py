@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.config.model import load_config
+from pipelines.config.schema import config_schema, recipe_schema
 from pipelines.core.errors import ConfigError
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 
@@ -26,9 +29,37 @@ def refused(tmp_path: Path, text: str | bytes) -> str:
     return caught.value.message
 
 
+def patterns(schema: object) -> set[str]:
+    """Every pattern of a schema."""
+    if isinstance(schema, list):
+        return {one for part in schema for one in patterns(part)}
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) else set()
+    return own | patterns([*schema.values()])
+
+
+def test_every_pattern_has_words_of_its_own() -> None:
+    rows = yaml.safe_load((PACKAGE / "core/such.yaml").read_text("utf-8"))
+    wanted = patterns([config_schema(), recipe_schema()])
+    assert [row["pattern"] for row in rows if row["pattern"] not in wanted] == []
+    assert wanted - {row["pattern"] for row in rows} == set()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("hosts: {lab: {kind: winrm, endpoint: lab}}\n", "lab.endpoint: expected WinRM's address"),
+        ("hosts: {vm: {kind: vm, windows: 2025, disk: 128GB}}\n", "vm.disk: expected a number"),
+        ("hosts: {box: {kind: container, memory: 16}}\n", "box.memory: expected a number"),
+        ("hosts: [{kind: sandbox}]\n", "hosts: expected keys and values"),
+        ("hosts: {A: {kind: sandbox}}\n", "such as lab1 (found 'A')"),
+        ("hosts: {}\ndefault: {torch: 2.8}\n", "default.torch: unknown key here; recipes have"),
+        ("hosts: {}\ndefault: {archs: [75]}\n", "default.archs: expected one text, such as"),
+        ("hosts: {}\nprovenance: {trust: x}\n", "provenance.trust: expected a list"),
+        ("hosts: {}\ncompile_cache: {kind: disk, size_gib: 0}\n", "expected 1 or more"),
+        ("hosts: {}\ncompile_cache: {kind: disk, size_gib: x}\n", "expected a whole number"),
+        ("hosts: {}\noffline: perhaps\n", "offline: expected true or false (found 'perhaps')"),
         ("hosts: {}\nhots: {}\n", "hots: unknown key"),
         ("hosts: {a: {kind: sandbox, prot: 1}}\n", "prot: unknown key"),
         ("hosts: {a: {kind: sandbox, http_port: 65536}}\n", "http_port"),

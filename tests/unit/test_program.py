@@ -88,9 +88,16 @@ def test_help_is_not_taken_for_a_word_that_is_missing(command: str, capsys: Capt
 
 
 def test_version(capsys: Captured) -> None:
-    for word in ("--version", "-V"):
+    for word in ("--version", "-V", "version"):
         assert run([word]) == 0
         assert capsys.readouterr().out == f"windows-cuda-wheels {pipelines.__version__}\n"
+
+
+def test_help_as_a_command(capsys: Captured) -> None:
+    assert run(["help", "build"]) == 0
+    assert "Usage: wcw build " in capsys.readouterr().out
+    assert run(["help"]) == 0
+    assert "Usage: wcw COMMAND" in capsys.readouterr().out
 
 
 # -- words that are none ---------------------------------------------------------------------------
@@ -99,7 +106,16 @@ def test_version(capsys: Captured) -> None:
 WRONG = {
     "buidl": ("unknown command 'buidl'", "Did you mean 'build'?"),
     "provision buidl": ("unknown command 'buidl'", "Did you mean 'build'?"),
-    "host": ("unknown command 'host'", "Did you mean 'hosts'"),
+    "host": ("unknown command 'host'", "host start, host stop"),
+    "sandbox": ("unknown command 'sandbox'", "'host stop'"),
+    "build flash-attn": ("'flash-attn' is a recipe", "wcw build --recipe flash-attn"),
+    "plan Flash_Attn": ("'Flash_Attn' is a recipe", "wcw plan --recipe flash-attn"),
+    "audit": ("audit: WHEEL is missing", "wcw audit WHEEL"),
+    "build -recipe gsplat": ("unknown flag '-recipe'", "Did you mean '--recipe'?"),
+    "plan --cuda-version 12.8": ("unknown flag '--cuda-version'", "Did you mean '--cuda'?"),
+    "plan --archs RTX 4090": ("'4090' is no command", "--archs 'RTX 4090'"),
+    "build --python 3.11 3.13": ("'3.13' is no command", "--python '3.11 3.13'"),
+    "build --recipe": ("--recipe: a value is missing", "a name from"),
     "nonsense": ("unknown command 'nonsense'", "→ Type: wcw --help"),
     "build --ofline": ("unknown flag '--ofline' for build", "Did you mean '--offline'?"),
     "build --hots x": ("unknown flag '--hots' for build", "Did you mean '--hosts'?"),
@@ -112,7 +128,7 @@ WRONG = {
     "-R build": ("-R: there is no such flag", "build --dry-run"),
     "build --cuda": ("--cuda: a value is missing", "Such as --cuda VALUE"),
     "build --cuda --offline": ("--cuda: a value is missing", ""),
-    "build --cuda 12.8 --cuda 13.0": ("--cuda stands there twice", "Leave one of them out."),
+    "build --cuda 12.8 --cuda 13.0": ("--cuda is given twice", "Leave one of them out."),
     "test --gpu=bridge": ("'bridge' is no command, and --gpu takes no value", "test --help"),
     "test --gpu all": ("'all' is no command, and --gpu takes no value", "test --help"),
     "test --gpu biuld": ("unknown command 'biuld'", "Did you mean 'build'?"),
@@ -123,10 +139,7 @@ WRONG = {
     "provision --archs 80": ("--archs: provision takes no such flag", "Leave it out"),
     "--jobs 2 build --jobs 4": ("--jobs 2: another value stands at the command", ""),
     "--print-completion-script cmd": ('shell "cmd" not supported', "bash, fish, zsh"),
-    "plan --json --format gha": (
-        "--json and --format gha are two answers",
-        "Leave one of them out.",
-    ),
+    "plan --json --format gha": ("--json and --format gha exclude each other", "Omit one"),
     "provision --dry-run cache": ("--dry-run is said to provision, but cache would", "two lines"),
 }
 

@@ -73,6 +73,20 @@ def test_refused_at_once(tmp_path: Path, text: str, line: int | None, said: str)
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a: \"C:\\\\python\"\\n", "single quotes"),
+        ("a:\n\tb: 1\n", "not tabs"),
+        ("a: b: c\n", "Quote text"),
+    ],
+)
+def test_usual_mistakes_have_hints_of_their_own(tmp_path: Path, text: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "a: &x {b: 1}\nc: {<<: *x, b: 2}\nd: *x\n",

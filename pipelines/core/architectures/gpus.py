@@ -22,6 +22,8 @@ GPUS_FILE = Path(__file__).resolve().with_name("gpus.yaml")
 _NOISE = re.compile(
     r"nvidia|geforce|tesla|laptop|mobile|(with )?max-?q( design)?|gpu|generation|edition|[\s_-]+"
 )
+#: As CMake writes them: 89-real, 89-virtual.
+_CMAKE = re.compile(r"(\d+[af]?)-(real|virtual)", re.IGNORECASE)
 _PTX = re.compile(r"\s*\+\s*ptx\s*$", re.IGNORECASE)
 _LONGEST = 80
 
@@ -79,10 +81,18 @@ def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
     ``native`` are the compute capabilities of the host's GPUs (``8.9``); ``None`` when nobody
     asked the host. Raises :class:`ConfigError` with the nearest valid entry.
     """
+    if re.fullmatch(r"\s*\d,\d\s*", text):
+        meant = text.strip().replace(",", ".")
+        raise ConfigError(f"{text!r} is a list of two architectures", hint=f"For one GPU write {meant}.")
     numbers = []
     for part in filter(None, (piece.strip() for piece in re.split(r"[;,]", text))):
+        if cmake := _CMAKE.fullmatch(part):
+            numbers.append(("compute_" if cmake[2].lower() == "virtual" else "") + cmake[1])
+            continue
         name = _PTX.sub("", part)
         tail = "+PTX" if name != part else ""
+        if re.fullmatch(r"\d{4}( (ti|super))*", name, re.IGNORECASE):  # 4090
+            name = f"RTX {name}"
         if name.lower() == "native":
             numbers += [f"{capability}{tail}" for capability in _native(native)]
         elif re.search(r"[a-z]{2,}|[a-z].*\s|^[a-z]\d", name, re.IGNORECASE) and not re.match(
@@ -115,8 +125,9 @@ def _named(name: str) -> str:
     if arch is not None and arch in KNOWN:
         return arch
     shown = {gpu.show.lower(): gpu.show for gpu in load_gpus()}
-    near = difflib.get_close_matches(name.lower(), shown, n=1, cutoff=0.4)
-    hint = f"the nearest known name is {shown[near[0]]}" if near else "write its number, such as 89"
+    near = difflib.get_close_matches(name.lower(), shown, n=1, cutoff=0.6)
+    numbers = ", ".join(arch for arch in KNOWN if arch.isdigit())
+    hint = f"the nearest known name is {shown[near[0]]}" if near else f"write one of {numbers}"
     raise ConfigError(
         f"GPU {name[:40]!r} is not known",
         hint=f"{hint}; nvidia-smi --query-gpu=compute_cap --format=csv tells the number",
