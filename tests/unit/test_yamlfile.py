@@ -75,7 +75,7 @@ def test_refused_at_once(tmp_path: Path, text: str, line: int | None, said: str)
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("a: \"C:\\\\python\"\\n", "single quotes"),
+        ('a: "C:\\python"\n', "single quotes"),
         ("a:\n\tb: 1\n", "not tabs"),
         ("a: b: c\n", "Quote text"),
     ],
