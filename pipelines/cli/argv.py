@@ -202,7 +202,6 @@ class _Reader:
             )
         raise ConfigError(f"unknown command '{word}'", hint=f"{near}Type: wcw --help")
 
-
     def _refuse_value(self, word: str) -> None:
         """A word that is a recipe's name, or goes on with the value of a flag."""
         from pipelines.recipe.load import recipe_names

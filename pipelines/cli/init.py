@@ -11,11 +11,13 @@ from pipelines.cli.options import Flags
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from pipelines.core.finding import Finding
     from pipelines.scaffold.choices import Choices, Question
     from pipelines.scaffold.project import Project
     from pipelines.scaffold.writer import Comparison
+    from pipelines.toolchain.lock import ToolchainLock
 
 
 @command(
@@ -94,8 +96,31 @@ def init(
             hint="Use --force to overwrite them.",
         )
     write(root, {name: files[name] for name in (*comparison.new, *comparison.other)})
-    _show_result(comparison, choices)
+    _show_result(comparison, choices, _refused(files, choices, lock))
     return 0
+
+
+def _refused(files: Mapping[str, str], choices: Choices, lock: ToolchainLock) -> Sequence[Finding]:
+    """Why the host of the generated files cannot build the default target; empty: it can."""
+    from pipelines.config.model import Config
+    from pipelines.core.paths import CONFIG_NAME
+    from pipelines.core.yamlfile import parse_yaml
+    from pipelines.matrix.judge import host_rules
+    from pipelines.recipe.model import Recipe
+    from pipelines.record.target import Target
+
+    recipe = Recipe.model_validate(parse_yaml(files[f".wcw/recipes/{choices.name}.yaml"]))
+    config = Config.model_validate(parse_yaml(files[CONFIG_NAME]))
+    host = config.default.host
+    target = Target(
+        host=host,
+        recipe=recipe.name,
+        python=choices.python,
+        torch=choices.torch,
+        cuda=choices.cuda,
+    )
+    found = host_rules(recipe, target, config.host(host).supply(lock))
+    return [finding for finding in found if finding.failed]
 
 
 def _refuse(project: Project, *, without_submodules: bool) -> None:
@@ -204,7 +229,7 @@ def _show_conflicts(comparison: Comparison) -> None:
         say(f"  differs     {name}: {line(how, 250)}", style="yellow")
 
 
-def _show_result(comparison: Comparison, choices: Choices) -> None:
+def _show_result(comparison: Comparison, choices: Choices, refused: Sequence[Finding]) -> None:
     from pipelines.core.console import say
 
     rows: Mapping[str, tuple[str, ...]] = {
@@ -219,8 +244,13 @@ def _show_result(comparison: Comparison, choices: Choices) -> None:
         say("nothing to do: all files are up to date", style="green")
         return
     say(
-        f"Next: read .wcw/recipes/{choices.name}.yaml, and add a numerical test to "
-        ".wcw/smoke. Then run\n"
-        "invoke plan\ninvoke provision build test",
+        f"Next: read .wcw/recipes/{choices.name}.yaml, and add a numerical test to .wcw/smoke.",
         style="green",
     )
+    if not refused:
+        say("The sandbox on this machine builds it: invoke provision build test", style="green")
+    for finding in refused:
+        say(f"The sandbox cannot build it: {finding.actual}", style="yellow")
+        say(f"→ {finding.hint}", style="yellow")
+    if refused:
+        say("Then: invoke plan --host NAME, invoke provision build test --host NAME", style="green")

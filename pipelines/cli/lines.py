@@ -52,9 +52,7 @@ def request_of(flags: Flags) -> tuple[Request, Shared]:
 
     known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
     shared = Shared.model_validate(known)
-    axes = {
-        axis: _read(axis, flags[flag]) for axis, flag in AXIS_FLAGS.items() if flags.get(flag)
-    }
+    axes = {axis: _read(axis, flags[flag]) for axis, flag in AXIS_FLAGS.items() if flags.get(flag)}
     if shared.for_:
         axes = _with_preset(shared.for_, axes)
     request = Request(

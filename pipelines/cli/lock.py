@@ -36,5 +36,5 @@ def lock(
         command.run_stage(Path(stage))
     if sync or check:
         command.run_sync(check=check)
-    else:
+    elif stage is None:
         command.run_complete(only)

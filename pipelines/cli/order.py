@@ -8,6 +8,9 @@ from typing import Any
 from pipelines.cli.options import SHARED
 from pipelines.core.errors import ConfigError
 
+#: Where a recipe says what is done; other commands take any for their line with a host.
+_BUILDING = ("provision", "build", "test", "plan", "doctor")
+
 #: A command, and its flags as they were typed; a flag that was not is as good as false.
 Call = tuple[str, dict[str, Any]]
 
@@ -44,6 +47,20 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
     return line
 
 
+def _refuse_no_recipe(calls: Sequence[Call]) -> None:
+    """Where nothing says what to build, the example is not built in place of a project."""
+    from pipelines.config.model import config_file
+
+    for name, flags in calls:
+        asked = any(flags.get(flag) for flag in ("recipe", "wheel", "run"))
+        if name in _BUILDING and not asked and not config_file().exists():
+            raise ConfigError(
+                f"{name}: there is no {config_file().name} here, and --recipe is missing",
+                hint="In a repository with CUDA code type: wcw init. The example is "
+                "--recipe smoke-attention.",
+            )
+
+
 def _named(calls: Sequence[Call]) -> str:
     return ", ".join(dict.fromkeys(name for name, _ in calls))
 
@@ -53,6 +70,7 @@ def refuse(calls: Sequence[Call], *, alone: Container[str]) -> None:
     _refuse_company(calls, alone)
     _refuse_half_dry(calls)
     _refuse_one_of_many(calls)
+    _refuse_no_recipe(calls)
 
 
 def _refuse_company(calls: Sequence[Call], alone: Container[str]) -> None:

@@ -50,6 +50,8 @@ def run_plan(
 
     format = one_format(format)
     made = planned(settings, request, select=select, facts=facts, cache=cache)
+    if format == "table" and not select:
+        made = made.led_by(request.axes, settings.default.python)
     if request.shards:
         made = made.divided(shards_of(request.shards), jobs_asked(settings, request))
     _print(made, format)
@@ -74,7 +76,7 @@ def planned(
     :class:`ConfigError` for what is not understood.
     """
     from pipelines.core.paths import home
-    from pipelines.matrix.buildplan import archs_asked, jobs_asked
+    from pipelines.matrix.buildplan import archs_asked, jobs_asked, settle
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import make_plan
     from pipelines.prebuilt.decide import platforms_of
@@ -85,6 +87,7 @@ def planned(
     name = axes.get("host") or settings.default.host
     host = settings.host(name)
     chosen = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
+    chosen = settle(chosen, request)
     if torch := axes.get("torch"):
         check_torch(chosen, torch)
     cache = cache or Cache(load_lock())
@@ -136,7 +139,10 @@ def plan(
     ask: bool = False,
     json: bool = False,
 ) -> int:
-    """Show what can be built, what not and why, how long it takes and whether it fits."""
+    """Show what can be built, what not and why, how long it takes and whether it fits.
+
+    Without an axis or --select the table shows the one target that a build would be of.
+    """
     format = one_format(format, json=json)  # before a host is asked
     request, shared = request_of(flags)
     return run_plan(

@@ -129,7 +129,7 @@ class Config(Model):
         try:
             return self.hosts[name]
         except KeyError:
-            place = _place()
+            place = config_file()
             where = f"{place.name}: hosts" if place.exists() else f"there is no {place.name} here"
             raise unknown("host", name, self.hosts, where) from None
 
@@ -166,7 +166,7 @@ class Config(Model):
         return found
 
 
-def _place() -> Path:
+def config_file() -> Path:
     """Where hosts and defaults are read from, if there is a file."""
     return Path(os.environ.get("WCW_CONFIG") or home() / CONFIG_NAME)
 
@@ -176,7 +176,7 @@ def load_config(path: Path | None = None) -> Config:
 
     Without either there is one host, a sandbox.
     """
-    path = path or _place()
+    path = path or config_file()
     if not path.exists() and path == home() / CONFIG_NAME:
         return Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
     try:

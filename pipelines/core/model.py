@@ -119,7 +119,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             near = _ELSEWHERE.get(name) or nearest(name, known)
             text, found = plain.format(**context, near=near), None
         elif sentence := _SENTENCES.get(kind):
-            such = _such().get(context.get("pattern"), "text of another form")
+            such = _such().get(str(context.get("pattern")), "text of another form")
             text = sentence.format(**context, such=such)
         key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.

@@ -245,6 +245,11 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
             f"recipe {recipe.name} has strategy {recipe.strategy}: nothing is compiled for it",
             hint="Leave --shard, --shards and --objects out.",
         )
+    if divided and "ninja" not in recipe.build_requires:
+        raise ConfigError(
+            f"{' '.join(divided)}: {recipe.name} is not built with ninja, so it cannot be divided",
+            hint="Omit it; or if its build runs ninja, add ninja to build_requires of the recipe.",
+        )
     return recipe.model_copy(update={"reproducible": True}) if wanted else recipe
 
 

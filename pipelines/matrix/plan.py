@@ -81,6 +81,26 @@ class Plan:
     shares: Mapping[str, Shares] = field(default_factory=dict)
     """Of the cells that are built, by name, where it was asked what dividing them takes."""
 
+    others: int = 0
+    """Rows that are not shown."""
+
+    def led_by(self, axes: Mapping[str, str], python: str) -> Plan:
+        """With the target first that a build with these axes would be of, else the nearest to it.
+
+        It is the only one where no axis was chosen. ``python`` is the default.
+        """
+        recipe = self.recipe
+        own = {"python": python, "torch": recipe.torch, "cuda": recipe.cuda}
+        wanted = own | {axis: text.split(",")[0] for axis, text in axes.items()}
+
+        def away(row: Row) -> int:
+            return sum(wanted[axis] != getattr(row.target, axis) for axis in own)
+
+        rows = sorted(self.rows, key=away)
+        if not own.keys() & axes.keys():
+            rows = rows[:1]
+        return replace(self, rows=tuple(rows), others=len(self.rows) - len(rows))
+
     def divided(self, count: int, jobs: int | None = None) -> Plan:
         """The plan with what ``count`` shares of each cell take; 0: as many as do some good."""
         names, made = self.ground.names, {}

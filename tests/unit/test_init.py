@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -44,6 +46,15 @@ setup(
     ext_modules=[CUDAExtension("two_words._C", ["src/a.cpp", "src/k.cu"])],
     cmdclass={"build_ext": BuildExtension},
 )
+"""
+#: A Windows machine that the pipeline provisions, as GitHub's runner is.
+RUNNER = """
+hosts:
+  runner:
+    kind: winrm
+    endpoint: https://runner.example.org:5986/wsman
+    username: u
+    password_env: RUNNER_PASSWORD
 """
 CMAKE = """
 cmake_minimum_required(VERSION 3.24) # project(no LANGUAGES C)
@@ -249,9 +260,26 @@ def test_commands_of_cmake_without_comments_and_quotes() -> None:
     assert [*commands(text)] == [("a", ["b c", "d"]), ("g", ["h)", "i", 'j\\"k'])]
 
 
+@pytest.mark.parametrize(("project", "here"), [("torch_project", False), ("cmake_project", True)])
+def test_it_says_where_the_package_can_be_built(
+    project: str, here: bool, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request.getfixturevalue(project)
+    assert run(["init", "--yes"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("The sandbox cannot build it" in said) is not here
+    assert ("needs torch's C++ API" in said) is not here
+    assert ("builds it: invoke provision build test" in said) is here
+    # As plan says of the one target that it shows.
+    assert run(["plan"]) == (0 if here else 2)
+    shown = capsys.readouterr().out
+    assert len(re.findall(r"^cp\d", shown, re.M)) == 1
+    assert "plan --select '*'" in shown
+
+
 @pytest.mark.parametrize("project", ["torch_project", "cmake_project"])
 def test_what_is_written_is_what_the_pipeline_reads(
-    project: str, request: pytest.FixtureRequest
+    project: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root: Path = request.getfixturevalue(project)
     assert run(["init", "--yes", "--tasks"]) == 0
@@ -268,7 +296,14 @@ def test_what_is_written_is_what_the_pipeline_reads(
     ignored = (root / ".wcw/.gitignore").read_text().splitlines()
     assert Path("/", workflow["env"]["WCW_CONFIG"]).parent == Path("/.wcw/out")
     assert "/out/" in ignored, "a file of the runner's would make every record not as committed"
-    assert {*workflow["jobs"]} == {"plan", "build"}
+    assert {*workflow["jobs"]} == {"build"}
+    # What its job types, on a host that is provisioned: one target, and nothing is left to pin.
+    steps = [step.get("run", "") for step in workflow["jobs"]["build"]["steps"]]
+    (typed,) = re.findall(r"^wcw provision build test (.*) --minutes 290$", "".join(steps), re.M)
+    monkeypatch.setenv("WCW_CONFIG", str(root / "runner.yaml"))
+    (root / "runner.yaml").write_text(RUNNER, "utf-8")
+    assert run(["plan", *shlex.split(typed)]) == 0
+    monkeypatch.delenv("WCW_CONFIG")
     ast.parse((root / "tasks.py").read_text())
     assert not (root / "RAN").exists()
 

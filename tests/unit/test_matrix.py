@@ -25,7 +25,7 @@ from pipelines.core.units import GIB, estimate
 from pipelines.hosts.base import supply_of
 from pipelines.matrix import export, show
 from pipelines.matrix import plan as plans
-from pipelines.matrix.buildplan import Request
+from pipelines.matrix.buildplan import Request, resolve
 from pipelines.matrix.cells import Named, expand, select
 from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
@@ -212,7 +212,7 @@ def test_globs() -> None:
     ],
 )
 def test_odd_versions(axes: dict[str, Any], such: str) -> None:
-    with pytest.raises(ConfigError, match="expected MAJOR.MINOR") as caught:
+    with pytest.raises(ConfigError, match="expected MAJOR") as caught:
         cells(**axes)
     assert caught.value.hint.startswith(f"Such as {such};")
 
@@ -281,6 +281,33 @@ def test_a_matrix_for_github(cache: Cache) -> None:
         "archs": "80;90;120",
         "way": "build",
     }
+
+
+def test_the_target_of_a_build_comes_first(cache: Cache) -> None:
+    """Of it alone the table tells where no axis was chosen; programs get all."""
+    default = {"python": "3.12"}
+    code, said = run(cache, recipe="flash-attn", default=default)
+    assert code == 0
+    assert re.findall(r"^cp\S+", said, re.M) == ["cp312-torch2.8-cu128"]
+    _, said = run(cache, recipe="flash-attn", default=default, python="3.13,3.12")
+    rows = re.findall(r"^cp\S+", said, re.M)
+    assert rows[0] == "cp313-torch2.8-cu128"
+    assert len(rows) > 10
+    _, said = run(cache, recipe="flash-attn", default=default, select="*")
+    assert len(re.findall(r"^cp\S+", said, re.M)) > len(rows)
+    _, said = run(cache, recipe="flash-attn", default=default, format="json")
+    assert len(json.loads(said)["cells"]) > len(rows)
+
+
+def test_nothing_is_divided_that_ninja_does_not_compile(cache: Cache) -> None:
+    settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
+    for make in (command.planned, resolve):
+        request = Request(axes={"recipe": "smoke-attention"}, shards="2")
+        with pytest.raises(ConfigError, match="not built with ninja"):
+            make(settings, request)
+    command.planned(
+        settings, Request(axes={"recipe": "smoke-attention-torch"}, shards="2"), cache=cache
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ Captured = pytest.CaptureFixture[str]
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither our configuration, nor our cache, nor what a test sets for the whole process."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.yaml").write_text("hosts: {sandbox: {kind: sandbox}}\n", "utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("WCW_CONFIG", raising=False)
     monkeypatch.setattr(console, "quiet", False)
@@ -91,6 +92,18 @@ def test_version(capsys: Captured) -> None:
     for word in ("--version", "-V", "version"):
         assert run([word]) == 0
         assert capsys.readouterr().out == f"windows-cuda-wheels {pipelines.__version__}\n"
+
+
+@pytest.mark.parametrize("line", ["plan", "build --dry-run", "provision build test", "doctor"])
+def test_the_example_is_not_built_in_place_of_a_project(
+    line: str, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "pipeline.yaml").unlink()
+    assert run(line.split()) == ConfigError.exit_code
+    said = capsys.readouterr().err
+    assert "there is no pipeline.yaml here" in said
+    assert "wcw init" in said
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_help_as_a_command(capsys: Captured) -> None:

@@ -83,7 +83,9 @@ def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
     """
     if re.fullmatch(r"\s*\d,\d\s*", text):
         meant = text.strip().replace(",", ".")
-        raise ConfigError(f"{text!r} is a list of two architectures", hint=f"For one GPU write {meant}.")
+        raise ConfigError(
+            f"{text!r} is a list of two architectures", hint=f"For one GPU write {meant}."
+        )
     numbers = []
     for part in filter(None, (piece.strip() for piece in re.split(r"[;,]", text))):
         if cmake := _CMAKE.fullmatch(part):
