@@ -79,7 +79,6 @@ class Packages(Resource):
             packages=packages,
             files=[pin.file for pin in pins],
             installer=layout.uv,
-            wheels=layout.wheels,
             python=layout.python,
         )
 

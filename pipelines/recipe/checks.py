@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import nearest
-from pipelines.core.paths import home
+from pipelines.core.paths import CHECKOUT, home
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.model import Recipe
@@ -16,7 +20,8 @@ from pipelines.recipe.patches import read_patch
 from pipelines.recipe.sourcetree import directories_of
 from pipelines.recipe.suite import suite_of
 from pipelines.recipe.worktree import PROJECT
-from pipelines.toolchain.lock import load_lock
+from pipelines.toolchain.intent import INTENT_FILE
+from pipelines.toolchain.lock import load_lock, own_lock
 
 _LISTED = 20  # of names that there are; nobody reads more
 
@@ -53,9 +58,34 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
         raise ConfigError(f"{where}: {said}", hint=error.hint) from None
     wheels = {id_: t.name for id_, t in load_lock().tools.items() if t.file.endswith(".whl")}
     tools = {*wheels, *wheels.values()}
-    hint = "Add it to pipelines/toolchain/toolchain.yaml, then type: invoke lock."
+    intent = INTENT_FILE if home() == CHECKOUT else own_lock().with_name(INTENT_FILE.name)
+    hint = f"Add it to {intent}, then type: invoke lock."
     for key in ("build_requires", "test_requires"):
         _known(where, key, getattr(recipe, key), tools, hint)
+    _requirements(recipe, where)
+
+
+def _requirements(recipe: Recipe, where: str) -> None:
+    """What ``pyproject.toml`` says that the wheel requires is installed for its test."""
+    if not isinstance(recipe.source, PathSource) or not recipe.is_wheel:
+        return
+    file = directories_of(recipe.source)[0] / "pyproject.toml"
+    try:
+        project = tomllib.loads(file.read_text("utf-8")).get("project", {})
+        named = [Requirement(one) for one in project.get("dependencies", [])]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return  # the build says so
+    came, tools = {*recipe.test_tools}, load_lock().tools.values()
+    while more := {r for t in tools if t.name in came for r in t.requires} - came:
+        came |= more
+    windows = {"sys_platform": "win32", "os_name": "nt", "platform_system": "Windows", "extra": ""}
+    for one in named:
+        name = canonicalize_name(one.name)
+        if name not in came and (one.marker is None or one.marker.evaluate(windows)):
+            raise ConfigError(
+                f"{where}: test_requires: {file.name} requires {name}, and nothing here brings it",
+                hint=f"Add it: test_requires: [{', '.join((*recipe.test_requires, name))}]",
+            )
 
 
 def _source(recipe: Recipe, where: str) -> None:

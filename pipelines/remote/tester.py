@@ -54,12 +54,10 @@ class Spec(_Optional):
     installer: str
     """uv.exe; empty: pip of ``python``."""
     python: str
-    wheels: str
-    """The directory of the pinned wheels."""
     wheel: str
     """The wheel to test; empty: the suite needs none."""
     packages: list[str]
-    """Further packages to install."""
+    """Files of the wheels that are installed as well; no other is looked for."""
     suite: dict[str, str]
     """File name, perhaps below directories with ``/`` -> text."""
     expect: Mapping[str, object]
@@ -150,7 +148,6 @@ def _steps(
     if system:
         options += ["--no-deps"]
     else:
-        options += ["--find-links", spec["wheels"]]
         requirements += spec["packages"]
     if requirements and spec["installer"]:
         yield "install", [*uv, "pip", "install", "--python", python, *options, *requirements]

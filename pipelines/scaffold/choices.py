@@ -16,7 +16,7 @@ from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.core.units import few
 from pipelines.core.versions import as_release
 from pipelines.record.toolsets import NEEDED, Api
-from pipelines.scaffold.project import Project
+from pipelines.scaffold.project import FileFacts, Project
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import wheel_name
 
@@ -26,6 +26,8 @@ _LIMITED = re.compile(r"cp3(\d{1,2})")
 _PYTHON = re.compile(r"3\.\d{1,2}")
 #: Current GPUs from RTX 20 on, with PTX of the newest for future ones.
 ARCHS = "75;80;86;89;90;120+PTX"
+#: Not ARCHFLAGS, which is for macOS, nor SEARCH_PATH.
+_ARCH_VARIABLE = re.compile(r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_|$)")
 #: The default versions, which the sandbox has.
 CUDA, TORCH = "13.0", "2.10"
 
@@ -69,19 +71,28 @@ class Choices:
 def questions(project: Project, lock: ToolchainLock) -> list[Question]:
     """The relevant questions for this repository."""
     pythons = _pythons(project, lock)
+    archs = ARCHS.removesuffix("+PTX") if arch_variable(project.facts) else ARCHS
     sandbox = [t.python for t in lock.tools.values() if t.name == "cpython-headers"]
     first = next((p for p in pythons if p in sandbox), pythons[0])
     result = [
         Question("name", "name of the recipe", recipe_name(project.facts.name), _check_name),
         Question("python", "default Python to build for", first, lambda t: _of(t, pythons)),
         Question("cuda", "CUDA version", CUDA, lambda text: _release(text, "cuda", CUDA)),
-        Question("archs", "GPUs, such as 75;86;120+PTX or RTX 40xx", ARCHS, _check_archs),
+        Question("archs", "GPUs, such as 75;86;120+PTX or RTX 40xx", archs, _check_archs),
     ]
     if uses_torch(project):
         result.insert(
             3, Question("torch", "torch version", TORCH, lambda t: _release(t, "torch", TORCH))
         )
     return result
+
+
+def arch_variable(facts: FileFacts) -> str:
+    """The package's own variable of architectures: a list of numbers, which +PTX is none of."""
+    if facts.torch or facts.backend.startswith("scikit_build_core"):
+        return ""
+    found = [name for name in facts.variables if _ARCH_VARIABLE.search(name)]
+    return found[0] if found and "TORCH_CUDA_ARCH_LIST" not in facts.variables else ""
 
 
 def uses_torch(project: Project) -> bool:

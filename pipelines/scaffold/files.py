@@ -17,7 +17,7 @@ from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
 from pipelines.core.paths import CONFIG_NAME
 from pipelines.recipe.model import Recipe
-from pipelines.scaffold.choices import Choices
+from pipelines.scaffold.choices import Choices, arch_variable
 from pipelines.scaffold.project import Project
 from pipelines.scaffold.pyproject import backend_of
 
@@ -29,8 +29,6 @@ _PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)
 _WORDS = frozenset(
     {"true", "false", "yes", "no", "on", "off", "null", "y", "n", ".", ".inf", ".nan"}
 )
-#: Not ARCHFLAGS, which is for macOS, nor SEARCH_PATH.
-_ARCH_VARIABLE = re.compile(r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_|$)")
 _FORCED = re.compile(r"FORCE_(BUILD|CUDA)$|^FORCE_CUDA$")
 WORKFLOW = ".github/workflows/windows-wheels.yml"
 
@@ -122,7 +120,7 @@ def _settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
             "CMAKE_ARGS": f"-D{define}={{archs}}",
         }
         arch_map = {"kind": "cmake"}
-    elif variable := next((v for v in facts.variables if _ARCH_VARIABLE.search(v)), ""):
+    elif variable := arch_variable(facts):
         environment[variable] = "{archs}"
         arch_map = {}
     else:

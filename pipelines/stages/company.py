@@ -33,13 +33,12 @@ class WithCompany(SuiteHooks):
 
     def spec(self, session: LiveSession, run: Run, spec: tester.Spec) -> tester.Spec:
         """With the wheels beside it, which are sent first."""
-        taken, layout = run.result(PrebuiltResult), self.plan.layout
+        taken = run.result(PrebuiltResult)
         if taken is None or taken.company is None:
             raise ConfigError(f"run {run.id} has no wheel that was given", hint="Begin anew.")
         return {
             **spec,
             "packages": bring(session, self.plan, taken.company),
-            "wheels": layout.join(layout.wheels, COMPANIONS),
             "libraries": list(taken.company.libraries),
             "system": False,
         }

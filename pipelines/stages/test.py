@@ -150,7 +150,6 @@ def suite_spec(
         "directory": layout.join(directory, "t"),
         "installer": layout.uv,
         "python": layout.python,
-        "wheels": layout.wheels,
         "wheel": wheel,
         "packages": [] if system else packages(plan),
         "system": system,
@@ -185,10 +184,13 @@ def _refuse_shadows(suite: Suite, wheel: CheckedWheel) -> None:
 
 
 def packages(plan: BuildPlan) -> list[str]:
-    """What the suite imports, ``name==version`` each, with all that must come along."""
-    lock = plan.cache.lock
+    """What the suite imports, with all that must come along: its wheels on the host.
+
+    Not names, which what other builds have left beside them would answer.
+    """
+    lock, layout = plan.cache.lock, plan.layout
     entries = lock.entries_for(plan.recipe.test_tools, plan.target, plan.host.replacements)
-    return [f"{name}=={lock.tool(entry).version}" for name, entry in entries.items()]
+    return [layout.join(layout.wheels, lock.tool(entry).file) for entry in entries.values()]
 
 
 def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:

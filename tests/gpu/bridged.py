@@ -114,7 +114,6 @@ def bridged(line: Line, sent: dict[str, str], out: Path) -> Suite:
         directory,
         python=layout.python,
         installer=layout.uv,
-        wheels=layout.wheels,
         packages=packages(line.plan),
     )
     spec["environment"] = {"TEMP": layout.temp, "TMP": layout.temp, "PYTHONUTF8": "1"}
@@ -131,7 +130,6 @@ def _spec(
     python: str,
     system: bool = False,
     installer: str = "",
-    wheels: str = "",
     packages: list[str] | None = None,
 ) -> tester.Spec:
     return {
@@ -139,7 +137,6 @@ def _spec(
         "installer": installer,
         "python": python,
         "system": system,
-        "wheels": wheels,
         "wheel": "",
         "packages": packages or [],
         "suite": sent,

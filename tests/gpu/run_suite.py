@@ -60,7 +60,6 @@ def run(
             "installer": "",
             "python": python,
             "system": True,
-            "wheels": "",
             "wheel": str(wheel) if wheel else "",
             "packages": [],
             "suite": suite_files(suite) if isinstance(suite, str) else suite,

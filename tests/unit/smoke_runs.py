@@ -81,7 +81,6 @@ def run(  # noqa: PLR0917  the order of a call
         "installer": installer,
         "python": sys.executable,
         "system": True,
-        "wheels": "",
         "wheel": str(wheel) if wheel else "",
         "packages": ["not-to-be-installed"],
         "suite": suite,

@@ -370,7 +370,6 @@ def test_a_suite_that_a_reset_has_spoiled_runs_once_more(  # noqa: PLR0917
         "directory": str(tmp_path / "t"),
         "installer": "",
         "python": sys.executable,
-        "wheels": "",
         "wheel": "",
         "packages": [],
         "suite": {},

@@ -23,10 +23,11 @@ from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.suite import suite_of
 from pipelines.scaffold import writer
-from pipelines.scaffold.choices import api_of
+from pipelines.scaffold.choices import api_of, questions
 from pipelines.scaffold.cmake import commands
 from pipelines.scaffold.detect import detect, public_names
 from pipelines.scaffold.writer import compare, write
+from pipelines.toolchain.lock import load_lock
 
 TORCH_SETUP = """
 import os
@@ -700,3 +701,12 @@ def test_without_a_terminal_it_says_what_was_taken(
     assert "defaults used (no terminal)" in told
     assert "--python '3.11'" in told
     assert "--cuda '13.0'" not in told
+
+
+@pytest.mark.parametrize(("variable", "ptx"), [("VECADD_ARCHS", False), ("DEBUG", True)])
+def test_a_list_of_numbers_gets_no_ptx(variable: str, ptx: bool, tmp_path: Path) -> None:
+    """A package that reads its own variable would pass compute_120+PTX on to nvcc."""
+    setup = f"import os\nfrom setuptools import setup\nGPUS = os.environ['{variable}']\nsetup()\n"
+    project = detect(files(tmp_path, {"setup.py": setup, "k.cu": ""}))
+    (archs,) = [one for one in questions(project, load_lock()) if one.key == "archs"]
+    assert archs.default.endswith("+PTX") is ptx

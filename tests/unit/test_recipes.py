@@ -193,6 +193,26 @@ def test_a_project_elsewhere(tmp_path: Path) -> None:
         change(tmp_path, source={"path": str(tmp_path / "trees")})
 
 
+def test_what_the_wheel_requires_is_installed_for_its_test(tmp_path: Path) -> None:
+    """Before anything is built; it failed after hours, and only where no other had left it."""
+    requires = (
+        "torch",
+        "pytest",
+        "Iniconfig",  # comes with pytest
+        "resource-only; sys_platform == 'linux'",
+        "more; extra == 'dev'",
+    )
+    own = {"source": {"path": str(tmp_path)}, "torch": "2.10"}
+    file = tmp_path / "pyproject.toml"
+    file.write_text(f"[project]\nname = 'x'\ndependencies = {[*requires]}\n", "utf-8")
+    assert change(tmp_path, **own)
+    file.write_text(f"[project]\ndependencies = {[*requires, 'NumPy>=1.20']}\n", "utf-8")
+    with pytest.raises(ConfigError, match=r"test_requires: .* requires numpy") as caught:
+        change(tmp_path, **own, test_requires=["jinja2"])
+    assert caught.value.hint == "Add it: test_requires: [jinja2, numpy]"
+    assert change(tmp_path, **own, test_requires=["numpy"])
+
+
 def test_a_version_replaces_keys_and_merges_the_environment(tmp_path: Path) -> None:
     own = {"archs": "80", "environment": {"A": "{version}"}}
     made = change(tmp_path, versions={"1": PINNED | own})

@@ -29,8 +29,6 @@ class Spec(Kind):
     """Their wheels."""
     installer: str
     """uv on the host."""
-    wheels: str
-    """The directory of the pinned wheels."""
     python: str
 
 
@@ -102,14 +100,13 @@ def plan(spec: Spec) -> str:
 
 def apply(spec: Spec) -> None:
     """Install them from the wheels on the host; a repair reinstalls, and removes unowned files."""
-    requirements = [f"{name}=={version}" for name, version in spec["packages"].items()]
     command = [spec["installer"], "pip", "install", "--quiet", "--offline", "--no-index"]
     if spec.get("thorough", False):
         command += ["--reinstall"]
         for name in _differing(spec)[1]:
             remove_tree(os.path.join(_site(spec["python"]), name))  # noqa: PTH118
     command += ["--no-cache", "--no-config", "--system", "--break-system-packages"]
-    command += ["--find-links", spec["wheels"], "--python", spec["python"], *requirements]
+    command += ["--python", spec["python"], *spec["files"]]
     code, output = capture(command, timeout=_TIMEOUT)
     if code:
         raise RefusedError(f"uv pip install exited with {code}: {output[-2000:]}")
