@@ -97,7 +97,7 @@ def test_it_reads_its_data_from_the_package(installed: Installed) -> None:
 
 @pytest.mark.parametrize("program", ["wcw", "windows-cuda-wheels", "python -m pipelines"])
 def test_plan(installed: Installed, program: str) -> None:
-    said = installed.run(*program.split(), "plan")
+    said = installed.run(*program.split(), "plan", "--recipe", "smoke-attention")
     assert "smoke-attention" in said
     assert not [*installed.project.iterdir()]
 
@@ -110,7 +110,7 @@ def test_diagnose(installed: Installed, tmp_path: Path) -> None:
 
 def test_provision_build_test(installed: Installed) -> None:
     try:
-        installed.run("wcw", "provision", "build", "test")
+        installed.run("wcw", "provision", "build", "test", "--recipe", "smoke-attention")
         out = installed.project / "out"
         (wheel,) = out.glob("latest/wheels/*.whl")
         assert wheel.name.endswith("win_amd64.whl")
