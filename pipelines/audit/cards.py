@@ -9,6 +9,7 @@ https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#jit-linking-support. The
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,9 @@ from pipelines.core.units import few
 from pipelines.matrix.compat import load_compat
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.fatbin import Container, arch_key, compact
+from pipelines.wheels.libraries import compiles, providers
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.packaging import required_by
 from pipelines.wheels.toolkit import known, newest
 
 #: Not on cards for PCs; code for others of their major version does not run on them.
@@ -35,6 +38,7 @@ _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
 #: A CUDA version in a file name.
 _NAMED = re.compile(r"cu(?:da)?[_-]?(\d{2,3})(?!\d)")
 _SHOWN = 3
+_BUILD = "build it with CUDA's toolkit, often with FORCE_CUDA=1; is it that project at all?"
 _LEVELS: dict[str, Level] = {"native": "ok", "jit": "warning", "partly": "error", "no": "error"}
 _RUNS = {
     "native": "runs natively",
@@ -58,13 +62,12 @@ def gpus_of(facts: WheelFacts, requested: Sequence[tuple[str, str]] = ()) -> Gpu
 
     ``requested`` are cards by name and architecture; they come first, each on its own.
     """
-    having = [_Code(binary) for binary in facts.binaries if binary.inventory.containers]
+    windows = not any("linux" in tag or "macosx" in tag for tag in facts.tags)
+    own = [binary for binary in facts.binaries if binary.name.endswith(".so") != windows]
+    having = [_Code(binary) for binary in own if binary.inventory.containers]
     units = [unit for code in having for unit in code.inventory.containers]
     # Whether a card reaches damaged code is unknown.
-    unread = not all(
-        binary.inventory.complete and not binary.code.damaged for binary in facts.binaries
-    )
-    windows = not any("linux" in tag or "macosx" in tag for tag in facts.tags)
+    unread = not all(binary.inventory.complete and not binary.code.damaged for binary in own)
     return Gpus(
         sass=_sorted(chain.from_iterable(unit.sass for unit in units)),
         ptx=_sorted(chain.from_iterable(unit.ptx for unit in units)),
@@ -267,10 +270,32 @@ def _sorted(archs: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({*archs}, key=arch_key))
 
 
-def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], requested: int) -> Iterator[Finding]:
+def has_no_code(facts: WheelFacts) -> str:
+    """Why nothing in it can be for a GPU; empty if something may be, such as what compiles later."""
+    own = [binary for binary in facts.binaries if not binary.name.endswith(".so")]
+    names = {name.lower() for one in own if one.pe for name in one.pe.imports}
+    names |= {name for one in own if one.pe for name, _ in one.pe.late or ()}
+    late = any(
+        name.endswith((".cu", ".cuh", ".ptx", ".cubin", ".fatbin")) for name in facts.members
+    )
+    calls = any(providers(one) or fnmatch.fnmatchcase(one, "*cuda*") for one in names)
+    unread = any(one.pe is None or not one.inventory.complete for one in own)
+    if late or calls or unread or facts.elsewhere or any(one.inventory.containers for one in own):
+        return ""
+    if own:
+        return "no device code, and no library of CUDA is imported: it was built without CUDA"
+    if facts.binaries or compiles(required_by(facts)):
+        return ""
+    return "no binary, no sources of kernels, and no requirement that compiles any"
+
+
+def gpu_findings(
+    gpus: Gpus, elsewhere: Sequence[str], requested: int, without: str = ""
+) -> Iterator[Finding]:
     """Whether every unit has code for each architecture, and a finding for each requested card.
 
-    Those are the first ``requested`` of ``gpus.cards``. Nothing is known of files ``elsewhere``.
+    Those are the first ``requested`` of ``gpus.cards``. Nothing is known of files ``elsewhere``;
+    ``without``: why there is no device code, if there can be none.
     """
     if elsewhere:
         yield Finding(
@@ -288,10 +313,10 @@ def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], requested: int) -> Iterat
             id="gpu",
             title="GPU",
             subject=card.names[0],
-            level=_LEVELS.get(card.runs, "unknown"),
+            level="error" if without else _LEVELS.get(card.runs, "unknown"),
             requested=True,
-            actual=f"{card.capability}: {_RUNS[card.runs]}" + _counts(card),
-            hint=_about(card),
+            actual=f"{card.capability}: {without or _RUNS[card.runs] + _counts(card)}",
+            hint=_BUILD if without else _about(card),
         )
 
 

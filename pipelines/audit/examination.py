@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from pipelines.audit.cards import gpu_findings, gpus_of
+from pipelines.audit.cards import gpu_findings, gpus_of, has_no_code
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.audit.load_checks import References, load_findings, loads_of
@@ -94,7 +94,9 @@ def _examined(taken: Input, facts: WheelFacts, options: AuditOptions) -> WheelRe
             if finding.level != "skipped"
         ),
         *load_findings(loads),
-        *gpu_findings(gpus, [file.name for file in facts.elsewhere], len(options.gpus)),
+        *gpu_findings(
+            gpus, [file.name for file in facts.elsewhere], len(options.gpus), has_no_code(facts)
+        ),
     ]
     return WheelReport(
         file=line(facts.filename, 300),

@@ -6,6 +6,7 @@ import glob
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -13,16 +14,24 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError, PipelineError
+from pipelines.core.model import Dated, Model, Text, read_data
 from pipelines.core.units import few
 from pipelines.core.versions import as_release
 from pipelines.record.toolsets import NEEDED, Api
 from pipelines.scaffold.project import FileFacts, Project
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import wheel_name
+from pipelines.wheels.packaging import on_windows
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _RELEASE = re.compile(r"\d+\.\d+")
 _LIMITED = re.compile(r"cp3(\d{1,2})")
+#: Not ARCHFLAGS, which is for macOS, nor SEARCH_PATH; nor those of Windows and of AMD.
+_ARCH_VARIABLE = re.compile(
+    r"(?!VSCMD_|PROCESSOR_|TORCH_CUDA_ARCH_LIST$)(?!.*(ROCM|HIP|OSX)).*"
+    r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_\w*|$)"
+)
+_GONE = Path(__file__).with_name("gone.yaml")
 _PYTHON = re.compile(r"3\.\d{1,2}")
 #: Current GPUs from RTX 20 on, with PTX of the newest for future ones.
 ARCHS = "75;80;86;89;90;120+PTX"
@@ -68,12 +77,31 @@ class Choices:
     doubts: tuple[str, ...] = ()
 
 
+class Gone(Dated):
+    """A module that is gone: from which release of what, and what to do."""
+
+    of: Text
+    hint: Text
+
+
+class _Gone(Model):
+    modules: dict[str, Gone]
+
+
+def arch_variable(facts: FileFacts) -> str:
+    """The variable by which the build is given its GPUs; empty for torch's, or none."""
+    own = [name for name in facts.variables if _ARCH_VARIABLE.fullmatch(name)]
+    return next((name for name in own if not facts.torch or "CUDA" in name or "GPU" in name), "")
+
+
 def questions(project: Project, lock: ToolchainLock) -> list[Question]:
     """The relevant questions for this repository."""
     pythons = _pythons(project, lock)
     archs = ARCHS.removesuffix("+PTX") if arch_variable(project.facts) else ARCHS
     sandbox = [t.python for t in lock.tools.values() if t.name == "cpython-headers"]
     first = next((p for p in pythons if p in sandbox), pythons[0])
+    # What reads a list of its own may know no PTX.
+    archs = ARCHS.partition("+")[0] if arch_variable(project.facts) else ARCHS
     result = [
         Question("name", "name of the recipe", recipe_name(project.facts.name), _check_name),
         Question("python", "default Python to build for", first, lambda t: _of(t, pythons)),
@@ -121,6 +149,14 @@ def decide(
         doubts.append(
             f"{project.build} names missing sources: {few(project.absent)}: it cannot be built; "
             "the repository may have files that the source distribution does not"
+        )
+    for name, gone in read_data(_GONE, _Gone).modules.items():
+        if name in project.facts.imports:
+            doubts.append(f"{project.build} imports {name}, gone since {gone.of}: {gone.hint}")
+    if project.facts.archs and not (arch_variable(project.facts) or project.facts.arch_define):
+        doubts.append(
+            f"{project.build} names the GPUs {few(project.facts.archs)} itself: others that archs has "
+            "may be ignored; the audit will say so. Remove them there, or use --archs"
         )
     if project.idle:
         doubts.append(f"--exclude matches nothing for {few(project.idle)}")
@@ -253,8 +289,7 @@ def _distribution(requirement: str) -> str:
         read = Requirement(requirement)
     except InvalidRequirement:
         return ""
-    windows = {"sys_platform": "win32", "os_name": "nt", "platform_system": "Windows"}
-    if read.marker is not None and not read.marker.evaluate({**windows, "extra": ""}):
+    if not on_windows(read):
         return ""
     return re.sub(r"[-_.]+", "-", read.name).lower()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import glob
+import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from pipelines.core.errors import ConfigError
+from pipelines.core.units import few
 from pipelines.recipe.worktree import BY_GIT, listing, top_of
 from pipelines.scaffold.cmake import read_cmake
 from pipelines.scaffold.project import FileFacts, Project, joined
@@ -46,6 +48,7 @@ _STL = frozenset(
 )
 _MOST = 1 << 20  # bytes of a source that are read
 _MANY = 4000  # sources
+_LISTS = re.compile(r"""["']([\w./-]*requirements[\w./-]*\.txt)["']""")
 _NESTED = 4  # parts of the path of a package's __init__.py
 _EXAMPLE = re.compile(r"^\s*>>> .*\n(?:\s*\.\.\. .*\n)*\s*(?!>>>|\.\.\.)\S", re.MULTILINE)
 
@@ -70,6 +73,12 @@ def _detected(root: Path, exclude: Iterable[str]) -> Project:
     parts, build = _parts(root)  # before listing all files, which may be a whole disk
     listed = listing(root, exclude=exclude)
     facts = joined(*parts)
+    if above := [name for name in facts.sources if posixpath.normpath(name).startswith("../")]:
+        raise ConfigError(
+            f"{build} names sources above its directory, which a build does not get: {few(above)}",
+            hint="Copy them below it; or put a setup.py that builds the package at the top of the "
+            "repository, and run it there. Nothing was written.",
+        )
     files = tuple(listed.files)
     units = tuple(
         dict.fromkeys(
@@ -79,8 +88,9 @@ def _detected(root: Path, exclude: Iterable[str]) -> Project:
             or name in facts.cuda_sources
         )
     )
-    public = _packages(root, files, facts)
-    sources = [*_modules(root, files, public)]
+    places = _packages(files, facts)
+    public = {package: public_names(root / name) for package, name in places.items()}
+    sources = [*_modules(root, files, places)]
     return Project(
         root=root,
         facts=facts,
@@ -108,7 +118,7 @@ def _parts(root: Path) -> tuple[list[FileFacts], str]:
         parts.append(read_pyproject(toml, toml.name))
         backend = backend_of(parts[0].backend)
     if setup.is_file() and backend == "setuptools":
-        parts += read_setups(setup)
+        parts += [*read_setups(setup), *_requirements(root)]
         build = setup.name
     elif setup.is_file():
         parts.append(
@@ -126,6 +136,17 @@ def _parts(root: Path) -> tuple[list[FileFacts], str]:
             hint="Run it in the project's directory. Nothing was written.",
         )
     return parts, build
+
+
+def _requirements(root: Path) -> Iterator[FileFacts]:
+    """Those in text files that ``setup.py`` names, where it computes what it requires."""
+    for name in dict.fromkeys(_LISTS.findall((root / "setup.py").read_text("utf-8", "replace"))):
+        if (root / name).is_file():
+            rows = (root / name).read_text("utf-8", "replace").splitlines()
+            kept = [row.partition(" #")[0].strip() for row in rows]
+            yield FileFacts(requires=tuple(row for row in kept if row[:1].isalnum()))
+        else:
+            yield FileFacts(doubts=(f"setup.py names {name}, which is not there",))
 
 
 def _is_there(root: Path, name: str) -> bool:
@@ -168,8 +189,8 @@ def _uses(root: Path, files: Iterable[str]) -> Iterable[str]:
                 yield "stl-in-cu" if name.endswith((".cu", ".cuh")) else "stl"
 
 
-def _packages(root: Path, files: tuple[str, ...], facts: FileFacts) -> dict[str, tuple[str, ...]]:
-    """Top-level packages with the public names of their ``__init__.py``."""
+def _packages(files: tuple[str, ...], facts: FileFacts) -> dict[str, str]:
+    """Top-level packages with their ``__init__.py``."""
     result: dict[str, str] = {}
     every = frozenset(files)
     expected = {*facts.packages} | {
@@ -184,10 +205,13 @@ def _packages(root: Path, files: tuple[str, ...], facts: FileFacts) -> dict[str,
             "/".join(above[:n]) + "/__init__.py" in every for n in range(1, len(above))
         ):
             continue
-        result.setdefault(above[-1], name)
+        own = next(
+            (p for p, path in facts.package_dirs if p and path.strip("./") == "/".join(above)), ""
+        )
+        result.setdefault(own or above[-1], name)
     own = facts.name.replace("-", "_").replace(".", "_").lower()
     chosen = [p for p in result if p in expected] or [p for p in result if p.lower() == own]
-    return {package: public_names(root / result[package]) for package in chosen or [*result][:1]}
+    return {package: result[package] for package in chosen or [*result][:1]}
 
 
 def public_names(path: Path) -> tuple[str, ...]:
@@ -214,14 +238,15 @@ def public_names(path: Path) -> tuple[str, ...]:
 
 
 def _modules(
-    root: Path, files: tuple[str, ...], packages: Iterable[str]
+    root: Path, files: tuple[str, ...], packages: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Each module of these packages: dotted name and text."""
-    for package in packages:
+    for package, init in packages.items():
+        folder = init.removesuffix("__init__.py")
         for name in files:
             if not name.endswith(".py") or _NOT_PACKAGED.search(name):
                 continue
-            if name.startswith(f"{package}/") or f"/{package}/" in name:
-                inner = name[name.rfind(f"{package}/") :].removesuffix(".py").split("/")
+            if name.startswith(folder):
+                inner = f"{package}/{name.removeprefix(folder)}".removesuffix(".py").split("/")
                 dotted = ".".join(inner[:-1] if inner[-1] == "__init__" else inner)
                 yield dotted, (root / name).read_text("utf-8", "replace")[:_MOST]

@@ -29,7 +29,6 @@ _PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)
 _WORDS = frozenset(
     {"true", "false", "yes", "no", "on", "off", "null", "y", "n", ".", ".inf", ".nan"}
 )
-_FORCED = re.compile(r"FORCE_(BUILD|CUDA)$|^FORCE_CUDA$")
 WORKFLOW = ".github/workflows/windows-wheels.yml"
 
 
@@ -120,14 +119,11 @@ def _settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
             "CMAKE_ARGS": f"-D{define}={{archs}}",
         }
         arch_map = {"kind": "cmake"}
-    elif variable := arch_variable(facts):
-        environment[variable] = "{archs}"
-        arch_map = {}
     else:
-        environment["NVCC_APPEND_FLAGS"] = "{gencode}"
+        environment |= {} if arch_variable(facts) else {"NVCC_APPEND_FLAGS": "{gencode}"}
         arch_map = {}
-    environment |= {v: "1" for v in facts.variables if _FORCED.search(v)}
-    return environment, arch_map
+    environment |= {arch_variable(facts): "{archs}"} if arch_variable(facts) else {}
+    return environment | dict(facts.switches), arch_map
 
 
 def _filled(name: str, context: Mapping[str, Any]) -> str:

@@ -37,8 +37,14 @@ class FileFacts:
     torch: bool = False
     """Whether it builds with torch: BuildExtension, ``find_package(Torch)``."""
     bindings: frozenset[Binding] = frozenset()
+    package_dirs: tuple[tuple[str, str], ...] = ()
+    """Packages whose directory has another name, with it; an empty name is that of all others."""
+    imports: tuple[str, ...] = ()
+    """Modules that ``setup.py`` cannot be run without."""
     variables: tuple[str, ...] = ()
     """Environment variables that the build reads."""
+    switches: tuple[tuple[str, str], ...] = ()
+    """Those of them that switch CUDA on, with the value that does."""
     archs: tuple[str, ...] = ()
     """Literal architectures, such as 80 or 90a."""
     arch_define: str = ""

@@ -65,6 +65,10 @@ def read_pyproject(path: Path, shown: str) -> FileFacts:
         or _text(wheel.get("py-api"))
         or _text(_table(_table(tool, "distutils"), "bdist_wheel").get("py_limited_api")),
         packages=tuple(path.rpartition("/")[2] for path in packages),
+        package_dirs=tuple(
+            (name, _text(path))
+            for name, path in _table(_table(tool, "setuptools"), "package-dir").items()
+        ),
         torch=any(
             requirement.partition("[")[0].strip(" ><=~!0123456789.") == "torch"
             for requirement in wants

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipelines.core.errors import ConfigError
+from pipelines.core.units import few
 from pipelines.scaffold.project import Binding, FileFacts
 
 #: Callables that define extension modules -> CUDA, torch, binding.
@@ -21,8 +22,15 @@ _MAKERS: dict[str, tuple[bool, bool, Binding]] = {
     "CMakeExtension": (False, False, "c"),
 }
 _DYNAMIC = object()
+_COMPILED = (".cu", ".cpp", ".cc", ".cxx", ".c")
 _LONG = 1 << 16  # characters of a text, or parts of a list
 _ARCH = re.compile(r"(?:sm|compute)_(\d{2,3}[af]?)\b")
+#: Variables that switch the part with CUDA on, and values that switch it off.
+_SWITCH = re.compile(
+    r"(?!(?:.*_)?(?:NO|SKIP|DISABLE|WITHOUT)_).*?"
+    r"(?:WITH_(?:OPS|CUDA|EXT)|FORCE_(?:BUILD|CUDA)|(?:BUILD|USE|ENABLE)_CUDA)(?:_\w+)?"
+)
+_OFF = frozenset({"", "0", "off", "false", "no", "n"})
 _NETWORK = re.compile(r"\bgit (?:clone|submodule)\b|\burlopen\b|\burlretrieve\b|requests\.get\b")
 
 
@@ -57,6 +65,14 @@ def read_setup(path: Path, shown: str) -> FileFacts:
         ) from None
 
 
+@dataclass(frozen=True)
+class _Either:
+    """One of two texts."""
+
+    one: str
+    other: str
+
+
 class _Reading:
     def __init__(self, tree: ast.Module, shown: str) -> None:
         self.tree = tree
@@ -71,8 +87,9 @@ class _Reading:
         sources: list[str] = []
         cuda = torch = False
         bindings: set[Binding] = set()
+        makers = dict(_aliases(self.tree))
         for call in (n for n in ast.walk(self.tree) if isinstance(n, ast.Call)):
-            name = _callee(call)
+            name = makers.get(_callee(call), _callee(call))
             if name == "setup":
                 keys |= self._keywords(call)
             elif name in _MAKERS:
@@ -83,6 +100,10 @@ class _Reading:
                 sources += self._sources(call)
         words = [*_texts_of(self.tree)]
         text = "\n".join(words)
+        above = [word for word in words if word.startswith("../")]
+        sources += [word for word in above if word.endswith(_COMPILED)]
+        if others := [word for word in above if not word.endswith(_COMPILED)]:
+            self.doubts.append(f"{self.shown}: a build does not get {few(others)}")
         imports = {name for node in ast.walk(self.tree) for name in _imported(node)}
         torch = torch or any(name.startswith("torch.utils.cpp_extension") for name in imports)
         cuda = cuda or any("nvcc" in word or word.endswith(".cu") for word in words)
@@ -100,13 +121,16 @@ class _Reading:
             requires_python=self._text(keys, "python_requires", "requires_python"),
             requires=self._texts(keys, "install_requires", "requires"),
             packages=self._texts(keys, "packages"),
+            package_dirs=_texts_of_dict(keys.get("package_dir")),
             py_api=_limited(keys.get("options")),
             sources=tuple(dict.fromkeys(sources)),
             extensions=tuple(dict.fromkeys(filter(None, extensions))),
             cuda=cuda,
             torch=torch,
             bindings=frozenset(bindings),
-            variables=tuple(dict.fromkeys(self._variables())),
+            variables=tuple(dict.fromkeys(self._variables(self.tree))),
+            switches=tuple(self._switches()),
+            imports=tuple({name: 0 for node in self.tree.body for name in _imported(node)}),
             archs=tuple(dict.fromkeys(_ARCH.findall(text))),
             fetches=tuple(self._fetches(ast.unparse(self.tree))),
             doubts=tuple(dict.fromkeys(self.doubts)),
@@ -152,7 +176,10 @@ class _Reading:
         value = keys.get(key, "")
         if isinstance(value, str):
             return value
-        self.later.append((field or key, f"{self.shown}: {key} is computed at build time"))
+        said = f"{self.shown}: {key} is computed at build time"
+        if isinstance(value, _Either):
+            said += f": {value.one!r} or {value.other!r}, by a condition"
+        self.later.append((field or key, said))
         return ""
 
     def _texts(self, keys: dict[str, Any], key: str, field: str = "") -> tuple[str, ...]:
@@ -164,9 +191,22 @@ class _Reading:
             self.later.append((field, f"{self.shown}: {key} is computed at build time"))
         return ()
 
-    def _variables(self) -> Iterator[str]:
+    def _switches(self) -> Iterator[tuple[str, str]]:
+        """Variables that switch CUDA on, and the value that does, by what they are compared with."""
+        values: dict[str, str] = {}
+        for node in (n for n in ast.walk(self.tree) if isinstance(n, ast.Compare)):
+            value = self._value(node.comparators[0])
+            text = str(value[0] if isinstance(value, list) and value else value)
+            if isinstance(node.ops[0], ast.Eq | ast.In) and isinstance(value, str | int | list):
+                on = text.lower() not in _OFF
+                values |= dict.fromkeys(self._variables(node.left), text) if on else {}
+        for name in dict.fromkeys(self._variables(self.tree)):
+            if _SWITCH.fullmatch(name):
+                yield name, values.get(name, "1")
+
+    def _variables(self, tree: ast.AST) -> Iterator[str]:
         """Environment variables that are read anywhere in it."""
-        for node in ast.walk(self.tree):
+        for node in ast.walk(tree):
             name_node: ast.expr | None = None
             if isinstance(node, ast.Call) and node.args:
                 function = ast.unparse(node.func)
@@ -188,6 +228,27 @@ class _Reading:
 
     def _value(self, node: ast.expr) -> Any:
         return _evaluated(node, self.values)
+
+
+def _texts_of_dict(value: Any) -> tuple[tuple[str, str], ...]:
+    rows = value.items() if isinstance(value, dict) else ()
+    return tuple((key, text) for key, text in rows if isinstance(text, str))
+
+
+def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names that are given to callables that define extension modules, CUDA's last."""
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign)):
+        target, value = node.targets[0], node.value
+        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        pairs += zip(target.elts, value.elts, strict=False) if both else [(target, value)]  # type: ignore[attr-defined]
+    choices = [
+        (name.id, ast.unparse(one).rpartition(".")[2])
+        for name, value in pairs
+        if isinstance(name, ast.Name)
+        for one in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+    ]
+    yield from sorted((c for c in choices if c[1] in _MAKERS), key=lambda c: _MAKERS[c[1]][0])
 
 
 def _limited(options: Any) -> str:
@@ -217,6 +278,10 @@ def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
             value = node.value
         case ast.Name():
             value = names.get(node.id, _DYNAMIC)
+        case ast.IfExp():
+            one, other = (_evaluated(part, names) for part in (node.body, node.orelse))
+            both = isinstance(one, str) and isinstance(other, str)
+            value = _Either(one, other) if both else _DYNAMIC
         case ast.JoinedStr():
             inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]
             parts = [_evaluated(part, names) for part in inner]

@@ -14,9 +14,9 @@ from pipelines.core.units import few
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Installation, Order, Result, check, unless
 from pipelines.wheels.imports import Exports, look_up, own_exports
-from pipelines.wheels.libraries import absent, hint_for, is_torch_dll, providers
+from pipelines.wheels.libraries import absent, brought, hint_for, is_torch_dll, providers
 from pipelines.wheels.metadata import WheelFacts
-from pipelines.wheels.packaging import requirements
+from pipelines.wheels.packaging import required_by, requirements
 from pipelines.wheels.pe import MACHINES, PeFacts, machine_name
 from pipelines.wheels.pythonabi import incompatibility, python_of
 from pipelines.wheels.toolkit import newest
@@ -78,8 +78,9 @@ def machine(
     )
     if binaries:
         yield Result(level, actual or f"{expected}, all {len(binaries)}", expected)
-    elif facts.binaries:
-        yield Result("unknown", "its binaries are not for Windows")
+    elif not order:
+        none = "its binaries are not for Windows"
+        yield Result("unknown", none) if facts.binaries else Result("ok", "no binary at all")
 
 
 @check("init", "PyInit")
@@ -168,11 +169,17 @@ def libraries(facts: WheelFacts, installation: Installation | None = None) -> It
     imported |= late - {name.lower() for name in imported}
     here = [binary.name for binary in facts.binaries]
     missing = absent(imported, [*here, *(installation.files if installation else ())])
-    required = {canonicalize_name(requirement.name) for requirement in requirements(facts)}
+    required = required_by(facts)
+    elsewhere = {canonicalize_name(one.name) for one in requirements(facts)} - required
     torch = [name for name in missing if is_torch_dll(name)]
     cuda = [name for name in missing if not is_torch_dll(name) and providers(name)]
-    strange = [name for name in missing if name not in torch and name not in cuda]
+    others = [name for name in missing if brought(name, required)]
+    strange = [name for name in missing if name not in (*torch, *cuda, *others)]
     hints = []
+    able = {row.project for name in cuda for row in providers(name)} | {"torch"}
+    if elsewhere & able:
+        hints.append(f"required on other platforms only: {few(sorted(elsewhere & able))}")
+    torch = [name for name in torch if name not in others]
     if torch and "torch" not in required:
         hints.append(f"it imports {few(torch)} but does not require torch")
     alone = [
@@ -181,8 +188,7 @@ def libraries(facts: WheelFacts, installation: Installation | None = None) -> It
         if not ({row.project for row in providers(name)} | {"torch"}) & required
     ]
     if alone:
-        brought = hint_for(alone, cuda=cuda_of(facts))
-        hints.append(f"no requirement provides these: {brought}")
+        hints.append(f"no requirement provides these: {hint_for(alone, cuda=cuda_of(facts))}")
     if strange:
         hints.append(f"unknown origin: {few(strange)}")
     unread = [
@@ -194,6 +200,7 @@ def libraries(facts: WheelFacts, installation: Installation | None = None) -> It
     if unread:
         hints.append(f"not read: {few(unread)}")
     parts = [f"torch: {few(torch)}" if torch else "", f"CUDA: {few(cuda)}" if cuda else ""]
+    parts += [f"requirements: {few(others)}"] if others else []
     actual = "; ".join(filter(None, parts)) or "only from Windows and the wheel itself"
     yield Result(level, actual, hint="; ".join(hints), values=missing)
 

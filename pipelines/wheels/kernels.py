@@ -218,9 +218,12 @@ def extra(binaries: Binaries, kernels: Kernels) -> Iterator[Result]:
     archs = {
         a for binary in carriers(binaries) for u in binary.inventory.containers for a in u.sass
     }
+    units = [u for binary in carriers(binaries) for u in binary.inventory.containers]
     more = compact(archs - {*kernels.archs.sass})
-    hint = f"SASS that was not requested: {more}; it only costs size"
-    yield Result("ok", more, "none, or more", hint if archs - {*kernels.archs.sass} else "")
+    ptx = compact({a for unit in units for a in unit.ptx} - {*kernels.archs.ptx})
+    said = [f"{kind} {which}" for kind, which in (("SASS", more), ("PTX", ptx)) if which != "none"]
+    hint = f"not requested: {', '.join(said)}; it only costs size" if said else ""
+    yield Result("ok", ", ".join(said) or "none", "none, or more", hint)
 
 
 @check("covered", "runs on requested GPUs")

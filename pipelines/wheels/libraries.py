@@ -26,8 +26,8 @@ class Library(Model):
 
     names: Annotated[tuple[str, ...], Field(min_length=1)]
     """Globs, in lower case."""
-    cuda: str
-    """Its CUDA major version."""
+    cuda: str = ""
+    """Its CUDA major version; empty: it is not CUDA's."""
     project: Name
     folder: str
     """Below site-packages, on Windows."""
@@ -37,6 +37,9 @@ class Table(Model):
     """``libraries.yaml``."""
 
     libraries: tuple[Library, ...]
+    others: tuple[Library, ...]
+    compilers: tuple[str, ...]
+    """Globs of projects that compile device code when they are used."""
     system: tuple[str, ...]
     """Globs of system libraries, which are in no wheel."""
     torch: tuple[str, ...]
@@ -55,6 +58,20 @@ def providers(name: str) -> tuple[Library, ...]:
     return tuple(
         row for row in table().libraries if any(fnmatch.fnmatchcase(small, p) for p in row.names)
     )
+
+
+def brought(name: str, projects: Collection[str]) -> bool:
+    """Whether one of these projects, which are not CUDA's, has a library."""
+    small = name.lower()
+    return any(
+        row.project in projects and any(fnmatch.fnmatchcase(small, p) for p in row.names)
+        for row in table().others
+    )
+
+
+def compiles(projects: Collection[str]) -> bool:
+    """Whether one of these compiles device code when it is used."""
+    return any(fnmatch.fnmatchcase(one, p) for one in projects for p in table().compilers)
 
 
 def is_system_dll(name: str) -> bool:

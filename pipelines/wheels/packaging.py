@@ -76,6 +76,25 @@ def requirements(facts: WheelFacts, most: int | None = _MOST) -> list[Requiremen
     return result
 
 
+def on_windows(requirement: Requirement, python: str = "") -> bool:
+    """Whether it is one on Windows (x64), for a Python such as 3.12, without extras."""
+    known = {"sys_platform": "win32", "os_name": "nt", "platform_system": "Windows", "extra": ""}
+    known |= {"platform_machine": "AMD64"} | ({"python_version": python} if python else {})
+    return requirement.marker is None or requirement.marker.evaluate(known)
+
+
+def required_by(facts: WheelFacts) -> frozenset[str]:
+    """The projects that it requires on its platform; of wheels for any, on Windows."""
+    pythons = {python_of(tag) for text in facts.tags for tag in parse_tag(text)} - {""}
+    python = pythons.pop().removesuffix("t") if len(pythons) == 1 else ""
+    linux = any("linux" in tag or "macosx" in tag for tag in facts.tags)
+    return frozenset(
+        canonicalize_name(one.name)
+        for one in requirements(facts)
+        if linux or on_windows(one, python)
+    )
+
+
 @check("readable", "readable")
 def readable(facts: WheelFacts) -> Iterator[Result]:
     """Hostile files and files that are not wheels are refused earlier."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pipelines.publish.which.data import KNOWN, TORCHES
 from pipelines.publish.which.looking import Driver, Installed, Place, Torch, found_at
 from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.texts import minor_of, shown
@@ -16,6 +17,7 @@ _LOCAL_TORCH = re.compile(r"(?:torch|(?<![a-z])pt)\.?(\d)(?:\.(\d{1,2})|(\d))(?!
 _LOCAL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)(?:\.?(\d))?(?!\d)")
 # With a marker it may be required elsewhere alone, or of an extra.
 _REQUIRED = re.compile(r"torch\s*\(?\s*==\s*(\d{1,2})\.(\d{1,3})(?=[.\d*+a-z]*\s*\)?\s*$)")
+_TORCH_INDEX = "https://download.pytorch.org/whl/"
 FIT = "install a wheel that fits; the command is below, if the index has one"
 
 
@@ -30,6 +32,10 @@ class Finding:
     hint: str
     level: str = "error"
     """``error``: nothing works with it; ``warning``; ``unknown``: it could not be checked."""
+    do: tuple[str, ...] = ()
+    """Words for pip that change it; or ``ren``, a file and its new name."""
+    undo: tuple[str, ...] = ()
+    """The same that bring back what is there now."""
 
     @property
     def failed(self) -> bool:
@@ -122,7 +128,33 @@ def is_release_of(said: str, own: str) -> bool:
     return both[0][0] == both[1][0] and (both[0][2] == both[1][2] or not all(b[2] for b in both))
 
 
-def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> Iterator[Finding]:
+def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
+    """A processor without instructions that torch has been compiled for."""
+    hint, _, needs = KNOWN["torch"]
+    if torch and needs in driver.lacks:
+        said = f"this processor, or virtual machine, has no {needs.upper()}, which torch uses"
+        yield Finding("old-processor", said, hint)
+
+
+def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
+    """What pip is given for a torch with CUDA that the driver runs; empty: none is known."""
+    newest = (0, 0)
+    for name, cudas, pythons in TORCHES:
+        if (
+            place.windows
+            and place.python in pythons
+            and minor_of(release or name) == minor_of(name)
+        ):
+            fits = [one for one in map(minor_of, cudas) if one <= minor_of(driver.release)]
+            newest = max([newest, *fits]) if release else max(fits, default=newest)
+    local = "cu{}{}".format(*newest)
+    line = f"torch=={release}+{local}" if release else "torch"
+    return ("install", line, "--index-url", _TORCH_INDEX + local) if newest[0] else ()
+
+
+def of_torch(
+    place: Place, torch: Torch | None, there: Sequence[Installed], driver: Driver
+) -> Iterator[Finding]:
     """None, one without CUDA, half of one, two of them; ``there``: every installation of it."""
     if torch is None:
         at = found_at(place, "torch")
@@ -138,13 +170,20 @@ def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> I
                 "no-torch",
                 "no torch is installed in this Python",
                 "install torch with CUDA first; is this the Python that you use?",
+                do=(do := torch_for(place, driver)),
+                undo=("uninstall", "torch") if do else (),
             )
         return
     if not torch.cuda:
+        public = torch.version.partition("+")[0]
+        do = torch_for(place, driver, public)
+        undo = ("install", f"torch=={public}+cpu", "--index-url", f"{_TORCH_INDEX}cpu")
         yield Finding(
             "cpu-torch",
             f"torch {torch.version} is a build without CUDA: no GPU is used with it",
             "install the same release of torch with CUDA, from PyTorch's index for that CUDA",
+            do=do,
+            undo=undo if do else (),
         )
     said = {one.version for one in there}
     if len(there) > 1:

@@ -5,8 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.config.presets import load_presets
+from pipelines.core.model import Dated, Model, Name, Text, read_data
+from pipelines.core.versions import Release
+from pipelines.matrix.torches import load_torches
 from pipelines.wheels.libraries import table
 
+
+class Known(Dated):
+    """What helps with a package or DLL; what pip is given on Windows; instructions it needs."""
+
+    hint: Text
+    install: str = ""
+    needs: str = ""
+
+
+class _File(Model):
+    packages: dict[Name, Known]
+    dlls: dict[str, Known]
+    exits: dict[str, Text]
+    mutex: Release
+
+
+_FILE = read_data(Path(__file__).with_name("known.yaml"), _File)
 #: Of each library of CUDA's: globs of its name, CUDA's major version, the project that has it.
 CUDA_LIBRARIES: tuple[tuple[tuple[str, ...], str, str], ...] = tuple(
     (tuple(name for name in row.names if name.endswith(".dll")), row.cuda, row.project)
@@ -20,6 +40,15 @@ PRESETS: tuple[tuple[str, str, tuple[tuple[str, str], ...], str, tuple[str, ...]
     (name, one.says, tuple(one.axes.told.items()), one.folder, one.beside)
     for name, one in load_presets().items()
     if not one.refused
+)
+#: Of packages and DLLs the fields of :class:`Known`.
+KNOWN: dict[str, tuple[str, str, str]] = {
+    name: (one.hint, one.install, one.needs) for name, one in (_FILE.packages | _FILE.dlls).items()
+}
+EXITS, MUTEX = _FILE.exits, _FILE.mutex
+#: Releases of torch, oldest first: for Windows its CUDA versions and its Pythons.
+TORCHES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = tuple(
+    (release, one.cuda, one.python) for release, one in load_torches().items()
 )
 #: Programs for processes of their own.
 PROBE: str = Path(__file__).with_name("probe.py").read_text("utf-8")

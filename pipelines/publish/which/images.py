@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pipelines.wheels.fatbin import Data, Inventory, inventory
+from pipelines.wheels.fatbin import Data, Inventory, find, inventory
 from pipelines.wheels.petables import (
     Image,
     Need,
@@ -25,6 +25,7 @@ _DIRECTORY = struct.Struct("<II")
 _PART = struct.Struct("<8x4I")  # size, address, bytes in the file, and where
 _EXPORTS, _IMPORTS, _LATES = 0, 1, 13
 _BLOCK = ~0x1FF
+_FIXED = b"\xbd\x04\xef\xfe"  # of VS_FIXEDFILEINFO
 _MOST_PARTS, _MOST_TABLES = 96, 16
 
 
@@ -42,6 +43,8 @@ class Loaded:
     exports: frozenset[str] = frozenset()
     libraries: tuple[str, ...] = ()
     """Every DLL that must be there before it can be loaded, in lower case."""
+    linker: tuple[int, int] = (0, 0)
+    """The version of the linker; of MSVC's also that of the toolset."""
 
 
 @contextmanager
@@ -64,6 +67,7 @@ def read_image(path: str) -> Loaded:
     ``OSError`` for one that cannot be read.
     """
     with opened(path) as data:
+        start = int.from_bytes(data[0x3C:0x40], "little")
         try:
             machine, whole, image, tables = _headers(data)
         except struct.error:
@@ -80,6 +84,7 @@ def read_image(path: str) -> Loaded:
             tuple(need for _, needs in late for need in needs),
             frozenset(exports),
             tuple(dict.fromkeys(name.lower() for name, _ in imported)),
+            (data[start + 26], data[start + 27]),
         )
 
 
@@ -107,6 +112,17 @@ def _headers(data: Data) -> tuple[int, bool, Image, list[int]]:
         begin = raw & _BLOCK
         parts.append((address, min(size_of, max(len(data) - begin, 0)), begin))
     return machine, whole, Image(data, tuple(parts), wide, base), tables
+
+
+def file_version(path: str) -> str:
+    """The version in a DLL's resources, such as ``14.44.35211.0``; empty: it says none."""
+    try:
+        with opened(path) as data:
+            at = find(data, _FIXED)
+            words = struct.unpack_from("<4H", data, at + 8) if at >= 0 else ()
+    except (OSError, struct.error):
+        return ""
+    return "{1}.{0}.{3}.{2}".format(*words) if words else ""
 
 
 def device_code(path: str) -> Inventory:

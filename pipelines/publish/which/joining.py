@@ -31,6 +31,7 @@ PARTS = (
     "publish/which/portable.py",
     "publish/which/searching.py",
     "publish/which/causes.py",
+    "publish/which/requiring.py",
     "publish/which/packages.py",
     "publish/which/loading.py",
     "publish/which/devices.py",
@@ -128,9 +129,8 @@ def _imports(imports: dict[str, set[str]]) -> list[str]:
 
 def _constants() -> str:
     texts = {name: getattr(data, name) for name in ("PROBE", "LOADER")}
-    tables = {
-        name: getattr(data, name) for name in ("CUDA_LIBRARIES", "TORCH_LIBRARIES", "PRESETS")
-    }
+    names = ("CUDA_LIBRARIES", "TORCH_LIBRARIES", "PRESETS", "KNOWN", "EXITS", "MUTEX", "TORCHES")
+    tables = {name: getattr(data, name) for name in names}
     said = [f"{name} = {pprint.pformat(table, width=98)}" for name, table in tables.items()]
     for name, text in texts.items():
         if "'''" in text or text.endswith(("'", "\\")):

@@ -8,24 +8,25 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pipelines.publish.which.causes import FIT, Built, Finding
-from pipelines.publish.which.data import CUDA_LIBRARIES, TORCH_LIBRARIES
-from pipelines.publish.which.images import MACHINES, Loaded
+from pipelines.publish.which.data import CUDA_LIBRARIES, KNOWN, MUTEX, TORCH_LIBRARIES
+from pipelines.publish.which.images import MACHINES, Loaded, file_version
 from pipelines.publish.which.packages import of_python_dll
 from pipelines.publish.which.searching import Shelf
-from pipelines.publish.which.texts import shown
+from pipelines.publish.which.texts import minor_of, shown
 
 _RUNTIME = re.compile(r"(?:msvcp140|vcruntime140|concrt140|vcomp140)(?:_\w+)?\.dll", re.ASCII)
 _MOST_DLLS = 400
+_REDIST = "Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
 
 def of_dlls(
-    shelf: Shelf, paths: Sequence[str], built: Built, *, adds: bool, seen: set[str] | None = None
+    shelf: Shelf, paths: Sequence[str], built: Built, *, seen: set[str] | None = None
 ) -> Iterator[Finding]:
     """What stands in the way of loading ``paths`` and whatever these want, which goes to ``seen``.
 
-    ``adds``: the package adds folders of its own to the search, so that what it brings itself
-    (``numpy.libs``) or what lies in one of NVIDIA's packages counts as found.
+    Of a package that adds folders to the search, what it brings itself (``numpy.libs``) or what
+    lies in one of NVIDIA's packages counts as found.
     """
     left = list(paths)
     seen = set() if seen is None else seen
@@ -37,7 +38,7 @@ def of_dlls(
             continue
         done.add(path)
         seen.add(path)
-        for cause, further in _of_one(shelf, path, built, adds):
+        for cause, further in _of_one(shelf, path, built):
             if further:
                 left.append(further)
             if cause and (cause.id, cause.actual) not in told:
@@ -48,9 +49,7 @@ def of_dlls(
         yield Finding("not-checked", said, "", level="unknown")
 
 
-def _of_one(
-    shelf: Shelf, path: str, built: Built, adds: bool
-) -> Iterator[tuple[Finding | None, str]]:
+def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[tuple[Finding | None, str]]:
     own, name = shelf.read(path), shown(os.path.basename(path), 100)
     if isinstance(own, str):
         yield Finding("unreadable-dll", f"{name} cannot be loaded: {shown(own, 150)}", FIT), ""
@@ -76,21 +75,22 @@ def _of_one(
             if shelf.is_set(library):
                 continue
             if not found:
-                yield _absent(shelf, name, library, adds, late=bool(late))
+                yield _absent(shelf, name, library, late=bool(late))
                 continue
+            yield _of_runtime(shelf, own, name, found), ""
+            yield _of_copies(shelf, path, found, symbols), ""
             yield _lacking(shelf, path, found, symbols, built, late=bool(late)), ""
             ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
             if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
                 yield None, found
 
 
-def _absent(
-    shelf: Shelf, name: str, library: str, adds: bool, *, late: bool
-) -> tuple[Finding | None, str]:
+def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> tuple[Finding | None, str]:
     """A DLL that is nowhere, or where Windows does not look; else where it is."""
     there = shelf.brought.get(library) or shelf.elsewhere(library)
-    if there and adds:
+    if there and shelf.adds:
         return None, there
+    there = there or shelf.aside(library)
     kind, said, hint = _known(shelf, library) or _of_cudas(shelf, library, there)
     when = " when it is first called" if late else ""
     said = f"{name} wants {shown(library, 100)}{when}, {said}"
@@ -100,8 +100,10 @@ def _absent(
 def _known(shelf: Shelf, library: str) -> tuple[str, str, str] | None:
     """Kind, words and hint of one that a package of Windows', NVIDIA's or torch's brings."""
     if _RUNTIME.fullmatch(library):
-        hint = "install Microsoft's Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
+        hint = "install Microsoft's " + _REDIST
         return "no-msvc-runtime", "of Microsoft's C++ run-time, which is not installed", hint
+    if library in KNOWN:
+        return "missing-dll", "which is nowhere that Windows looks", KNOWN[library][0]
     if library in ("nvcuda.dll", "nvml.dll"):
         said = "which NVIDIA's driver brings, and there is none"
         return "no-driver", said, "install NVIDIA's driver for the GPU"
@@ -117,18 +119,78 @@ def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, str, str]:
     """The same of a library of CUDA's, or of nobody that is known."""
     rows = [row for row in CUDA_LIBRARIES if any(fnmatch.fnmatchcase(library, n) for n in row[0])]
     majors = sorted({major for _, major, _ in rows})
-    own = shelf.torch.cuda if shelf.torch else ""
+    own = shelf.torch.cuda if shelf.torch and shelf.with_torch else ""
     if rows and own and own.partition(".")[0] not in majors:
         said = f"of CUDA {' or '.join(majors)}, and torch is built with CUDA {own}"
         return "cuda-mismatch", said, FIT
-    if rows and shelf.torch and not own and not there:
+    if rows and shelf.torch and shelf.with_torch and not own and not there:
         said = f"of CUDA {' or '.join(majors)}, which torch {shelf.torch.version} does not have"
         return "cpu-torch", said, FIT
     said = "which is nowhere that Windows looks"
     if there:
-        said += f"; {shown(there)} is found only if the package itself adds that folder"
+        first = "imports torch first" if shelf.is_torchs(there) else "adds that folder itself"
+        said += f"; {shown(there)} is found only by a program that {first}"
     projects = " or ".join(dict.fromkeys(row[2] for row in rows))
-    return "missing-dll", said, f"it is CUDA's: {projects} has it; or {FIT}" if rows else FIT
+    where = r"%CUDA_PATH%\bin\x64" if majors[-1:] >= ["13"] else r"%CUDA_PATH%\bin"
+    hint = f"it is CUDA's: {projects} has it, or the toolkit in {where}, for programs that name "
+    hint += f"the folder to os.add_dll_directory; or {FIT}"
+    return "missing-dll", said, hint if rows else FIT
+
+
+def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Finding | None:
+    """An older C++ run-time than the toolset of the binary, or than Windows has.
+
+    https://learn.microsoft.com/cpp/porting/binary-compat-2015-2017
+    Of vcruntime140.dll every Python brings its own, which nobody has found to matter.
+    """
+    library = os.path.basename(found).lower()
+    if not library.startswith("msvcp140"):
+        return None
+    systems = os.path.join(shelf.place.system, library)
+    version, other, msvc = file_version(found), file_version(systems), own.linker
+    says = version or "says no version"
+    said, has = f"{name} takes {shown(found)} ({says})", minor_of(version)
+    hint = "install a newer " + _REDIST
+    do: tuple[str, ...] = ()
+    undo = do
+    if found != systems and os.path.isfile(systems):
+        hint = f"compare it with {shown(systems)}: update it, or rename it so that this is taken"
+        do, undo = ("ren", found, f"{library}.off"), ("ren", f"{found}.off", library)
+    if version and has < msvc and msvc[0] == has[0]:
+        crash = has < minor_of(MUTEX) <= msvc
+        said += f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
+        return Finding("old-runtime", said, hint, "error" if crash else "warning", do, undo)
+    if do and (not version or has < minor_of(other)) and not _alike(found, systems):
+        said += f" before that of Windows ({other or 'says no version'})"
+        return Finding("old-runtime", said, hint, "warning", do, undo)
+    for copy in shelf.copies(library):
+        brought = minor_of(file_version(copy))
+        if (0, 0) < brought < minor_of(MUTEX) <= msvc:
+            said = f"{name} crashes where {shown(copy)} ({file_version(copy)}) is loaded first: it "
+            said += f"was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
+            return Finding("other-copy", said, "import this package first", "warning")
+    return None
+
+
+def _alike(one: str, two: str) -> bool:
+    with open(one, "rb") as first, open(two, "rb") as second:
+        return first.read() == second.read()
+
+
+def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Finding | None:
+    """Another package's DLL of that name, which is taken if it is loaded first, and has less."""
+    library = os.path.basename(found).lower()
+    for other in [] if shelf.with_torch and shelf.is_torchs(found) else shelf.copies(library):
+        apart = other != found and os.path.commonpath((other, path)) in shelf.place.paths
+        image = shelf.read(other) if apart else ""
+        gone = [] if isinstance(image, str) else [s for s in symbols if s not in image.exports]
+        if gone:
+            said = (
+                f"{shown(os.path.basename(path), 100)} wants {shown(gone[0], 160)} of {library}; "
+            )
+            said += f"{shown(other)}, which is taken where it is loaded first, has none"
+            return Finding("other-copy", said, "import this package first", level="warning")
+    return None
 
 
 def _lacking(
@@ -152,7 +214,7 @@ def _lacking(
         said += f"; it was built for torch {built.torch}"
     hint = FIT
     if runtime:
-        hint = "install a newer Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
+        hint = "install a newer " + _REDIST
     return Finding("missing-export", said, hint, level="warning" if late else "error")
 
 

@@ -54,6 +54,8 @@ class Place:
     """Windows' own DLLs."""
     beside: tuple[str, ...] = ()
     """Where Python's own DLLs are, and those that torch adds to the search besides its own."""
+    cuda: str = ""
+    """CUDA's toolkit, as ``CUDA_PATH`` names it."""
 
     @property
     def windows(self) -> bool:
@@ -73,6 +75,8 @@ class Driver:
     """``ARM64`` where Windows is of that machine."""
     trouble: str = ""
     """Why it cannot be used, or not be asked."""
+    lacks: tuple[str, ...] = ()
+    """Instructions that the processor does not have, of those that were asked for."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,6 @@ def this_place() -> Place:
     beside = [os.path.dirname(os.path.abspath(sys.executable))] if windows else []
     for prefix in (sys.exec_prefix, sys.base_exec_prefix) if windows else ():
         beside += [prefix, os.path.join(prefix, "DLLs"), os.path.join(prefix, "Library", "bin")]
-    if windows and os.environ.get("CUDA_PATH"):
-        beside.append(os.path.join(os.environ["CUDA_PATH"], "bin"))
     return Place(
         executable=sys.executable or "",
         python=f"{sys.version_info[0]}.{sys.version_info[1]}{free}",
@@ -156,6 +158,7 @@ def this_place() -> Place:
         user=site.getusersitepackages() if site.ENABLE_USER_SITE else "",
         system=os.path.join(root, "System32") if windows else "",
         beside=tuple(dict.fromkeys(beside)),
+        cuda=os.environ.get("CUDA_PATH", "") if windows else "",
     )
 
 
@@ -197,6 +200,7 @@ def _driver(told: dict[str, object], trouble: str = "") -> Driver:
         names=tuple(shown(one, 80) for one in names),
         native="ARM64" if told.get("native") == "ARM64" else "",
         trouble=shown(trouble, 200),
+        lacks=("avx",) if told.get("avx") is False else (),
     )
 
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipelines.publish.which.causes import FIT, Finding
-from pipelines.publish.which.looking import Installed, Place, found_at, leftovers, names_in
+from pipelines.publish.which.data import KNOWN
+from pipelines.publish.which.looking import (
+    Installed,
+    Place,
+    found_at,
+    leftovers,
+    names_in,
+    read_text,
+)
 from pipelines.publish.which.texts import shown
 
 BINARIES = (".pyd", ".dll", ".so")
 _MOST_FILES = 20_000
+_MOST_READ, _DEEP = 400, 3
+_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 _TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3}t?)-[\w-]+\.(?:pyd|so)$")
 _AGAIN = "install it again: pip install --force-reinstall --no-deps with the same wheel"
 
@@ -30,13 +40,41 @@ def binaries_of(package: Installed) -> list[str]:
     return found
 
 
-def python_files(package: Installed) -> list[str]:
-    """Those of its Python files that are run when it is imported first."""
-    return [
-        _path(package, path)
-        for path, _ in package.files or ()
-        if path.endswith(".py") and path.count("/") <= 1
+def python_text(package: Installed, deep: int = 1) -> str:
+    """The Python that is run when it is imported first, or more of it."""
+    named = [
+        one for one, _ in package.files or () if one.endswith(".py") and one.count("/") <= deep
     ]
+    return "\n".join(read_text(_path(package, one)) or "" for one in named[:_MOST_READ])
+
+
+def uses_torch(package: Installed, libraries: Iterable[str]) -> bool:
+    """Whether it imports torch, or so it must be taken; ``libraries``: what its modules want."""
+    return (
+        package.project == "torch"
+        or package.files is None
+        or package.linked
+        or any(re.match(r"torch(?![\w.-])", one) for one in package.requires)
+        or any(one.startswith(("torch", "c10")) for one in libraries)
+        or _IMPORTS_TORCH.search(python_text(package, _DEEP)) is not None
+    )
+
+
+def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
+    """No compiled part at all; ``compiled``: an index has one with."""
+    names = [path.lower() for path, _ in package.files or ()]
+    if not names or package.linked or any(one.endswith(BINARIES) for one in names):
+        return
+    name, known = package.project, KNOWN.get(package.project)
+    hint = known[0] if known else f"install the wheel that the project itself offers; or {FIT}"
+    said = f"{name} {package.version} has no compiled part"
+    if {name.replace("-", "_"), *name.split("-")} & {one.lower() for one in package.tops}:
+        yield Finding("no-binary", said, hint, "error" if compiled or known else "warning")
+        return
+    said += f" and no module of its name, but {shown(', '.join(package.tops), 100)}: is it another "
+    said += "project of that name?"
+    undo = ("install", f"{name}=={package.version}")
+    yield Finding("other-project", said, hint, do=("uninstall", name), undo=undo)
 
 
 def _path(package: Installed, path: str) -> str:
@@ -154,11 +192,14 @@ def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[
     linux = [one for one in paths if one.endswith(".so")]
     windows = [one for one in paths if one.lower().endswith((".pyd", ".dll"))]
     if place.windows and linux and not windows:
+        hint, install, _ = KNOWN.get(package.project, (FIT, "", ""))
         yield Finding(
             "linux-files",
             f"{name} has files for Linux, such as {shown(os.path.basename(linux[0]))}, and this is "
             "Windows",
-            f"uninstall it; {FIT}",
+            hint,
+            do=("install", install) if install else ("uninstall", package.project),
+            undo=("install", f"{package.project}=={package.version}"),
         )
         return
     own = place.python.replace(".", "")

@@ -14,6 +14,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NO_DEVICE = 100
 _MOST = 64
 _ARM64 = 0xAA64
+_AVX = 1 << 2  # XSTATE_MASK_AVX
 
 
 def native() -> str:
@@ -29,6 +30,20 @@ def native() -> str:
     except (OSError, AttributeError):
         return ""
     return "ARM64" if own.value == _ARM64 else ""
+
+
+def has_avx() -> bool | None:
+    """Whether programs can use AVX here; ``None``: nothing says it."""
+    try:
+        if sys.platform == "win32":
+            ask_for = ctypes.WinDLL("kernel32").GetEnabledXStateFeatures
+            ask_for.restype = ctypes.c_ulonglong
+            return bool(ask_for() & _AVX)
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as stream:
+            flags = [line.split() for line in stream if line.startswith("flags")]
+    except (OSError, AttributeError):
+        return None
+    return "avx" in flags[0] if flags else None
 
 
 def ask() -> dict[str, object]:
@@ -65,4 +80,4 @@ def ask() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print("wcw1 " + json.dumps({**ask(), "native": native()}), flush=True)
+    print("wcw1 " + json.dumps({**ask(), "native": native(), "avx": has_avx()}), flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from pipelines.publish.which.causes import (
     built_for,
     is_release_of,
     of_driver,
+    of_processor,
     of_python,
     of_torch,
 )
@@ -32,16 +34,19 @@ from pipelines.publish.which.looking import (
 from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.packages import (
     binaries_of,
+    of_contents,
     of_copies,
     of_files,
     of_names,
     of_tags,
     of_this_python,
-    python_files,
+    python_text,
     stray,
+    uses_torch,
 )
 from pipelines.publish.which.portable import Portable, portable
-from pipelines.publish.which.searching import Shelf, adds_folders
+from pipelines.publish.which.requiring import needed_by, of_requirements
+from pipelines.publish.which.searching import Shelf
 from pipelines.publish.which.texts import version_key
 from pipelines.publish.which.trying import lacking_module, try_import
 
@@ -60,6 +65,8 @@ REFUTED = (
     "python-mismatch",
     "torch-mismatch",
     "cuda-mismatch",
+    "old-runtime",
+    "wrong-requirement",
 )
 
 
@@ -92,6 +99,8 @@ class Report:
     packages: tuple[Package, ...]
     strays: tuple[str, ...]
     """Folders that are called like a package that is not installed."""
+    absent: tuple[str, ...]
+    """Packages that were named and are not installed."""
     choices: tuple[tuple[str, Choice], ...]
     """Of each project of the index that was asked for."""
     portable: Portable | None = None
@@ -149,12 +158,11 @@ def report(
     for name in asked:
         copies = [one for one in there if one.project == name]
         if copies:
-            packages.append(_package(shelf, copies, machine, load=load))
+            compiled = any(row.project == name and "any" not in row.tags[0] for row in rows)
+            packages.append(_package(shelf, copies, machine, load=load, compiled=compiled))
         elif at := stray(place, name):
             strays.append(at)
-    own_fault = any(text.startswith("torch: ") for one in packages for text in one.errors)
-    if own_fault and torches and "torch" not in asked:
-        packages.append(_package(shelf, torches, machine, load=load))
+    packages += _beneath(shelf, torches, packages, machine, load)
     return Report(
         place=place,
         driver=driver,
@@ -163,11 +171,13 @@ def report(
         machine=machine,
         findings=(
             *of_python(place, driver),
-            *of_torch(place, torch, torches),
+            *of_torch(place, torch, torches, driver),
             *of_driver(driver, torch),
+            *of_processor(driver, torch),
         ),
         packages=tuple(packages),
         strays=tuple(strays),
+        absent=(package,) if package and package not in {one.project for one in there} else (),
         portable=portable(place, machine, preset),
         named=bool(preset),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
@@ -208,22 +218,53 @@ def _named(torch: Torch | None, torches: Sequence[Installed]) -> str:
     return known if known == torch.version.partition("+")[0] else torch.version
 
 
-def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, load: bool) -> Package:
+def _beneath(
+    shelf: Shelf,
+    torches: Sequence[Installed],
+    packages: list[Package],
+    machine: Machine,
+    load: bool,
+) -> Iterator[Package]:
+    """torch, and what is required by what does not load, as far as something is wrong there."""
+    asked = [one.installed.project for one in packages]
+    failing = [one.installed for one in packages if not one.loads]
+    first = torches[:1] if len(failing) == len(packages) else []
+    for one in dict.fromkeys([*first, *needed_by(shelf.place, failing)]):
+        if one.project not in asked and binaries_of(one):
+            copies = [one] if one.project != "torch" else torches
+            below = _package(shelf, copies, machine, load=load and copies is torches)
+            if below.loads is False or any(finding.failed for finding in below.findings):
+                yield below
+
+
+def _package(
+    shelf: Shelf,
+    copies: Sequence[Installed],
+    machine: Machine,
+    *,
+    load: bool,
+    compiled: bool = False,
+) -> Package:
     own, place = copies[0], shelf.place
     paths = binaries_of(own)
+    read = [shelf.read(one) for one in paths if place.windows]
+    libraries = [name for one in read if not isinstance(one, str) for name in one.libraries]
+    shelf.text, shelf.with_torch = python_text(own), uses_torch(own, libraries)
     built = replace(built_for(own), stable=_is_stable(shelf, paths))
     findings = [
         *of_files(own),
         *of_copies(place, copies),
         *of_names(place, own),
         *of_tags(place, own, paths),
+        *of_contents(own, compiled=compiled),
+        *of_requirements(place, own),
         *against_torch(own, built, machine),
     ]
     if place.windows:
-        findings += _of_binaries(shelf, own, paths, built)
+        findings += _of_binaries(shelf, paths, built)
     findings += of_devices(paths, machine.gpus, machine.driver)
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
-    findings += [one for text in errors for one in lacking_module(own, text)]
+    findings += [one for text in errors for one in lacking_module(place, own, text)]
     if loads and any(one.id == "shadowed" for one in findings):
         loads, errors = False, ["something else was imported under its name"]
     if loads:  # then these are no reasons why it does not
@@ -252,17 +293,24 @@ def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
     return bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
 
 
-def _of_binaries(
-    shelf: Shelf, own: Installed, paths: Sequence[str], built: Built
-) -> Iterator[Finding]:
+def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[Finding]:
     """Of extension modules and what these want; DLLs that are loaded by hand may be for others."""
-    adds = adds_folders(python_files(own))
     modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
     others = [one for one in paths if one.lower().endswith(".dll")]
     shelf.brought = {os.path.basename(one).lower(): one for one in others}
     seen = set(modules)
-    yield from of_dlls(shelf, modules, built, adds=adds, seen=seen)
-    by_hand = [*of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds)]
+    yield from of_dlls(shelf, modules, built, seen=seen)
+    # Of those that differ by a number, such as CUDA's version, a package loads the one that fits.
+    alike: dict[str, list[list[Finding]]] = {}
+    for path in (one for one in others if one not in seen):
+        kind = re.sub(r"\d+", "#", os.path.basename(path).lower())
+        alike.setdefault(kind, []).append([*of_dlls(shelf, [path], built)])
+    by_hand = [
+        *dict.fromkeys(f for group in alike.values() if all(group) for f in min(group, key=len))
+    ]
+    if not modules:  # then these are what it is there for
+        yield from by_hand
+        return
     for finding in by_hand[:1]:
         more = f" (and {len(by_hand) - 1} more like it)" if len(by_hand) > 1 else ""
         said = f"of the DLLs that it loads by itself, if at all: {finding.actual}{more}"

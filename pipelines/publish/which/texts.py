@@ -17,6 +17,7 @@ _VERSION = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _NO_DEV = 1 << 40
+_PATCHES = 40  # more than any release of Python has
 _PRE = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
 _MINOR = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
@@ -85,33 +86,46 @@ def minor_of(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
+def satisfies(version: str, specifiers: str) -> bool:
+    """Whether specifiers of PEP 440 allow a version; ``ValueError`` for others."""
+    return all(_allows(version, one.strip()) for one in specifiers.split(",") if one.strip())
+
+
+def _allows(version: str, clause: str) -> bool:
+    found = re.fullmatch(r"(>=|<=|==|!=|~=|>|<)\s*([^*]{1,60}?)(\.\*)?", clause)
+    if found is None or (found[3] and found[1] not in ("==", "!=")):
+        raise ValueError(f"{shown(clause, 80)} is no version range")
+    how, text, star = found.groups()
+    own, bound = version_key(version), version_key(text)
+    local = bool(bound[5])
+    first, second = (own, bound) if local else (own[:5], bound[:5])
+    if star or how == "~=":
+        parts = text.split("!")[-1].count(".") + (how != "~=")
+        same = own[0] == bound[0] and _start(own, parts) == _start(bound, parts)
+        return same != (how == "!=") and (how != "~=" or first >= second)
+    return {
+        ">=": first >= second,
+        "<=": first <= second,
+        "==": first == second,
+        "!=": first != second,
+        ">": first > second,
+        "<": first < second,
+    }[how]
+
+
+def _start(key: VersionKey, parts: int) -> tuple[int, ...]:
+    """Its first parts: a key has no zeros at its end."""
+    return (*key[1], *[0] * parts)[:parts]
+
+
 def takes(specifiers: str, python: str) -> bool:
     """Whether a Requires-Python takes that minor release, such as ``3.12``.
 
-    Of the patch nothing is known here: a bound within the minor release takes it. What is not
-    understood takes none.
+    Of the patch nothing is known: one that is taken will do. What is not understood takes none.
     """
-    own = minor_of(python)
-    return all(_takes(one.strip(), own) for one in specifiers.split(",") if one.strip())
-
-
-def _takes(clause: str, own: tuple[int, int]) -> bool:
-    found = re.fullmatch(
-        r"(>=|<=|==|!=|~=|>|<)\s*(\d{1,4})(?:\.(\d{1,4}))?(\.\d{1,9})?(\.\*)?", clause
-    )
-    if found is None:
+    try:
+        return any(
+            satisfies(f"{python.rstrip('t')}.{patch}", specifiers) for patch in range(_PATCHES)
+        )
+    except ValueError:
         return False
-    how, major, minor, patch, star = found.groups()
-    whole = minor is None
-    bound = (int(major), int(minor or 0))
-    same = own[0] == bound[0] if whole and star else own == bound
-    within = bool(patch and patch.strip(".0"))
-    return {
-        ">=": own >= bound,
-        "<=": own <= bound,
-        "==": same,
-        "!=": not same or within,
-        "~=": own[0] == bound[0] and own >= bound if not patch else same,
-        ">": own >= bound,
-        "<": own < bound or (within and own == bound),
-    }[how]

@@ -122,9 +122,31 @@ def as_text(found: Report, base: str) -> str:
                   "  a folder of that name is imported in its place."]  # fmt: skip
     for name, choice in found.choices:
         lines += ["", *_choice_lines(found, name, choice, base)]
+    for name in found.absent:
+        lines += ["", f"{name} is not installed in this Python."]
+    for number, (cause, do, undo) in enumerate(remedies(found)):
+        lines += [] if number else ["", "Commands for these causes, each with what undoes it:"]
+        lines += [f"  {cause}: {do}", f"    undo: {undo}"]
     if not found.choices:
         lines += ["", "No index was named or it has nothing of this: nothing is said of wheels."]
     return "\n".join(lines) + "\n"
+
+
+def remedies(found: Report) -> list[tuple[str, str, str]]:
+    """Of each cause that a command changes: its id, that command, and the one that undoes it."""
+    pip = [found.place.executable, "-m", "pip"]
+
+    def line(kind: str, *words: str) -> str:
+        if kind == "ren":
+            return " ".join([kind, *(f'"{one}"' for one in words)])
+        yes = ["-y"] * (kind == "uninstall")
+        return typed([[*pip, kind, *yes, *words]], "cmd" if found.place.windows else "bash")
+
+    # Words of metadata must be nothing else to a terminal.
+    plain = re.compile(r"[\w.+!<>=~,*:/\\ -]{1,400}")
+    every = [*found.findings, *(one for package in found.packages for one in package.findings)]
+    return [(one.id, line(*one.do), line(*one.undo)) for one in dict.fromkeys(every)
+            if one.do and all(map(plain.fullmatch, (*one.do, *one.undo)))]  # fmt: skip
 
 
 def _machine_lines(found: Report) -> Iterator[str]:
@@ -233,6 +255,8 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
             }
             for one in found.packages
         ],
+        "absent": [*found.absent],
+        "commands": [dict(zip(("cause", "do", "undo"), one)) for one in remedies(found)],  # noqa: B905 - Python 3.9
         "strays": [shown(one, 1000) for one in found.strays],
         "wheels": {name: _wheel_object(found, choice, base) for name, choice in found.choices},
     }

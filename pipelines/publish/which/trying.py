@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 from pipelines.publish.which.causes import FIT, Finding
 from pipelines.publish.which.children import run_child
-from pipelines.publish.which.data import LOADER
+from pipelines.publish.which.data import EXITS, KNOWN, LOADER
 from pipelines.publish.which.images import opened
-from pipelines.publish.which.looking import Installed
+from pipelines.publish.which.looking import Installed, Place
+from pipelines.publish.which.requiring import pip_line
 from pipelines.publish.which.searching import Shelf
 from pipelines.publish.which.texts import shown
 from pipelines.wheels.fatbin import find
@@ -22,7 +24,7 @@ def try_import(
     shelf: Shelf, package: Installed, paths: Sequence[str]
 ) -> tuple[bool | None, list[str]]:
     """Whether it loads, with what went wrong; ``None`` where not all of it was tried."""
-    words = ["torch"] if shelf.torch else []
+    words = ["torch"] if shelf.torch and shelf.with_torch else []
     words.append(package.own[0])
     for path in paths:
         suffix = next((one for one in shelf.place.suffixes if path.endswith(one)), "")
@@ -35,7 +37,9 @@ def try_import(
     ended = run_child(command, _LOAD_SECONDS)
     errors = ended.told.get("errors")
     if ended.code or not isinstance(errors, dict):
+        code = f"0x{(ended.code or 0) & 0xFFFFFFFF:08X}"
         why = ended.why or f"its process ended with {ended.code}"
+        why += f" ({code}: {EXITS[code]})" if code in EXITS else ""
         return False, [f"{shown(why)}: {shown(ended.output[-300:])}".rstrip(": ")]
     said = [f"{shown(name, 150)}: {shown(text, 400)}" for name, text in errors.items()]
     if not said and len(words) > _MOST_MODULES:
@@ -56,7 +60,7 @@ def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
     return isinstance(image, str) or not image.whole or init in image.exports
 
 
-def lacking_module(package: Installed, error: str) -> list[Finding]:
+def lacking_module(place: Place, package: Installed, error: str) -> list[Finding]:
     """A package that it requires, and that is not there."""
     name = error.partition("No module named ")[2].strip("'\" ").partition(".")[0].partition("'")[0]
     if "ModuleNotFoundError" not in error or not name or name in package.tops:
@@ -68,4 +72,6 @@ def lacking_module(package: Installed, error: str) -> list[Finding]:
         return [Finding("half-installed", said, FIT)]
     said = f"{package.project} imports {name}, which is not installed"
     hint = f"install {name} with pip, without replacing torch"
-    return [Finding("missing-requirement", said, hint)]
+    do = ("install", pip_line(place, name)) if name in KNOWN else ()
+    undo = ("uninstall", re.split("[=<>]", do[1])[0]) if do else ()
+    return [Finding("missing-requirement", said, hint, do=do, undo=undo)]

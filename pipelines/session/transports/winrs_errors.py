@@ -12,6 +12,11 @@ _IN_USE = 170
 _BUSY = {_IN_USE, 2150859174}  # busy; too many operations of this user
 _QUOTA = {2150859173: "too many shells", 2150859174: "too many operations"}
 _ENVELOPE_TOO_LARGE = 2150858825
+_OFFER = (
+    "Set transport to one that it offers: negotiate is ntlm (local and domain accounts) or kerberos "
+    "(a domain's alone, and all of it where NTLM is forbidden). Or enable the other: winrm get "
+    "winrm/config/service/auth. Basic is off by default and takes local accounts alone."
+)
 #: urllib3's message for a certificate with another fingerprint than the pinned one.
 _OTHER_PRINT = re.compile(r'Fingerprints did not match.*?got \\?"([0-9a-f]{64})', re.DOTALL)
 
@@ -54,6 +59,7 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
     )
 
     from pipelines.session.transports.signins import LIMIT, RefusedBeforeError
+    from pipelines.session.transports.winrs_http import NotOfferedError
 
     url = endpoint.url
     text = endpoint.blank(" ".join(str(error).split()))[:400]
@@ -64,6 +70,11 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
             "row; it is not tried again, to avoid locking the account",
             hint="Correct the password at its source, then run the same command again.",
         )
+    if isinstance(error, NotOfferedError | PermissionError):
+        said = f"does not answer {endpoint.transport}: {text}"
+        if isinstance(error, NotOfferedError):
+            said = f"does not offer {endpoint.transport}; it offers {', '.join(error.args)}"
+        return AuthError(f"{url} {said}", hint=_OFFER)
     if isinstance(error, AuthenticationError):
         why = f": {text}" if endpoint.transport == "credssp" else ""  # it alone gets a reason
         return AuthError(

@@ -30,8 +30,19 @@ from pipelines.session.transports.signins import account
 _NTLM = b"NTLMSSP\0"
 _AUTHENTICATE = 3  # MS-NLMP 2.2.1.3: the message the host checks the password with
 _UNAUTHORIZED = 401
+#: Ways to sign in -> the schemes of HTTP that each needs one of.
+_SCHEMES = {
+    "basic": ("basic",),
+    "ntlm": ("negotiate", "ntlm"),
+    "kerberos": ("negotiate", "kerberos"),
+    "credssp": ("credssp",),
+}
 #: Limit for one response in bytes. Windows' own limit is 500 KiB; some raise it to 8 MiB.
 ANSWER_LIMIT = 16 << 20
+
+
+class NotOfferedError(InvalidCredentialsError):
+    """The host does not offer the way to sign in; ``args`` are those that it offers."""
 
 
 class UnfitAnswerError(WinRMError):
@@ -64,6 +75,7 @@ class Adapter(HTTPAdapter):
         self._system = system and endpoint.url.startswith("https")
         self._account = account(endpoint.url, endpoint.username, password)
         self._accepted = False
+        self._schemes = frozenset(_SCHEMES.get(endpoint.transport, ()))
         super().__init__()
 
     def init_poolmanager(
@@ -100,6 +112,11 @@ class Adapter(HTTPAdapter):
                 response = super().send(request, *args, **keys)
                 verdict.judge(accepted=response.status_code != _UNAUTHORIZED)
                 self._accepted = verdict.accepted
+        offer = response.headers.get("WWW-Authenticate", "").lower().split(",")
+        every = {word for words in _SCHEMES.values() for word in words}
+        offered = sorted(every & {one.strip().partition(" ")[0] for one in offer})
+        if response.status_code == _UNAUTHORIZED and offered and self._schemes.isdisjoint(offered):
+            raise NotOfferedError(*offered)
         raw: Any = response.raw  # read later by requests
         raw.stream = _bounded(raw)
         return response

@@ -1,0 +1,107 @@
+"""What a package requires on this machine, and whether that is there, in a version that will do."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from pipelines.publish.which.causes import Finding
+from pipelines.publish.which.data import KNOWN
+from pipelines.publish.which.looking import Installed, Place, found_at, installed
+from pipelines.publish.which.texts import project, satisfies, shown
+
+_REQUIREMENT = re.compile(
+    r"([A-Za-z0-9][\w.-]{0,99})\s*(?:\[[\w\s,.-]*\])?\s*\(?([\w\s.,!<>=~+*-]{0,200})\)?"
+    r"\s*(?:;(.{1,500}))?",
+    re.ASCII,
+)
+_ORDER = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+
+def required(place: Place, package: Installed) -> Iterator[tuple[str, str]]:
+    """Project and version range of each requirement that is one on this machine."""
+    for found in filter(None, map(_REQUIREMENT.fullmatch, package.requires)):
+        if holds(found[3] or "", place):
+            yield project(found[1]), re.sub(r"\s", "", found[2])
+
+
+def holds(marker: str, place: Place) -> bool:
+    """Whether a requirement's marker is true here, without extras; not if it is not understood."""
+    system, machine = ("Windows", "AMD64") if place.windows else ("Linux", "x86_64")
+    known = {
+        "os_name": "nt" if place.windows else "posix",
+        "sys_platform": "win32" if place.windows else "linux",
+        "platform_system": system,
+        "platform_machine": "ARM64" if place.platform == "win_arm64" else machine,
+        "python_version": place.python.rstrip("t"),
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+        "extra": "",
+    }
+    try:  # it is written as comparisons are in Python
+        return not marker.strip() or _true(ast.parse(marker.strip(), mode="eval").body, known)
+    except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError):
+        return False
+
+
+def _true(node: ast.expr, known: dict[str, str]) -> bool:
+    if isinstance(node, ast.BoolOp):
+        judged = [_true(one, known) for one in node.values]
+        return all(judged) if isinstance(node.op, ast.And) else any(judged)
+    if not isinstance(node, ast.Compare) or len(node.ops) > 1:
+        raise ValueError("no comparison")
+    sides, how = (node.left, node.comparators[0]), type(node.ops[0])
+    left, right = (
+        known[one.id] if isinstance(one, ast.Name) else str(ast.literal_eval(one)) for one in sides
+    )
+    if how in (ast.In, ast.NotIn):
+        return (left in right) == (how is ast.In)
+    if getattr(sides[0], "id", "") == "python_version":
+        return satisfies(left, _ORDER[how] + right)
+    return {"==": left == right, "!=": left != right}[_ORDER[how]]
+
+
+def pip_line(place: Place, name: str, versions: str = "") -> str:
+    """What pip is given for a requirement; of triton on Windows the release that torch names."""
+    line = KNOWN.get(name, ("", "", ""))[1] if place.windows else ""
+    if line and name == "triton":
+        for text in (text for one in installed(place, ["torch"]) for text in one.requires):
+            found = re.match(r"triton\s*==\s*(\d+\.\d+)", text, re.ASCII)
+            line = f"{line}=={found[1]}.*" if found and "=" not in line else line
+    return line or name + versions
+
+
+def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
+    """Those that are not there, or in another version."""
+    wanted = [*dict.fromkeys(required(place, package))]
+    there = {one.project: one for one in reversed(installed(place, [name for name, _ in wanted]))}
+    for name, versions in wanted:
+        own, level = there.get(name), "error"
+        said = f"{package.project} {package.version} requires {shown(name + versions, 120)}, and "
+        do, undo = ("install", pip_line(place, name, versions)), ("uninstall", name)
+        try:
+            if own and satisfies(own.version, versions):
+                continue
+        except ValueError:
+            continue
+        if own:
+            said += f"{name} is {own.version}"
+            undo = ("install", f"{name}=={own.version}")
+        elif name == "torch" or found_at(place, name.replace("-", "_")):
+            continue
+        else:
+            said, level = said + "that is not installed", "warning"
+        # pip by itself would take a torch without CUDA.
+        both = () if name == "torch" else (do, undo)
+        yield Finding("wrong-requirement", said, "install it in that range", level, *both)
+
+
+def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:
+    """What of the requirements of these, and of theirs, is there."""
+    found = {one.project: one for one in packages}
+    left = [*packages]
+    while left:
+        new = [name for name, _ in required(place, left.pop()) if name not in found]
+        left += [one for one in installed(place, new) if found.setdefault(one.project, one) is one]
+    return [one for one in found.values() if one not in packages]
