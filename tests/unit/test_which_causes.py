@@ -312,7 +312,7 @@ def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> N
     binary = module({**IMPORTS, "cublas64_12.dll": ["gemm"]})
     windows.flash(binary)
     (own,) = causes(seen(windows))
-    assert "found only if the package itself adds that folder" in own.actual
+    assert "found only by a program that adds that folder itself" in own.actual
     windows.flash(binary, more={"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"})
     assert causes(seen(windows)) == []
     (folder / "cublas64_12.dll").write_bytes(machine(dll({}, ("gemm",)), X86))
@@ -328,7 +328,7 @@ def test_what_a_package_brings_counts_where_it_adds_the_folder(tmp_path: Path) -
     windows.flash(binary, more=brought)
     (cause,) = causes(seen(windows))
     assert cause.id == "missing-dll"
-    assert "found only if the package itself adds that folder" in cause.actual
+    assert "found only by a program that adds that folder itself" in cause.actual
     adds = {"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"}
     windows.flash(binary, more={**brought, **adds})
     assert causes(seen(windows)) == []
@@ -377,7 +377,7 @@ def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None
     windows.flash(more={"flash_attn/for11.dll": dll({"cudart64_110.dll": ["go"]}, ("go",))})
     (own,) = causes(seen(windows))
     assert (own.id, own.failed) == ("cuda-mismatch", False)
-    more = {f"flash_attn/for{n}.dll": dll({f"cudart64_{n}.dll": ["go"]}, ("go",)) for n in (8, 9)}
+    more = {f"flash_attn/{n}.dll": dll({f"cudart64_{n}.dll": ["go"]}, ("go",)) for n in "ab"}
     windows.flash(more=more)
     (own,) = causes(seen(windows))
     assert (own.id, own.failed) == ("missing-dll", False)

@@ -296,11 +296,12 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Re
 
 def test_a_package_is_imported_in_another_process(tried: Callable[[str], Report]) -> None:
     (found,) = tried("import sys").packages
-    assert (found.loads, found.errors, found.findings) == (True, (), ())
+    ids = [one.id for one in found.findings]
+    assert (found.loads, found.errors, ids) == (True, (), ["no-binary"])
     (found,) = tried("raise OSError('WinError 126')").packages
     assert (found.loads, found.errors) == (False, ("tried: OSError: WinError 126",))
     (found,) = tried("import einopsx").packages
-    assert [one.id for one in found.findings] == ["missing-requirement"]
+    assert [one.id for one in found.findings] == ["missing-requirement", "no-binary"]
     (found,) = tried("import os; os.abort()").packages
     assert found.errors[0].startswith("its process ended with -6")
     (found,) = tried("import os; print('wcw1 {\"errors\": {}}'); os._exit(1)").packages
@@ -336,7 +337,7 @@ def test_what_is_imported_in_its_place_does_not_count(
 ) -> None:
     Linux.write({"cwd/tried/__init__.py": ""}, tmp_path)
     found = tried("raise OSError('never seen')")
-    assert [one.id for one in found.packages[0].findings] == ["shadowed"]
+    assert [one.id for one in found.packages[0].findings] == ["shadowed", "no-binary"]
     assert found.packages[0].loads is False
     assert not found.good
 

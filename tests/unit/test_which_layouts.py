@@ -210,7 +210,7 @@ def test_one_folder_by_two_names_is_one_installation(
     )
     (tmp_path / "lib64").symlink_to("lib")
     (found,) = laid_out(monkeypatch, tmp_path / "lib64", tmp_path / "lib").packages
-    assert (found.loads, found.findings) == (True, ())
+    assert (found.loads, [one.id for one in found.findings]) == (True, ["no-binary"])
 
 
 def test_the_first_of_several_names_keeps_its_place(
@@ -244,7 +244,7 @@ def test_folders_of_one_name_without_init_hide_nothing(
         tmp_path,
     )
     (found,) = laid_out(monkeypatch, tmp_path / "first", tmp_path / "site").packages
-    assert found.findings == ()
+    assert [one.id for one in found.findings] == ["no-binary"]
 
 
 @pytest.mark.slow
@@ -265,10 +265,11 @@ def test_more_files_than_are_looked_at_are_told(tmp_path: Path) -> None:
 def test_a_part_that_was_not_built_is_not_looked_for_at_pypi() -> None:
     package = Installed("flash-attn", "2.8.3", "", "", files=(("flash_attn/__init__.py", 0),))
     error = "ModuleNotFoundError: No module named 'flash_attn_2_cuda'"
-    (cause,) = lacking_module(package, error)
+    place = this_place()
+    (cause,) = lacking_module(place, package, error)
     assert cause.id == "half-installed"
     assert "flash_attn_2_cuda with pip" not in cause.hint
-    (cause,) = lacking_module(package, "ModuleNotFoundError: No module named 'einops'")
+    (cause,) = lacking_module(place, package, "ModuleNotFoundError: No module named 'einops'")
     assert cause.hint.startswith("install einops with pip")
 
 

@@ -34,8 +34,6 @@ class Finding:
     """``error``: nothing works with it; ``warning``; ``unknown``: it could not be checked."""
     do: tuple[str, ...] = ()
     """Words for pip that change it; or ``ren``, a file and its new name."""
-    undo: tuple[str, ...] = ()
-    """The same that bring back what is there now."""
 
     @property
     def failed(self) -> bool:
@@ -139,14 +137,10 @@ def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
 def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
     """What pip is given for a torch with CUDA that the driver runs; empty: none is known."""
     newest = (0, 0)
-    for name, cudas, pythons in TORCHES:
-        if (
-            place.windows
-            and place.python in pythons
-            and minor_of(release or name) == minor_of(name)
-        ):
-            fits = [one for one in map(minor_of, cudas) if one <= minor_of(driver.release)]
-            newest = max([newest, *fits]) if release else max(fits, default=newest)
+    for name, cudas, pythons in TORCHES if place.windows else ():
+        fits = [one for one in map(minor_of, cudas) if one <= minor_of(driver.release)]
+        if place.python in pythons and minor_of(release or name) == minor_of(name):
+            newest = max(fits, default=newest)
     local = "cu{}{}".format(*newest)
     line = f"torch=={release}+{local}" if release else "torch"
     return ("install", line, "--index-url", _TORCH_INDEX + local) if newest[0] else ()
@@ -170,20 +164,15 @@ def of_torch(
                 "no-torch",
                 "no torch is installed in this Python",
                 "install torch with CUDA first; is this the Python that you use?",
-                do=(do := torch_for(place, driver)),
-                undo=("uninstall", "torch") if do else (),
+                do=torch_for(place, driver),
             )
         return
     if not torch.cuda:
-        public = torch.version.partition("+")[0]
-        do = torch_for(place, driver, public)
-        undo = ("install", f"torch=={public}+cpu", "--index-url", f"{_TORCH_INDEX}cpu")
         yield Finding(
             "cpu-torch",
             f"torch {torch.version} is a build without CUDA: no GPU is used with it",
             "install the same release of torch with CUDA, from PyTorch's index for that CUDA",
-            do=do,
-            undo=undo if do else (),
+            do=torch_for(place, driver, torch.version.partition("+")[0]),
         )
     said = {one.version for one in there}
     if len(there) > 1:

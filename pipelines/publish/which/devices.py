@@ -15,6 +15,7 @@ from pipelines.wheels.fatbin import Container
 def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterator[Finding]:
     """A GPU for which none of the binaries has code, or only some of their parts."""
     units: list[Container] = []
+    paths = paths if gpus else ()
     for path in paths:
         try:
             found = device_code(path)

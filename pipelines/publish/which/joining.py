@@ -50,6 +50,8 @@ It needs Python 3.9 or later and nothing else, and installs nothing: it prints t
 tells the rest. It is {version},
 the modules of which stand below one another.
 """
+# ruff: noqa
+# fmt: off
 
 from __future__ import annotations
 
@@ -154,3 +156,7 @@ def _require_once(text: str) -> None:
             if name in seen:
                 raise ValueError(f"two modules of which.py have {name}")
             seen.add(name)
+
+
+if __name__ == "__main__":  # writes the repository's
+    (_ROOT.parent / WHICH).write_bytes(joined())

@@ -152,17 +152,16 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Finding | N
     said, has = f"{name} takes {shown(found)} ({says})", minor_of(version)
     hint = "install a newer " + _REDIST
     do: tuple[str, ...] = ()
-    undo = do
     if found != systems and os.path.isfile(systems):
         hint = f"compare it with {shown(systems)}: update it, or rename it so that this is taken"
-        do, undo = ("ren", found, f"{library}.off"), ("ren", f"{found}.off", library)
+        do = ("ren", found, f"{library}.off")
     if version and has < msvc and msvc[0] == has[0]:
         crash = has < minor_of(MUTEX) <= msvc
         said += f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
-        return Finding("old-runtime", said, hint, "error" if crash else "warning", do, undo)
+        return Finding("old-runtime", said, hint, "error" if crash else "warning", do)
     if do and (not version or has < minor_of(other)) and not _alike(found, systems):
         said += f" before that of Windows ({other or 'says no version'})"
-        return Finding("old-runtime", said, hint, "warning", do, undo)
+        return Finding("old-runtime", said, hint, "warning", do)
     for copy in shelf.copies(library):
         brought = minor_of(file_version(copy))
         if (0, 0) < brought < minor_of(MUTEX) <= msvc:

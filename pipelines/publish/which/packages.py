@@ -42,19 +42,17 @@ def binaries_of(package: Installed) -> list[str]:
 
 def python_text(package: Installed, deep: int = 1) -> str:
     """The Python that is run when it is imported first, or more of it."""
-    named = [
-        one for one, _ in package.files or () if one.endswith(".py") and one.count("/") <= deep
-    ]
-    return "\n".join(read_text(_path(package, one)) or "" for one in named[:_MOST_READ])
+    names = [one for one, _ in package.files or () if one.endswith(".py")]
+    named = [one for one in names if one.count("/") <= deep][:_MOST_READ]
+    return "\n".join(read_text(_path(package, one)) or "" for one in named)
 
 
 def uses_torch(package: Installed, libraries: Iterable[str]) -> bool:
     """Whether it imports torch, or so it must be taken; ``libraries``: what its modules want."""
     return (
-        package.project == "torch"
-        or package.files is None
+        package.files is None
         or package.linked
-        or any(re.match(r"torch(?![\w.-])", one) for one in package.requires)
+        or any(re.match(r"torch(?![\w.-])", one) for one in (package.project, *package.requires))
         or any(one.startswith(("torch", "c10")) for one in libraries)
         or _IMPORTS_TORCH.search(python_text(package, _DEEP)) is not None
     )
@@ -66,15 +64,14 @@ def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
     if not names or package.linked or any(one.endswith(BINARIES) for one in names):
         return
     name, known = package.project, KNOWN.get(package.project)
-    hint = known[0] if known else f"install the wheel that the project itself offers; or {FIT}"
+    hint = known[0] if known else f"if it should have one, {FIT}"
     said = f"{name} {package.version} has no compiled part"
     if {name.replace("-", "_"), *name.split("-")} & {one.lower() for one in package.tops}:
         yield Finding("no-binary", said, hint, "error" if compiled or known else "warning")
         return
     said += f" and no module of its name, but {shown(', '.join(package.tops), 100)}: is it another "
     said += "project of that name?"
-    undo = ("install", f"{name}=={package.version}")
-    yield Finding("other-project", said, hint, do=("uninstall", name), undo=undo)
+    yield Finding("other-project", said, hint, do=("uninstall", name))
 
 
 def _path(package: Installed, path: str) -> str:
@@ -199,7 +196,6 @@ def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[
             "Windows",
             hint,
             do=("install", install) if install else ("uninstall", package.project),
-            undo=("install", f"{package.project}=={package.version}"),
         )
         return
     own = place.python.replace(".", "")

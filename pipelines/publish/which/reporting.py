@@ -230,11 +230,13 @@ def _beneath(
     failing = [one.installed for one in packages if not one.loads]
     first = torches[:1] if len(failing) == len(packages) else []
     for one in dict.fromkeys([*first, *needed_by(shelf.place, failing)]):
-        if one.project not in asked and binaries_of(one):
-            copies = [one] if one.project != "torch" else torches
-            below = _package(shelf, copies, machine, load=load and copies is torches)
-            if below.loads is False or any(finding.failed for finding in below.findings):
-                yield below
+        copies = torches if one.project == "torch" else [one]
+        if one.project not in asked and (copies is torches or binaries_of(one)):
+            own = _package(
+                shelf, copies, replace(machine, gpus=()), load=load and copies is torches
+            )
+            if own.loads is False or any(finding.failed for finding in own.findings):
+                yield own
 
 
 def _package(
@@ -258,7 +260,7 @@ def _package(
         *of_tags(place, own, paths),
         *of_contents(own, compiled=compiled),
         *of_requirements(place, own),
-        *against_torch(own, built, machine),
+        *(against_torch(own, built, machine) if shelf.with_torch else ()),
     ]
     if place.windows:
         findings += _of_binaries(shelf, paths, built)

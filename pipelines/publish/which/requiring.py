@@ -77,24 +77,19 @@ def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
     wanted = [*dict.fromkeys(required(place, package))]
     there = {one.project: one for one in reversed(installed(place, [name for name, _ in wanted]))}
     for name, versions in wanted:
-        own, level = there.get(name), "error"
-        said = f"{package.project} {package.version} requires {shown(name + versions, 120)}, and "
-        do, undo = ("install", pip_line(place, name, versions)), ("uninstall", name)
+        own = there.get(name)
+        absent = own is None and name != "torch" and not found_at(place, name.replace("-", "_"))
         try:
-            if own and satisfies(own.version, versions):
-                continue
+            wrong = own and not satisfies(own.version, versions)
         except ValueError:
             continue
-        if own:
-            said += f"{name} is {own.version}"
-            undo = ("install", f"{name}=={own.version}")
-        elif name == "torch" or found_at(place, name.replace("-", "_")):
-            continue
-        else:
-            said, level = said + "that is not installed", "warning"
-        # pip by itself would take a torch without CUDA.
-        both = () if name == "torch" else (do, undo)
-        yield Finding("wrong-requirement", said, "install it in that range", level, *both)
+        if absent or wrong:
+            is_ = f"{name} is {own.version}" if own else "that is not installed"
+            said = f"{package.project} {package.version} requires {name}{versions}, and {is_}"
+            # By its name alone pip would take a torch without CUDA.
+            do = () if name == "torch" else ("install", pip_line(place, name, versions))
+            level = "error" if wrong else "warning"
+            yield Finding("wrong-requirement", shown(said), "install what it requires", level, do)
 
 
 def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:

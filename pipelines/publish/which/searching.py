@@ -15,7 +15,7 @@ from pipelines.publish.which.images import Loaded, read_image
 from pipelines.publish.which.looking import Place, Torch, names_in
 from pipelines.wheels.petables import UnreadableError
 
-_MOST_FILES = 500_000
+_MOST_SEEN = 500_000
 _SETS = ("api-ms-win-", "ext-ms-")  # names without a file: Windows knows what they stand for
 
 
@@ -77,7 +77,7 @@ class Shelf:
                      if any(name.endswith("-info") for name in names_in(one))]  # fmt: skip
             walked = ((top, one) for site in sites for top, _, files in os.walk(site)
                       for one in files)  # fmt: skip
-            for top, one in itertools.islice(walked, _MOST_FILES):
+            for top, one in itertools.islice(walked, _MOST_SEEN):
                 if one.lower().endswith(".dll"):
                     self._copies.setdefault(one.lower(), []).append(os.path.join(top, one))
         return self._copies.get(name, [])

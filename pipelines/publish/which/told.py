@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import textwrap
@@ -12,7 +13,7 @@ from typing import Any
 from pipelines.publish.which.causes import Finding
 from pipelines.publish.which.choosing import Choice, Judged
 from pipelines.publish.which.listed import Row, place_of
-from pipelines.publish.which.looking import names_in
+from pipelines.publish.which.looking import installed, names_in
 from pipelines.publish.which.reporting import Package, Report
 from pipelines.publish.which.texts import shown, version_key
 
@@ -134,19 +135,29 @@ def as_text(found: Report, base: str) -> str:
 
 def remedies(found: Report) -> list[tuple[str, str, str]]:
     """Of each cause that a command changes: its id, that command, and the one that undoes it."""
-    pip = [found.place.executable, "-m", "pip"]
-
-    def line(kind: str, *words: str) -> str:
-        if kind == "ren":
-            return " ".join([kind, *(f'"{one}"' for one in words)])
-        yes = ["-y"] * (kind == "uninstall")
-        return typed([[*pip, kind, *yes, *words]], "cmd" if found.place.windows else "bash")
-
+    every = [*found.findings, *(one for package in found.packages for one in package.findings)]
+    words = [(one.id, one.do, _undone(found, *one.do)) for one in dict.fromkeys(every) if one.do]
     # Words of metadata must be nothing else to a terminal.
     plain = re.compile(r"[\w.+!<>=~,*:/\\ -]{1,400}")
-    every = [*found.findings, *(one for package in found.packages for one in package.findings)]
-    return [(one.id, line(*one.do), line(*one.undo)) for one in dict.fromkeys(every)
-            if one.do and all(map(plain.fullmatch, (*one.do, *one.undo)))]  # fmt: skip
+    return [(cause, _line(found, *do), _line(found, *undo)) for cause, do, undo in words
+            if all(map(plain.fullmatch, (*do, *undo)))]  # fmt: skip
+
+
+def _undone(found: Report, kind: str, what: str, *rest: str) -> tuple[str, ...]:
+    """What brings back what is there now."""
+    if kind == "ren":
+        return (kind, os.path.join(os.path.dirname(what), rest[0]), os.path.basename(what))
+    name = re.split(r"[!=<>~]", what)[0]
+    there = installed(found.place, [name])
+    index = (rest[0], f"{rest[1].rpartition('/')[0]}/cpu") if rest else ()
+    return ("install", f"{name}=={there[0].version}", *index) if there else ("uninstall", name)
+
+
+def _line(found: Report, kind: str, *words: str) -> str:
+    if kind == "ren":
+        return " ".join([kind, *(f'"{one}"' for one in words)])
+    pip = [found.place.executable, "-m", "pip", kind, *["-y"] * (kind == "uninstall")]
+    return typed([[*pip, *words]], "cmd" if found.place.windows else "bash")
 
 
 def _machine_lines(found: Report) -> Iterator[str]:

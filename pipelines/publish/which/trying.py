@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 
 from pipelines.publish.which.causes import FIT, Finding
@@ -73,5 +72,4 @@ def lacking_module(place: Place, package: Installed, error: str) -> list[Finding
     said = f"{package.project} imports {name}, which is not installed"
     hint = f"install {name} with pip, without replacing torch"
     do = ("install", pip_line(place, name)) if name in KNOWN else ()
-    undo = ("uninstall", re.split("[=<>]", do[1])[0]) if do else ()
-    return [Finding("missing-requirement", said, hint, do=do, undo=undo)]
+    return [Finding("missing-requirement", said, hint, do=do)]
