@@ -271,7 +271,7 @@ def _sorted(archs: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_no_code(facts: WheelFacts) -> str:
-    """Why nothing in it can be for a GPU; empty if something may be, such as what compiles later."""
+    """Why nothing in it is for a GPU; empty if something may be, such as what compiles later."""
     own = [binary for binary in facts.binaries if not binary.name.endswith(".so")]
     names = {name.lower() for one in own if one.pe for name in one.pe.imports}
     names |= {name for one in own if one.pe for name, _ in one.pe.late or ()}

@@ -97,7 +97,6 @@ def arch_variable(facts: FileFacts) -> str:
 def questions(project: Project, lock: ToolchainLock) -> list[Question]:
     """The relevant questions for this repository."""
     pythons = _pythons(project, lock)
-    archs = ARCHS.removesuffix("+PTX") if arch_variable(project.facts) else ARCHS
     sandbox = [t.python for t in lock.tools.values() if t.name == "cpython-headers"]
     first = next((p for p in pythons if p in sandbox), pythons[0])
     # What reads a list of its own may know no PTX.
@@ -113,14 +112,6 @@ def questions(project: Project, lock: ToolchainLock) -> list[Question]:
             3, Question("torch", "torch version", TORCH, lambda t: _release(t, "torch", TORCH))
         )
     return result
-
-
-def arch_variable(facts: FileFacts) -> str:
-    """The package's own variable of architectures: a list of numbers, which +PTX is none of."""
-    if facts.torch or facts.backend.startswith("scikit_build_core"):
-        return ""
-    found = [name for name in facts.variables if _ARCH_VARIABLE.search(name)]
-    return found[0] if found and "TORCH_CUDA_ARCH_LIST" not in facts.variables else ""
 
 
 def uses_torch(project: Project) -> bool:
@@ -154,10 +145,8 @@ def decide(
         if name in project.facts.imports:
             doubts.append(f"{project.build} imports {name}, gone since {gone.of}: {gone.hint}")
     if project.facts.archs and not (arch_variable(project.facts) or project.facts.arch_define):
-        doubts.append(
-            f"{project.build} names the GPUs {few(project.facts.archs)} itself: others that archs has "
-            "may be ignored; the audit will say so. Remove them there, or use --archs"
-        )
+        named = few(project.facts.archs)
+        doubts.append(f"{project.build} names the GPUs {named} itself, and may ignore --archs")
     if project.idle:
         doubts.append(f"--exclude matches nothing for {few(project.idle)}")
     if project.facts.py_api == "py2.py3":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,6 @@ def read_setup(path: Path, shown: str) -> FileFacts:
         ) from None
 
 
-@dataclass(frozen=True)
-class _Either:
-    """One of two texts."""
-
-    one: str
-    other: str
-
-
 class _Reading:
     def __init__(self, tree: ast.Module, shown: str) -> None:
         self.tree = tree
@@ -87,7 +79,7 @@ class _Reading:
         sources: list[str] = []
         cuda = torch = False
         bindings: set[Binding] = set()
-        makers = dict(_aliases(self.tree))
+        makers = _aliases(self.tree)
         for call in (n for n in ast.walk(self.tree) if isinstance(n, ast.Call)):
             name = makers.get(_callee(call), _callee(call))
             if name == "setup":
@@ -107,6 +99,8 @@ class _Reading:
         imports = {name for node in ast.walk(self.tree) for name in _imported(node)}
         torch = torch or any(name.startswith("torch.utils.cpp_extension") for name in imports)
         cuda = cuda or any("nvcc" in word or word.endswith(".cu") for word in words)
+        known = keys.get("package_dir")
+        directories: dict[str, Any] = known if isinstance(known, dict) else {}
         if "skbuild" in imports:
             self.doubts.append(f"{self.shown}: scikit-build (not -core) runs CMake from it")
         if "**kwargs" in keys:
@@ -121,7 +115,7 @@ class _Reading:
             requires_python=self._text(keys, "python_requires", "requires_python"),
             requires=self._texts(keys, "install_requires", "requires"),
             packages=self._texts(keys, "packages"),
-            package_dirs=_texts_of_dict(keys.get("package_dir")),
+            package_dirs=tuple((k, v) for k, v in directories.items() if isinstance(v, str)),
             py_api=_limited(keys.get("options")),
             sources=tuple(dict.fromkeys(sources)),
             extensions=tuple(dict.fromkeys(filter(None, extensions))),
@@ -176,10 +170,8 @@ class _Reading:
         value = keys.get(key, "")
         if isinstance(value, str):
             return value
-        said = f"{self.shown}: {key} is computed at build time"
-        if isinstance(value, _Either):
-            said += f": {value.one!r} or {value.other!r}, by a condition"
-        self.later.append((field or key, said))
+        either = f": {' or '.join(map(repr, value))}" if isinstance(value, tuple) else ""
+        self.later.append((field or key, f"{self.shown}: {key} is computed at build time{either}"))
         return ""
 
     def _texts(self, keys: dict[str, Any], key: str, field: str = "") -> tuple[str, ...]:
@@ -192,17 +184,16 @@ class _Reading:
         return ()
 
     def _switches(self) -> Iterator[tuple[str, str]]:
-        """Variables that switch CUDA on, and the value that does, by what they are compared with."""
+        """Variables that switch CUDA on, with the value that they are compared with."""
         values: dict[str, str] = {}
         for node in (n for n in ast.walk(self.tree) if isinstance(n, ast.Compare)):
             value = self._value(node.comparators[0])
-            text = str(value[0] if isinstance(value, list) and value else value)
-            if isinstance(node.ops[0], ast.Eq | ast.In) and isinstance(value, str | int | list):
+            text = str(next(iter(value), "") if isinstance(value, list) else value)
+            if isinstance(node.ops[0], ast.Eq | ast.In) and re.fullmatch(r"\w+", text):
                 on = text.lower() not in _OFF
                 values |= dict.fromkeys(self._variables(node.left), text) if on else {}
-        for name in dict.fromkeys(self._variables(self.tree)):
-            if _SWITCH.fullmatch(name):
-                yield name, values.get(name, "1")
+        for name in filter(_SWITCH.fullmatch, self._variables(self.tree)):
+            yield name, values.get(name, "1")
 
     def _variables(self, tree: ast.AST) -> Iterator[str]:
         """Environment variables that are read anywhere in it."""
@@ -230,25 +221,16 @@ class _Reading:
         return _evaluated(node, self.values)
 
 
-def _texts_of_dict(value: Any) -> tuple[tuple[str, str], ...]:
-    rows = value.items() if isinstance(value, dict) else ()
-    return tuple((key, text) for key, text in rows if isinstance(text, str))
-
-
-def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Names that are given to callables that define extension modules, CUDA's last."""
-    pairs: list[tuple[ast.expr, ast.expr]] = []
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    """Names that may stand for a callable that defines extensions, for CUDA's if for several."""
+    found: dict[str, str] = {}
     for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign)):
-        target, value = node.targets[0], node.value
-        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-        pairs += zip(target.elts, value.elts, strict=False) if both else [(target, value)]  # type: ignore[attr-defined]
-    choices = [
-        (name.id, ast.unparse(one).rpartition(".")[2])
-        for name, value in pairs
-        if isinstance(name, ast.Name)
-        for one in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
-    ]
-    yield from sorted((c for c in choices if c[1] in _MAKERS), key=lambda c: _MAKERS[c[1]][0])
+        targets = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        words = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.value)}
+        for maker in sorted(words & {*_MAKERS}, key=lambda name: _MAKERS[name]):
+            cuda = {name for name, known in found.items() if known == "CUDAExtension"}
+            found |= dict.fromkeys(targets - cuda, maker)
+    return found
 
 
 def _limited(options: Any) -> str:
@@ -278,10 +260,9 @@ def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
             value = node.value
         case ast.Name():
             value = names.get(node.id, _DYNAMIC)
-        case ast.IfExp():
-            one, other = (_evaluated(part, names) for part in (node.body, node.orelse))
-            both = isinstance(one, str) and isinstance(other, str)
-            value = _Either(one, other) if both else _DYNAMIC
+        case ast.IfExp():  # one of two
+            both = (_evaluated(node.body, names), _evaluated(node.orelse, names))
+            value = both if all(isinstance(one, str) for one in both) else _DYNAMIC
         case ast.JoinedStr():
             inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]
             parts = [_evaluated(part, names) for part in inner]

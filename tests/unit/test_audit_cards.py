@@ -198,7 +198,15 @@ def test_a_card_that_is_asked_for(tmp_path: Path) -> None:
     assert "8.9: " in finding(seen, "GPU RTX 4090").text
     assert seen.worst == "error"
     seen = one(tmp_path, None, named("RTX 4090"))
-    assert finding(seen, "GPU RTX 4090").level == "unknown"  # there is no device code to judge
+    assert finding(seen, "GPU RTX 4090").level == "error"  # there is no device code at all
+    calls = {MODULE: msvc(imports={"cudart64_12.dll": ["cudaLaunch"]})}
+    for files, tag, requires in (
+        (calls, "cp311-cp311-win_amd64", ()),
+        ({"other/k.cu": b""}, "py3-none-any", ()),
+        ({"other/__init__.py": b""}, "py3-none-any", ("torch",)),
+    ):  # what may compile later, or call CUDA's own
+        seen = one(tmp_path, files, named("RTX 4090"), tag=tag, requires=requires)
+        assert finding(seen, "GPU RTX 4090").level == "unknown"
 
 
 def test_a_card_that_nobody_knows() -> None:

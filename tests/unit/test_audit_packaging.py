@@ -216,8 +216,12 @@ def test_tags_that_would_multiply_stay_as_they_are(tmp_path: Path, size: int, li
 
 def test_linux_has_no_drivers_of_windows(tmp_path: Path) -> None:
     code = b"\x7fELF" + container((ELF, "80", 8), cuda="12.8")
-    for tag, drivers in (("py3-none-linux_x86_64", {""}), ("py3-none-win_amd64", {"", "528.33"})):
-        seen = one(tmp_path, {"other/_C.so": code}, tag=tag)
+    for tag, name, drivers in (
+        ("py3-none-linux_x86_64", "other/_C.so", {""}),
+        ("py3-none-win_amd64", "other/_C.dll", {"", "528.33"}),
+        ("py3-none-win_amd64", "other/_C.so", {""}),  # nothing is said of another platform's
+    ):
+        seen = one(tmp_path, {name: code}, tag=tag)
         assert {card.driver for card in seen.gpus.cards} == drivers
 
 

@@ -18,6 +18,7 @@ import requests
 import yaml
 from audited import look
 from environments import Windows, module
+from fatbins import ELF, container
 from foreign_wheels import foreign
 from loopback import listening
 from pes import dll
@@ -41,7 +42,8 @@ def binary(told: Any) -> bytes:
     if isinstance(told, str):
         return told.encode()
     if "elf" in told:
-        return b"\x7fELF" + bytes(60)
+        code = [(ELF, one, 8) for one in told.get("archs", "").split(";") if one]
+        return b"\x7fELF" + bytes(60) + (container(*code) if code else b"")
     imports, exports = told.get("imports", {}), told.get("exports", ["PyInit__C"])
     if "archs" in told:
         return module(
@@ -63,7 +65,15 @@ def environment(told: dict[str, Any], room: Path) -> Any:
     windows = Windows(room)
     if "torch" in told:
         subprocess.run(["rm", "-r", *map(str, windows.site.glob("torch*"))], check=True)
-        windows.torch(told["torch"]["version"], told["torch"]["cuda"])
+        own = told["torch"]
+        windows.torch(own["version"], own["cuda"])
+        for path, data in binaries(own.get("files", {})).items():
+            (windows.site / path).write_bytes(data)
+            (record,) = windows.site.glob("torch-*/RECORD")
+            record.write_text(f"{record.read_text()}\n{path},,{len(data)}\n")
+        (metadata,) = windows.site.glob("torch-*/METADATA")
+        requires = "".join(f"Requires-Dist: {one}\n" for one in own.get("requires", ()))
+        metadata.write_text(metadata.read_text() + requires)
     for path, file in binaries(told.get("beside", {})).items():
         (windows.python / path).write_bytes(file)
     for path, file in binaries(told.get("system", {})).items():
@@ -130,6 +140,7 @@ def init(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) 
     assert says.get("environment", {}).items() <= made["environment"].items()
     assert says.get("smoke", made["smoke"]) == made["smoke"]
     assert says.get("archs", made["archs"]) == made["archs"]
+    assert {*says.get("tests", ())} <= {*made.get("test_requires", ())}
     (suite,) = (where / ".wcw/smoke").glob("*/test_*.py")
     assert [one for one in says.get("modules", ()) if f'"{one}"' not in suite.read_text()] == []
 

@@ -131,7 +131,7 @@ def test_names_of_sources_do_nothing_to_the_terminal(
 ) -> None:
     """They are texts of somebody's setup.py, of any length."""
     (root / "pyproject.toml").unlink()
-    names = f"['k.cu', 'a\\x1b[2J.cu\\nall is well', '{'y' * 5000}', '../x.cu']"
+    names = f"['k.cu', 'a\\x1b[2J.cu\\nall is well', '{'y' * 5000}', 'x.cu']"
     setup = f"setup(name='mine', version='1', ext_modules=[Extension('mine._a', {names})])\n"
     written(root, {"setup.py": f"from setuptools import setup, Extension\n{setup}"})
     assert "y" * 5000 in detect(root).absent  # no file can be called so
@@ -142,6 +142,18 @@ def test_names_of_sources_do_nothing_to_the_terminal(
     assert "\x1b" not in told
     assert told.count("y") < 1000
     assert "all is well" not in [row.strip() for row in told.splitlines()]
+    written(
+        root,
+        {
+            "setup.py": f"from setuptools import setup, Extension\n{setup}".replace(
+                "'x.cu'", "'../\\x1b[2J.cu'"
+            )
+        },
+    )
+    assert run(["init", "--yes", "--force"]) == 2
+    told = "".join(capsys.readouterr())
+    assert "sources above its directory" in told
+    assert "\x1b" not in told
 
 
 def test_odd_commands_of_cmake(root: Path) -> None:

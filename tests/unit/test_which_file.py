@@ -77,6 +77,8 @@ def test_it_is_one_file_for_python_3_9(file: Path) -> None:
     assert text.startswith('"""Which wheel of this index fits this Python')
     joining.joined.cache_clear()
     assert joined() == file.read_bytes()
+    own = joining._ROOT.parent / joining.WHICH
+    assert own.read_bytes() == joined(), "run: python -m pipelines.publish.which.joining"
 
 
 def test_a_name_of_two_modules_is_refused() -> None:

@@ -13,7 +13,7 @@ _BUSY = {_IN_USE, 2150859174}  # busy; too many operations of this user
 _QUOTA = {2150859173: "too many shells", 2150859174: "too many operations"}
 _ENVELOPE_TOO_LARGE = 2150858825
 _OFFER = (
-    "Set transport to one that it offers: negotiate is ntlm (local and domain accounts) or kerberos "
+    "Set transport to one of these: negotiate is ntlm (local and domain accounts) or kerberos "
     "(a domain's alone, and all of it where NTLM is forbidden). Or enable the other: winrm get "
     "winrm/config/service/auth. Basic is off by default and takes local accounts alone."
 )
