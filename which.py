@@ -1990,6 +1990,11 @@ class Shelf:
         every = (self._in(folder, name) for folder in (self._torchs, *self._toolkits(every=True)))
         return next(filter(None, every), "")
 
+    def top(self, path: str) -> str:
+        """The folder at the top, by the name of its package, that a file is in."""
+        site = next((one for one in self.place.paths if path.startswith(one + os.sep)), "")
+        return path[len(site) + 1 :].partition(os.sep)[0].partition(".")[0]
+
     def copies(self, name: str) -> list[str]:
         """Every DLL of that name below the folders that packages are installed in."""
         if self._copies is None:
@@ -2323,7 +2328,8 @@ def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
             # By its name alone pip would take a torch without CUDA.
             do = () if name == "torch" else ("install", pip_line(place, name, versions))
             level = "error" if wrong else "warning"
-            yield Finding("wrong-requirement", shown(said), "install what it requires", level, do)
+            kind = "wrong-requirement" if wrong else "missing-requirement"
+            yield Finding(kind, shown(said), "install what it requires", level, do)
 
 
 def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:
@@ -2558,6 +2564,7 @@ def stray(place: Place, project: str) -> str:
 
 _RUNTIME = re.compile(r"(?:msvcp140|vcruntime140|concrt140|vcomp140)(?:_\w+)?\.dll", re.ASCII)
 _MOST_DLLS = 400
+_FIRST = "import this package first"
 _REDIST = "Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
@@ -2583,8 +2590,13 @@ def of_dlls(
         for cause, further in _of_one(shelf, path, built):
             if further:
                 left.append(further)
-            if cause and (cause.id, cause.actual) not in told:
-                told.add((cause.id, cause.actual))
+            # One run-time is told of once, whatever takes it.
+            runtime = cause and cause.id == "old-runtime"
+            if (
+                cause
+                and (key := (cause.level, cause.hint if runtime else cause.actual)) not in told
+            ):
+                told.add(key)
                 yield cause
     if left:
         said = f"more than {_MOST_DLLS} DLLs: not all of them are checked"
@@ -2690,47 +2702,39 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Finding | N
         return None
     systems = os.path.join(shelf.place.system, library)
     version, other, msvc = file_version(found), file_version(systems), own.linker
-    says = version or "says no version"
-    said, has = f"{name} takes {shown(found)} ({says})", minor_of(version)
-    hint = "install a newer " + _REDIST
-    do: tuple[str, ...] = ()
+    said, has = f"{name} takes {shown(found)} ({version or 'says no version'})", minor_of(version)
+    hint, do = "install a newer " + _REDIST, tuple[str, ...]()
     if found != systems and os.path.isfile(systems):
         hint = f"compare it with {shown(systems)}: update it, or rename it so that this is taken"
         do = ("ren", found, f"{library}.off")
     if version and has < msvc and msvc[0] == has[0]:
-        crash = has < minor_of(MUTEX) <= msvc
         said += f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
-        return Finding("old-runtime", said, hint, "error" if crash else "warning", do)
-    if do and (not version or has < minor_of(other)) and not _alike(found, systems):
+        level = "error" if has < minor_of(MUTEX) <= msvc else "warning"
+        return Finding("old-runtime", said, hint, level, do)
+    older = not version or has < minor_of(other)
+    if do and older and shelf.read(found) != shelf.read(systems):
         said += f" before that of Windows ({other or 'says no version'})"
         return Finding("old-runtime", said, hint, "warning", do)
-    for copy in shelf.copies(library):
-        brought = minor_of(file_version(copy))
-        if (0, 0) < brought < minor_of(MUTEX) <= msvc:
-            said = f"{name} crashes where {shown(copy)} ({file_version(copy)}) is loaded first: it "
-            said += f"was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
-            return Finding("other-copy", said, "import this package first", "warning")
+    for copy in shelf.copies(library) if msvc >= minor_of(MUTEX) else ():
+        if (0, 0) < minor_of(brought := file_version(copy)) < minor_of(MUTEX):
+            said = f"what MSVC {MUTEX} and newer built crashes where {shown(copy)} ({brought}) is "
+            return Finding("other-copy", said + "loaded first", _FIRST, "warning")
     return None
-
-
-def _alike(one: str, two: str) -> bool:
-    with open(one, "rb") as first, open(two, "rb") as second:
-        return first.read() == second.read()
 
 
 def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Finding | None:
     """Another package's DLL of that name, which is taken if it is loaded first, and has less."""
-    library = os.path.basename(found).lower()
-    for other in [] if shelf.with_torch and shelf.is_torchs(found) else shelf.copies(library):
-        apart = other != found and os.path.commonpath((other, path)) in shelf.place.paths
-        image = shelf.read(other) if apart else ""
+    library, name = (shown(os.path.basename(one), 100) for one in (found, path))
+    for other in (
+        [] if shelf.with_torch and shelf.is_torchs(found) else shelf.copies(library.lower())
+    ):
+        image = shelf.read(other) if shelf.top(other) != shelf.top(path) else ""
         gone = [] if isinstance(image, str) else [s for s in symbols if s not in image.exports]
         if gone:
-            said = (
-                f"{shown(os.path.basename(path), 100)} wants {shown(gone[0], 160)} of {library}; "
+            said = f"{name} wants {shown(gone[0], 160)} of {library}, and {shown(other)}, which is "
+            return Finding(
+                "other-copy", said + "taken if loaded first, has none", _FIRST, "warning"
             )
-            said += f"{shown(other)}, which is taken where it is loaded first, has none"
-            return Finding("other-copy", said, "import this package first", level="warning")
     return None
 
 
@@ -3292,7 +3296,7 @@ def as_text(found: Report, base: str) -> str:
 
 def remedies(found: Report) -> list[tuple[str, str, str]]:
     """Of each cause that a command changes: its id, that command, and the one that undoes it."""
-    every = [*found.findings, *(one for package in found.packages for one in package.findings)]
+    every = [*found.findings, *(f for one in found.packages if not one.loads for f in one.findings)]
     words = [(one.id, one.do, _undone(found, *one.do)) for one in dict.fromkeys(every) if one.do]
     # Words of metadata must be nothing else to a terminal.
     plain = re.compile(r"[\w.+!<>=~,*:/\\ -]{1,400}")

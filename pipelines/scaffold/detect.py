@@ -48,7 +48,7 @@ _STL = frozenset(
 )
 _MOST = 1 << 20  # bytes of a source that are read
 _MANY = 4000  # sources
-_LISTS = re.compile(r"""["']([\w./-]*requirements[\w./-]*\.txt)["']""")
+_LISTS = re.compile(r"""["']((?![\w./-]*(?:dev|test|doc))[\w./-]*requirements[\w./-]*\.txt)["']""")
 _NESTED = 4  # parts of the path of a package's __init__.py
 _EXAMPLE = re.compile(r"^\s*>>> .*\n(?:\s*\.\.\. .*\n)*\s*(?!>>>|\.\.\.)\S", re.MULTILINE)
 
@@ -118,7 +118,9 @@ def _parts(root: Path) -> tuple[list[FileFacts], str]:
         parts.append(read_pyproject(toml, toml.name))
         backend = backend_of(parts[0].backend)
     if setup.is_file() and backend == "setuptools":
-        parts += [*read_setups(setup), *_requirements(root)]
+        read = read_setups(setup)
+        computed = any(key == "requires" for part in read for key, _ in part.later)
+        parts += [*read, *(_requirements(root) if computed else ())]
         build = setup.name
     elif setup.is_file():
         parts.append(
@@ -139,10 +141,10 @@ def _parts(root: Path) -> tuple[list[FileFacts], str]:
 
 
 def _requirements(root: Path) -> Iterator[FileFacts]:
-    """Those in text files that ``setup.py`` names, where it computes what it requires."""
+    """Those in text files that ``setup.py`` names."""
     for name in dict.fromkeys(_LISTS.findall((root / "setup.py").read_text("utf-8", "replace"))):
-        if (root / name).is_file():
-            rows = (root / name).read_text("utf-8", "replace").splitlines()
+        if (root / name).is_file() and ".." not in name:
+            rows = (root / name).read_text("utf-8", "replace")[:_MOST].splitlines()
             kept = [row.partition(" #")[0].strip() for row in rows]
             yield FileFacts(requires=tuple(row for row in kept if row[:1].isalnum()))
         else:
@@ -205,10 +207,8 @@ def _packages(files: tuple[str, ...], facts: FileFacts) -> dict[str, str]:
             "/".join(above[:n]) + "/__init__.py" in every for n in range(1, len(above))
         ):
             continue
-        own = next(
-            (p for p, path in facts.package_dirs if p and path.strip("./") == "/".join(above)), ""
-        )
-        result.setdefault(own or above[-1], name)
+        named = {path.strip("./"): package for package, path in facts.package_dirs if package}
+        result.setdefault(named.get("/".join(above), above[-1]), name)
     own = facts.name.replace("-", "_").replace(".", "_").lower()
     chosen = [p for p in result if p in expected] or [p for p in result if p.lower() == own]
     return {package: result[package] for package in chosen or [*result][:1]}

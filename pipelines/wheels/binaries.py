@@ -78,9 +78,10 @@ def machine(
     )
     if binaries:
         yield Result(level, actual or f"{expected}, all {len(binaries)}", expected)
-    elif not order:
-        none = "its binaries are not for Windows"
-        yield Result("unknown", none) if facts.binaries else Result("ok", "no binary at all")
+    elif facts.binaries:
+        yield Result("unknown", "its binaries are not for Windows")
+    elif order is None:
+        yield Result("ok", "no binary at all")
 
 
 @check("init", "PyInit")

@@ -16,6 +16,7 @@ from pipelines.publish.which.texts import minor_of, shown
 
 _RUNTIME = re.compile(r"(?:msvcp140|vcruntime140|concrt140|vcomp140)(?:_\w+)?\.dll", re.ASCII)
 _MOST_DLLS = 400
+_FIRST = "import this package first"
 _REDIST = "Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
@@ -41,8 +42,13 @@ def of_dlls(
         for cause, further in _of_one(shelf, path, built):
             if further:
                 left.append(further)
-            if cause and (cause.id, cause.actual) not in told:
-                told.add((cause.id, cause.actual))
+            # One run-time is told of once, whatever takes it.
+            runtime = cause and cause.id == "old-runtime"
+            if (
+                cause
+                and (key := (cause.level, cause.hint if runtime else cause.actual)) not in told
+            ):
+                told.add(key)
                 yield cause
     if left:
         said = f"more than {_MOST_DLLS} DLLs: not all of them are checked"
@@ -148,47 +154,39 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Finding | N
         return None
     systems = os.path.join(shelf.place.system, library)
     version, other, msvc = file_version(found), file_version(systems), own.linker
-    says = version or "says no version"
-    said, has = f"{name} takes {shown(found)} ({says})", minor_of(version)
-    hint = "install a newer " + _REDIST
-    do: tuple[str, ...] = ()
+    said, has = f"{name} takes {shown(found)} ({version or 'says no version'})", minor_of(version)
+    hint, do = "install a newer " + _REDIST, tuple[str, ...]()
     if found != systems and os.path.isfile(systems):
         hint = f"compare it with {shown(systems)}: update it, or rename it so that this is taken"
         do = ("ren", found, f"{library}.off")
     if version and has < msvc and msvc[0] == has[0]:
-        crash = has < minor_of(MUTEX) <= msvc
         said += f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
-        return Finding("old-runtime", said, hint, "error" if crash else "warning", do)
-    if do and (not version or has < minor_of(other)) and not _alike(found, systems):
+        level = "error" if has < minor_of(MUTEX) <= msvc else "warning"
+        return Finding("old-runtime", said, hint, level, do)
+    older = not version or has < minor_of(other)
+    if do and older and shelf.read(found) != shelf.read(systems):
         said += f" before that of Windows ({other or 'says no version'})"
         return Finding("old-runtime", said, hint, "warning", do)
-    for copy in shelf.copies(library):
-        brought = minor_of(file_version(copy))
-        if (0, 0) < brought < minor_of(MUTEX) <= msvc:
-            said = f"{name} crashes where {shown(copy)} ({file_version(copy)}) is loaded first: it "
-            said += f"was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
-            return Finding("other-copy", said, "import this package first", "warning")
+    for copy in shelf.copies(library) if msvc >= minor_of(MUTEX) else ():
+        if (0, 0) < minor_of(brought := file_version(copy)) < minor_of(MUTEX):
+            said = f"what MSVC {MUTEX} and newer built crashes where {shown(copy)} ({brought}) is "
+            return Finding("other-copy", said + "loaded first", _FIRST, "warning")
     return None
-
-
-def _alike(one: str, two: str) -> bool:
-    with open(one, "rb") as first, open(two, "rb") as second:
-        return first.read() == second.read()
 
 
 def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Finding | None:
     """Another package's DLL of that name, which is taken if it is loaded first, and has less."""
-    library = os.path.basename(found).lower()
-    for other in [] if shelf.with_torch and shelf.is_torchs(found) else shelf.copies(library):
-        apart = other != found and os.path.commonpath((other, path)) in shelf.place.paths
-        image = shelf.read(other) if apart else ""
+    library, name = (shown(os.path.basename(one), 100) for one in (found, path))
+    for other in (
+        [] if shelf.with_torch and shelf.is_torchs(found) else shelf.copies(library.lower())
+    ):
+        image = shelf.read(other) if shelf.top(other) != shelf.top(path) else ""
         gone = [] if isinstance(image, str) else [s for s in symbols if s not in image.exports]
         if gone:
-            said = (
-                f"{shown(os.path.basename(path), 100)} wants {shown(gone[0], 160)} of {library}; "
+            said = f"{name} wants {shown(gone[0], 160)} of {library}, and {shown(other)}, which is "
+            return Finding(
+                "other-copy", said + "taken if loaded first, has none", _FIRST, "warning"
             )
-            said += f"{shown(other)}, which is taken where it is loaded first, has none"
-            return Finding("other-copy", said, "import this package first", level="warning")
     return None
 
 

@@ -89,7 +89,8 @@ def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
             # By its name alone pip would take a torch without CUDA.
             do = () if name == "torch" else ("install", pip_line(place, name, versions))
             level = "error" if wrong else "warning"
-            yield Finding("wrong-requirement", shown(said), "install what it requires", level, do)
+            kind = "wrong-requirement" if wrong else "missing-requirement"
+            yield Finding(kind, shown(said), "install what it requires", level, do)
 
 
 def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:

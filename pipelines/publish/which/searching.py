@@ -69,6 +69,11 @@ class Shelf:
         every = (self._in(folder, name) for folder in (self._torchs, *self._toolkits(every=True)))
         return next(filter(None, every), "")
 
+    def top(self, path: str) -> str:
+        """The folder at the top, by the name of its package, that a file is in."""
+        site = next((one for one in self.place.paths if path.startswith(one + os.sep)), "")
+        return path[len(site) + 1 :].partition(os.sep)[0].partition(".")[0]
+
     def copies(self, name: str) -> list[str]:
         """Every DLL of that name below the folders that packages are installed in."""
         if self._copies is None:

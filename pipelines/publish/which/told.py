@@ -135,7 +135,7 @@ def as_text(found: Report, base: str) -> str:
 
 def remedies(found: Report) -> list[tuple[str, str, str]]:
     """Of each cause that a command changes: its id, that command, and the one that undoes it."""
-    every = [*found.findings, *(one for package in found.packages for one in package.findings)]
+    every = [*found.findings, *(f for one in found.packages if not one.loads for f in one.findings)]
     words = [(one.id, one.do, _undone(found, *one.do)) for one in dict.fromkeys(every) if one.do]
     # Words of metadata must be nothing else to a terminal.
     plain = re.compile(r"[\w.+!<>=~,*:/\\ -]{1,400}")

@@ -70,7 +70,9 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
             "row; it is not tried again, to avoid locking the account",
             hint="Correct the password at its source, then run the same command again.",
         )
-    if isinstance(error, NotOfferedError | PermissionError):
+    # That of a file has a number.
+    silent = isinstance(error, PermissionError) and error.errno is None
+    if silent or isinstance(error, NotOfferedError):
         said = f"does not answer {endpoint.transport}: {text}"
         if isinstance(error, NotOfferedError):
             said = f"does not offer {endpoint.transport}; it offers {', '.join(error.args)}"
