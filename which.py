@@ -3166,7 +3166,7 @@ def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[F
     by_hand = [
         *dict.fromkeys(f for group in alike.values() if all(group) for f in min(group, key=len))
     ]
-    if not modules:  # then these are what it is there for
+    if not modules or any(map(shelf.is_torchs, others)):  # torch loads all that it has
         yield from by_hand
         return
     for finding in by_hand[:1]:
