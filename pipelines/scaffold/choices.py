@@ -35,8 +35,6 @@ _GONE = Path(__file__).with_name("gone.yaml")
 _PYTHON = re.compile(r"3\.\d{1,2}")
 #: Current GPUs from RTX 20 on, with PTX of the newest for future ones.
 ARCHS = "75;80;86;89;90;120+PTX"
-#: Not ARCHFLAGS, which is for macOS, nor SEARCH_PATH.
-_ARCH_VARIABLE = re.compile(r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_|$)")
 #: The default versions, which the sandbox has.
 CUDA, TORCH = "13.0", "2.10"
 
