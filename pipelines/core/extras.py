@@ -44,9 +44,9 @@ def install_extra(name: str) -> str:
     return shlex.join([sys.executable, "-m", "pip", "install", *wanted])
 
 
-def requirements(extra: str, distribution: str = DISTRIBUTION) -> Iterator[Requirement]:
+def requirements(extra: str) -> Iterator[Requirement]:
     """What an extra adds to what is required anyway."""
-    for text in importlib.metadata.requires(distribution) or ():
+    for text in importlib.metadata.requires(DISTRIBUTION) or ():
         one = Requirement(text)
         if one.marker and one.marker.evaluate({"extra": extra}) and not one.marker.evaluate():
             yield one
