@@ -95,7 +95,7 @@ def made(tmp_path: Path) -> Path:
         ("publish", "verify WHEEL"),
         ("sbom", "sbom WHEEL"),
         ("abi", "audit WHEEL"),
-        ("sandbox", "provision --host sandbox"),
+        ("sandbox", "provision --host sandbox --recipe smoke-attention"),
     ],
 )
 def test_what_is_missing_names_itself(tmp_path: Path, made: Path, extra: str, line: str) -> None:
