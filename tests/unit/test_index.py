@@ -26,6 +26,7 @@ from fatbins import ELF, container
 from foreign_wheels import foreign
 from indexes import cuda_wheel, finished, offers_of
 from pes import msvc
+from wheels import checked
 
 from pipelines.core.errors import AuditError, ConfigError, StorageError
 from pipelines.core.files import sha256_of
@@ -38,7 +39,6 @@ from pipelines.publish.index.variants import label_of, make_variant, properties,
 from pipelines.record.run import Run
 from pipelines.record.seal import Sealer
 from pipelines.wheels.checked import check_copy
-from pipelines.wheels.metadata import inspect
 
 
 def quiet(_: Wheel) -> None:
@@ -350,8 +350,9 @@ def test_somebody_elses_index_is_left_alone(tmp_path: Path) -> None:
 def test_a_variant_is_its_plain_wheel_but_for_the_metadata(tmp_path: Path) -> None:
     files = {"demo_attn-2.8.3+cu128torch2.8.data/scripts/tool": b"#!python\n"}
     plain = cuda_wheel(tmp_path, more=files)
-    facts = check_copy(plain, tmp_path).facts
-    made = make_variant(plain, tmp_path, facts=facts, torch="2.8", cuda="12.8", sass=("80", "90"))
+    made = make_variant(
+        check_copy(plain, tmp_path), tmp_path, torch="2.8", cuda="12.8", sass=("80", "90")
+    )
     assert made is not None
     assert made.name == "demo_attn-2.8.3+torch2.8-cp312-cp312-win_amd64-cu128_sm80_90.whl"
     with zipfile.ZipFile(plain) as one, zipfile.ZipFile(made) as other:
@@ -406,7 +407,7 @@ def rewritten(plain: Path, folder: Path, metadata: bytes) -> Path:
             archive.writestr(name, data)
             rows += f"{name},{digest(data)},{len(data)}\n"
         archive.writestr(f"{info}/RECORD", f"{rows}{info}/RECORD,,\n")
-    made = make_variant(plain, folder, facts=inspect(plain), torch="2.8", cuda="12.8", sass=("80",))
+    made = make_variant(checked(plain), folder, torch="2.8", cuda="12.8", sass=("80",))
     assert made is not None
     return made
 
@@ -520,7 +521,7 @@ def test_signed_records_have_no_variant(tmp_path: Path) -> None:
     info = "demo_attn-2.8.3+cu128torch2.8.dist-info"
     plain = cuda_wheel(tmp_path, more={f"{info}/RECORD.jws": b"{}"})
     with pytest.raises(AuditError, match="RECORD is signed"):
-        make_variant(plain, tmp_path, facts=inspect(plain), torch="2.8", cuda="12.8", sass=("80",))
+        make_variant(checked(plain), tmp_path, torch="2.8", cuda="12.8", sass=("80",))
 
 
 def test_a_wheel_without_a_name_is_refused(tmp_path: Path) -> None:

@@ -236,9 +236,8 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
             continue
         folder = Path(tempfile.mkdtemp(dir=room))
         made = make_variant(
-            offer.wheel.path,
+            offer.wheel,
             folder,
-            facts=offer.wheel.facts,
             torch=offer.torch,
             cuda=offer.cuda,
             sass=offer.sass,

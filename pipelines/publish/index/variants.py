@@ -23,6 +23,7 @@ from packaging.version import Version
 from pipelines.core.errors import AuditError
 from pipelines.core.files import disk_errors
 from pipelines.publish.index.catalogue import Wheel, WheelName
+from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.metadata import WheelFacts, inspect
 from pipelines.wheels.unpacking import chunks
 
@@ -91,10 +92,9 @@ def release_json(wheels: Iterable[Wheel]) -> bytes:
 
 
 def make_variant(
-    plain: Path,
+    plain: CheckedWheel,
     folder: Path,
     *,
-    facts: WheelFacts,
     torch: str,
     cuda: str,
     sass: Iterable[str],
@@ -110,12 +110,13 @@ def make_variant(
     expected = properties(cuda, archs := tuple(sass))
     if not expected:
         return None
+    facts = plain.facts
     label, version = label_of(cuda, archs), version_of(facts.version, torch)
     stem, _, *rest = plain.name.removesuffix(".whl").split("-")
     name = "-".join([stem, version, *rest])
     made = folder / f"{name}-{label}.whl"
     guard = f"torch=={torch}.*" if torch and not stable else ""
-    with zipfile.ZipFile(plain) as archive, disk_errors(folder):
+    with zipfile.ZipFile(plain.path) as archive, disk_errors(folder):
         document = variant_json({label: expected})
         _pack(archive, made, facts, version=version, guard=guard, document=document)
     _require_valid(made, folder / f"{name}.whl", facts, version)
