@@ -184,8 +184,8 @@ def read_sboms(path: Path) -> dict[str, str]:
 
 
 def sbom_hashes(sboms: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    """The sha256 of each by its name; empty of those that were not read."""
-    return {n: "" if d is None else hashlib.sha256(d).hexdigest() for n, d in sorted(sboms)}
+    """The sha256 by name of each that was read; those that were not are not stated either."""
+    return {n: hashlib.sha256(d).hexdigest() for n, d in sorted(sboms) if d is not None}
 
 
 def _refuse(path: Path, why: str) -> AuditError:
