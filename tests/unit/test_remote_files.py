@@ -115,6 +115,8 @@ def test_remove_tree_waits_for_who_holds_a_file(
 def test_files_that_windows_may_hold_are_replaced_patiently() -> None:
     """155 of 4,000 failed: https://github.com/zarr-developers/zarr-python/issues/4358."""
     alone = {REMOTE / name for name in ("files.py", "taskmain.py", "shards/division.py")}
+    # Of which.py, which has no neighbours either: where it may not be replaced, it says so.
+    alone.add(REMOTE.parent / "publish/memory.py")
     for path in {*REMOTE.parent.rglob("*.py")} - alone:  # those have no neighbours, and wait
         if REMOTE.parent / "hosts/sandbox" not in path.parents:  # that is never Windows
             assert not re.search(r"os\.replace\(|\bpart\.replace\(", path.read_text("utf-8")), path
