@@ -55,10 +55,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, IO, NamedTuple
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 
 # -------------------- core/architectures/serving.py
@@ -510,6 +511,52 @@ def read_forwards(image: Image, address: int, size: int) -> Iterator[tuple[str, 
             yield f"{library}.dll", ((f"{library}.dll".lower(), name),)
 
 
+# -------------------- publish/memory.py
+# What was seen last of each index and signed wheel, to notice an older one that is put back.
+
+def memory_file() -> Path:
+    """``$XDG_CONFIG_HOME/windows-cuda-wheels/seen.json``, or below ``~/.config``."""
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    home = os.path.expanduser(base)  # noqa: PTH111 - Path.expanduser raises where there is no home
+    return Path(home) / "windows-cuda-wheels" / "seen.json"
+
+
+def older(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> str:
+    """Why this is not what was seen last of ``name``, or later; empty: it is.
+
+    ``yanked``: the files that are withdrawn, and stay so.
+    """
+    try:
+        seen = _seen().get(name, {})
+        last, back = int(seen.get("serial", 0)), {*seen.get("yanked", ())} - {*yanked}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return f"{memory_file()} cannot be read; remove it"
+    if serial < last:
+        return f"serial {serial} is older than serial {last}, which was seen before"
+    if serial == last and seen.get("sha256", digest) != digest:
+        return f"it is another than was seen before with serial {serial}"
+    return f"{min(back)} was yanked, and no longer is" if back else ""
+
+
+def remember(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> None:
+    """Keep what was seen last; ``OSError`` where it cannot be written."""
+    path = memory_file()
+    if not path.is_absolute():
+        raise OSError("this user has no home directory")
+    known = {**_seen(), name: {"serial": serial, "sha256": digest, "yanked": sorted(yanked)}}
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    part.replace(path)
+
+
+def _seen() -> dict[str, Any]:
+    try:
+        return dict(json.loads(memory_file().read_bytes()))
+    except FileNotFoundError:
+        return {}
+
+
 # -------------------- publish/which/texts.py
 # Texts of others made harmless, and versions compared; with the standard library alone.
 
@@ -640,16 +687,6 @@ def takes(specifiers: str, python: str) -> bool:
 # What of a machine decides which wheel fits it, and the line in which people pass that on.
 
 PREFIX = "wcw1:"
-_LONGEST_LINE = 2000
-_FORMS = {
-    "platform": (r"[a-z][a-z0-9_]{0,60}", "a platform tag, such as win_amd64"),
-    "python": (r"\d{1,2}\.\d{1,2}t?", "a release such as 3.12"),
-    "torch": (r"(\d{1,4}\.\d{1,4}[\w.+-]{0,60})?", "a version such as 2.8.0+cu128, or nothing"),
-    "cuda": (r"(\d{1,3}\.\d{1,2})?", "a release such as 12.8, or nothing"),
-    "driver": (r"(\d{1,3}\.\d{1,2})?", "a release of CUDA such as 12.9, or nothing"),
-    "gpu": (r"(\d{1,2}\.\d(,\d{1,2}\.\d){0,63})?", "compute capabilities such as 8.9,12.0"),
-}
-_NEEDED = ("platform", "python")
 
 
 @dataclass(frozen=True)
@@ -671,7 +708,7 @@ class Machine:
 
     @property
     def line(self) -> str:
-        """As one line, which :func:`read_line` and the index's page take."""
+        """As one line, which the index's page reads."""
         told = {
             "platform": self.platform,
             "python": self.python,
@@ -681,39 +718,6 @@ class Machine:
             "gpu": ",".join(self.gpus),
         }
         return PREFIX + "&".join(f"{key}={quote(value, safe=',')}" for key, value in told.items())
-
-
-def read_line(text: str) -> Machine:
-    """The machine that a line tells of.
-
-    Raises :class:`RefusalError` that names the key that is not of its form.
-    """
-    text = text.strip()
-    hint = "Copy the whole line that which.py --share prints."
-    if not text.startswith(PREFIX) or len(text) > _LONGEST_LINE:
-        raise RefusalError(f"{shown(text, 80)}: no line that begins with {PREFIX}", hint)
-    told: dict[str, str] = {}
-    try:
-        pairs = parse_qsl(text[len(PREFIX) :], keep_blank_values=True, max_num_fields=50)
-    except ValueError as error:
-        raise RefusalError(f"the line cannot be read: {shown(error, 100)}", hint) from None
-    for key, value in pairs:
-        if key in told:
-            raise RefusalError(f"{shown(key, 40)} stands twice in the line", hint)
-        if key in _FORMS and not re.fullmatch(_FORMS[key][0], value, re.ASCII):
-            raise RefusalError(f"{key}={shown(value, 80)}: expected {_FORMS[key][1]}", hint)
-        told[key] = value
-    for key in _NEEDED:
-        if key not in told:
-            raise RefusalError(f"{key} is missing: expected {_FORMS[key][1]}", hint)
-    return Machine(
-        platform=told["platform"],
-        python=told["python"],
-        torch=told.get("torch", ""),
-        cuda=told.get("cuda", ""),
-        driver=told.get("driver", ""),
-        gpus=tuple(one for one in told.get("gpu", "").split(",") if one),
-    )
 
 
 # -------------------- publish/which/listed.py
@@ -870,7 +874,8 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
     """
     base = _address(index) if "://" in index else ""
     if base and not catalogue:
-        return read_catalogue_rows(_fetch(base + CATALOGUE_NAME), base), base
+        data = _fetch(base + CATALOGUE_NAME)
+        return _latest_rows(data, base, base), base
     folder = Path(os.path.expanduser(index)).absolute()
     file = Path(os.path.expanduser(catalogue)) if catalogue else folder / CATALOGUE_NAME
     try:
@@ -882,7 +887,29 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
             f"{shown(error.strerror, 100)}",
             "Name the directory or the https address of an index.",
         ) from None
-    return read_catalogue_rows(data, str(file.parent)), base or folder.as_uri() + "/"
+    base = base or folder.as_uri() + "/"
+    return _latest_rows(data, base, str(file.parent)), base
+
+
+def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
+    """The wheels, unless a later catalogue of the index at ``base`` was seen here before."""
+    rows, told = read_catalogue_rows(data, where), json.loads(data)
+    if base.startswith(_LOCAL):  # a port of this machine, of another program each time
+        return rows
+    generation = told.get("generation")
+    serial, digest = generation if isinstance(generation, int) else 0, sha256(data).hexdigest()
+    yanked = [one["file"] for one in told["wheels"] if one.get("yanked") is not None]
+    if why := older(base, serial, digest, yanked):
+        raise RefusalError(
+            f"{CATALOGUE_NAME} of {shown(where, 200)}: {shown(why, 300)}",
+            f"It may be an old copy. If its owner says that it is right, remove {memory_file()}.",
+        )
+    try:
+        remember(base, serial, digest, yanked)
+    except OSError as error:
+        said = f"an older list of wheels would not be noticed: {shown(error, 200)}"
+        print(f"which: {said}", file=sys.stderr)
+    return rows
 
 
 def _address(index: str) -> str:
@@ -2164,18 +2191,13 @@ def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
         yield Finding("old-processor", said, hint)
 
 
-def _rank_of(one: tuple[int, int], own: tuple[int, int]) -> tuple[int, bool, int]:
-    """The newest CUDA that is not newer than the driver's, else the oldest of its major version."""
-    return one[0], one <= own, one[1] if one <= own else -one[1]
-
-
 def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
     """What pip is given for a torch with CUDA that the driver runs; empty: none is known."""
     own, newest = minor_of(driver.release), (0, 0)
     for name, cudas, pythons in TORCHES if place.windows else ():
         fits = [one for one in map(minor_of, cudas) if one[0] <= own[0]]
         if place.python in pythons and minor_of(release or name) == minor_of(name):
-            newest = max(fits or [newest], key=lambda one: _rank_of(one, own))
+            newest = max([one for one in fits if one <= own] or fits[:1] or [newest])
     local = "cu{}{}".format(*newest)
     line = f"torch=={release}+{local}" if release else "torch"
     return ("install", line, "--index-url", _TORCH_INDEX + local) if newest[0] else ()
@@ -3407,20 +3429,11 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
 
 def as_object(found: Report, base: str) -> dict[str, Any]:
     """For programs: one object with a ``schema``."""
-    driver = found.driver
+    machine = {"line": found.machine.line, **asdict(found.machine)}
     return {
         "schema": 1,
         "good": found.good,
-        "machine": {
-            "line": found.machine.line,
-            "platform": found.machine.platform,
-            "python": found.machine.python,
-            "torch": found.machine.torch,
-            "cuda": found.machine.cuda,
-            "driver": driver.release,
-            "gpus": list(driver.gpus),
-            "names": list(driver.names),
-        },
+        "machine": {**machine, "names": list(found.driver.names)},
         "executable": shown(found.place.executable, 1000),
         "preset": _preset_object(found),
         "findings": [asdict(one) for one in found.findings],

@@ -9,7 +9,6 @@ https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#jit-linking-support. The
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +36,7 @@ from pipelines.wheels.toolkit import known, newest
 _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
 #: A CUDA version in a file name.
 _NAMED = re.compile(r"cu(?:da)?[_-]?(\d{2,3})(?!\d)")
+_KERNELS = (".cu", ".cuh", ".ptx", ".cubin", ".fatbin")
 _SHOWN = 3
 _BUILD = "build it with CUDA's toolkit, often with FORCE_CUDA=1; is it that project at all?"
 _LEVELS: dict[str, Level] = {"native": "ok", "jit": "warning", "partly": "error", "no": "error"}
@@ -273,14 +273,16 @@ def _sorted(archs: Iterable[str]) -> tuple[str, ...]:
 def has_no_code(facts: WheelFacts) -> str:
     """Why nothing in it is for a GPU; empty if something may be, such as what compiles later."""
     own = [binary for binary in facts.binaries if not binary.name.endswith(".so")]
-    names = {name.lower() for one in own if one.pe for name in one.pe.imports}
-    names |= {name for one in own if one.pe for name, _ in one.pe.late or ()}
-    late = any(
-        name.endswith((".cu", ".cuh", ".ptx", ".cubin", ".fatbin")) for name in facts.members
-    )
-    calls = any(providers(one) or fnmatch.fnmatchcase(one, "*cuda*") for one in names)
-    unread = any(one.pe is None or not one.inventory.complete for one in own)
-    if late or calls or unread or facts.elsewhere or any(one.inventory.containers for one in own):
+    pes = [one.pe for one in own if one.pe]
+    names = {
+        name for pe in pes for name in (*pe.imports, *(library for library, _ in pe.late or ()))
+    }
+    if (
+        any(providers(one) or "cuda" in one.lower() for one in names)
+        or any(not one.pe or one.inventory.containers or not one.inventory.complete for one in own)
+        or any(name.endswith(_KERNELS) for name in facts.members)
+        or facts.elsewhere
+    ):
         return ""
     if own:
         return "no device code, and no library of CUDA is imported: it was built without CUDA"

@@ -170,8 +170,11 @@ class _Reading:
         value = keys.get(key, "")
         if isinstance(value, str):
             return value
-        either = f": {' or '.join(map(repr, value))}" if isinstance(value, tuple) else ""
-        self.later.append((field or key, f"{self.shown}: {key} is computed at build time{either}"))
+        said = f"{self.shown}: {key} is computed at build time"
+        if isinstance(value, tuple):
+            self.doubts.append(f"{said}: {value[0]!r} is taken, it may be {value[1]!r}")
+            return str(value[0])
+        self.later.append((field or key, said))
         return ""
 
     def _texts(self, keys: dict[str, Any], key: str, field: str = "") -> tuple[str, ...]:
@@ -262,6 +265,9 @@ def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
             value = names.get(node.id, _DYNAMIC)
         case ast.IfExp():  # one of two
             both = (_evaluated(node.body, names), _evaluated(node.orelse, names))
+            match node.test:  # the one with a switch on comes first
+                case ast.Compare(ops=[ast.Eq()], comparators=[ast.Constant(value=off)]):
+                    both = both[::-1] if str(off).lower() in _OFF else both
             value = both if all(isinstance(one, str) for one in both) else _DYNAMIC
         case ast.JoinedStr():
             inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]

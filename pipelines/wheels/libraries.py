@@ -52,38 +52,33 @@ def table() -> Table:
     return read_data(_FILE, Table)
 
 
+def _is(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)
+
+
 def providers(name: str) -> tuple[Library, ...]:
     """The projects that provide a library; several if CUDA versions share its name."""
-    small = name.lower()
-    return tuple(
-        row for row in table().libraries if any(fnmatch.fnmatchcase(small, p) for p in row.names)
-    )
+    return tuple(row for row in table().libraries if _is(name, row.names))
 
 
 def brought(name: str, projects: Collection[str]) -> bool:
     """Whether one of these projects, which are not CUDA's, has a library."""
-    small = name.lower()
-    return any(
-        row.project in projects and any(fnmatch.fnmatchcase(small, p) for p in row.names)
-        for row in table().others
-    )
+    return any(row.project in projects and _is(name, row.names) for row in table().others)
 
 
 def compiles(projects: Collection[str]) -> bool:
     """Whether one of these compiles device code when it is used."""
-    return any(fnmatch.fnmatchcase(one, p) for one in projects for p in table().compilers)
+    return any(_is(one, table().compilers) for one in projects)
 
 
 def is_system_dll(name: str) -> bool:
     """Whether it belongs to Windows, Python or the driver."""
-    small = name.lower()
-    return any(fnmatch.fnmatchcase(small, pattern) for pattern in table().system)
+    return _is(name, table().system)
 
 
 def is_torch_dll(name: str) -> bool:
     """Whether it is in a torch wheel, of whatever version."""
-    small = name.lower()
-    return any(fnmatch.fnmatchcase(small, pattern) for pattern in table().torch)
+    return _is(name, table().torch)
 
 
 def absent(imported: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:

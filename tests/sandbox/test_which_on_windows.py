@@ -238,7 +238,7 @@ def test_a_folder_in_the_way_is_told(windows: Windows) -> None:
     site = windows.files("behind", package({}))
     work = windows.files("work", {"flash_attn/__init__.py": b"raise ImportError('mine')"})
     (found,) = windows.which(site, cwd=work)["packages"]
-    assert [one["id"] for one in found["findings"]] == ["shadowed"]
+    assert [one["id"] for one in found["findings"]] == ["shadowed", "no-binary"]
     assert "mine" in found["errors"][0]
 
 
@@ -265,7 +265,7 @@ def test_two_versions_are_told(windows: Windows) -> None:
     one = windows.files("one", package({}))
     other = windows.files("other", package({}, "2.7.4"))
     (found,) = windows.which(one, other)["packages"]
-    assert [cause["id"] for cause in found["findings"]] == ["side-by-side"]
+    assert [cause["id"] for cause in found["findings"]] == ["side-by-side", "no-binary"]
     assert (found["version"], found["loads"]) == ("2.8.3", True)
 
 

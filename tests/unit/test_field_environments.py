@@ -139,6 +139,7 @@ def init(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) 
     made = yaml.safe_load(recipe.read_text())
     assert says.get("environment", {}).items() <= made["environment"].items()
     assert says.get("smoke", made["smoke"]) == made["smoke"]
+    assert says.get("name", made["name"]) == made["name"]
     assert says.get("archs", made["archs"]) == made["archs"]
     assert {*says.get("tests", ())} <= {*made.get("test_requires", ())}
     (suite,) = (where / ".wcw/smoke").glob("*/test_*.py")

@@ -134,18 +134,13 @@ def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
         yield Finding("old-processor", said, hint)
 
 
-def _rank_of(one: tuple[int, int], own: tuple[int, int]) -> tuple[int, bool, int]:
-    """The newest CUDA that is not newer than the driver's, else the oldest of its major version."""
-    return one[0], one <= own, one[1] if one <= own else -one[1]
-
-
 def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
     """What pip is given for a torch with CUDA that the driver runs; empty: none is known."""
     own, newest = minor_of(driver.release), (0, 0)
     for name, cudas, pythons in TORCHES if place.windows else ():
         fits = [one for one in map(minor_of, cudas) if one[0] <= own[0]]
         if place.python in pythons and minor_of(release or name) == minor_of(name):
-            newest = max(fits or [newest], key=lambda one: _rank_of(one, own))
+            newest = max([one for one in fits if one <= own] or fits[:1] or [newest])
     local = "cu{}{}".format(*newest)
     line = f"torch=={release}+{local}" if release else "torch"
     return ("install", line, "--index-url", _TORCH_INDEX + local) if newest[0] else ()
