@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     Field,
+    RootModel,
     StringConstraints,
     ValidationError,
     model_validator,
@@ -17,13 +19,26 @@ from pydantic import (
 
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Link, Model, Text, explain
+from pipelines.core.model import Link, Model, Text, explain, read_data
 from pipelines.core.yamlfile import read_yaml
 
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
+CODES_FILE = CATALOGUE_FILE.with_name("codes.yaml")
 
-Kind = Literal["cause", "wrapper", "warning"]
-_RANKS: dict[Kind, int] = {"cause": 0, "wrapper": 20, "warning": 50}
+Kind = Literal["cause", "reader", "wrapper", "warning", "fact"]
+_RANKS: dict[Kind, int] = {"cause": 0, "reader": 20, "wrapper": 20, "warning": 50, "fact": 99}
+
+Confidence = Literal["certain", "likely", "possible"]
+CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
+
+#: Stems of needles: few to search for, and rare in the log of a build that goes well.
+_STEMS = (
+    b"rror|not |iled|version|support|odule| file|fatal|annot |equire|cation |Visual|"
+    b" opera|exture|CUDA |ution|ERROR| stat|data_ptr| space|rocess|evice|wheel|load |"
+    b" too |10737|nvToolsExt|environmen| unde|nable to |nterrupt|3221|FAILED|.win32-|"
+    b"install|bility| Rust |ould |ocker|ching| shut|ption|e con|riton|No such|ssing|0x80|"
+    b"0xC0|0xc0|'cl|\"cl|vs_|LNK1|C++| memory|llegal"
+).split(b"|")
 
 #: Ways to match that a regex may have at one place of a line: its cost on hostile text.
 _WAYS = 4096
@@ -118,8 +133,39 @@ Heal = Annotated[
 ]
 
 
+class Code(Model):
+    """What a number that a program prints means, and what to do."""
+
+    means: Text
+    hint: Text
+
+
+class _Codes(RootModel[dict[Id, dict[str, Code]]]):
+    """``codes.yaml``: tables of codes."""
+
+
+@cache
+def load_codes() -> Mapping[str, Mapping[str, Code]]:
+    """The tables of codes: of Windows, compilers, linkers and other tools."""
+    return read_data(CODES_FILE, _Codes).root
+
+
+def _table(name: str) -> str:
+    if name not in load_codes():
+        raise ValueError(f"no table of codes; there are {', '.join(load_codes())}")
+    return name
+
+
+Scope = Mapping[Annotated[str, StringConstraints(pattern=r"^[a-z]+$")], Text | tuple[Text, ...]]
+
+
 class Signature(Model):
-    """A kind of failure: how a log shows it, why it happens, what to do."""
+    """A kind of failure: how a log shows it, why it happens, what to do.
+
+    Cause and hint may have ``{name}`` or ``{name|otherwise}``: a named group of the regex, ``text``
+    (the line), ``raised`` (the packages of the traceback above it), or ``means`` and ``hint`` of
+    the code. The groups of a ``fact`` are what ``scope`` and ``needs`` are compared with.
+    """
 
     id: Id
     kind: Kind = "cause"
@@ -139,6 +185,20 @@ class Signature(Model):
     heals: tuple[Heal, ...] = ()
     context: Annotated[int, Field(ge=0, le=20)] = 3
     """Lines below the finding that belong to it."""
+    confidence: Confidence | None = None
+    scope: Scope = {}
+    """Versions (``<12.4``) or names for which it holds: of what the log says otherwise it is not
+    the cause; where the log does not say, its confidence is lower."""
+    needs: Scope = {}
+    """As ``scope``; without them in the log it is not the cause."""
+    codes: Annotated[str, AfterValidator(_table)] | None = None
+    """The table in which its group ``code`` must be."""
+    unless: tuple[Id, ...] = ()
+    """Signatures that, found in the log, show that this one is not the cause."""
+    last: bool = False
+    """The last finding in the log counts, not the first."""
+    ends: bool = False
+    """It ended the job, whatever failed in it."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -150,15 +210,35 @@ class Signature(Model):
         """Findings of a lower order explain those of a higher one."""
         return _RANKS[self.kind] if self.rank is None else self.rank
 
+    @property
+    def claims(self) -> Confidence:
+        """Its confidence within its scope."""
+        if self.confidence or self.kind != "cause":
+            return self.confidence or "possible"
+        return "likely" if self.basis == "inferred" or self.rank else "certain"
+
+    def groups(self, text: str) -> dict[str, str] | None:
+        """The named groups in a line that it matches, with the meaning of its code."""
+        match = self.pattern.search(text)
+        if match is None:
+            return None
+        groups = {name: value for name, value in match.groupdict().items() if value}
+        if self.codes:
+            code = load_codes()[self.codes].get(groups["code"].upper())
+            return groups | code.model_dump() if code else None
+        return groups
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if not self.evidence and not self.evidence_note:
             raise ValueError("expected evidence or evidence_note")
         if self.heals and self.kind != "cause":
             raise ValueError(f"a {self.kind} cannot have heals")
+        if self.codes and "code" not in self.pattern.groupindex:
+            raise ValueError("codes needs a group 'code' in the regex")
         for sample in (self.sample, *self.also):
             which = "the sample" if sample == self.sample else f"'{sample[:60]}'"
-            if not self.pattern.search(sample):
+            if self.groups(sample) is None:
                 raise ValueError(f"the regex does not match {which}")
             if not any(needle in sample for needle in self.needles):
                 raise ValueError(f"none of the needles stands in {which}")
@@ -176,13 +256,14 @@ class Catalogue(Model):
         return {signature.id: signature for signature in self.signatures}
 
     @cached_property
-    def by_needle(self) -> dict[bytes, tuple[Signature, ...]]:
-        """Every needle with the signatures that it may announce."""
-        by_needle: dict[bytes, list[Signature]] = {}
+    def by_stem(self) -> dict[bytes, tuple[tuple[bytes, Signature], ...]]:
+        """What to search for, with the needles that contain it and their signatures."""
+        by_stem: dict[bytes, list[tuple[bytes, Signature]]] = {}
         for signature in self.signatures:
-            for needle in signature.needles:
-                by_needle.setdefault(needle.encode(), []).append(signature)
-        return {needle: tuple(signatures) for needle, signatures in by_needle.items()}
+            for needle in map(str.encode, () if signature.last else signature.needles):
+                stem = next((stem for stem in _STEMS if stem in needle), needle)
+                by_stem.setdefault(stem, []).append((needle, signature))
+        return {stem: tuple(pairs) for stem, pairs in by_stem.items()}
 
     @model_validator(mode="after")
     def _one_signature_an_id(self) -> Self:

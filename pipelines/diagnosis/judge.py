@@ -1,0 +1,168 @@
+"""Chooses the cause among the findings of a log, and says how certain it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from packaging.version import InvalidVersion
+
+from pipelines.core.versions import within
+from pipelines.diagnosis.model import CONFIDENCES, Confidence, Scope, Signature
+
+_SLOT = re.compile(r"\{(\w{1,20})(?:\|([^{}|]{0,200}))?\}")
+_RELEASE = re.compile(r"[-=]{1,2}\d\S*$")
+#: What a doubtful cause loses in rank: it stands behind other causes, before what only reads.
+_DOUBT = 12
+
+Facts = Mapping[str, tuple[str, ...]]
+
+
+def _nothing() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _SLOT.sub(lambda slot: values.get(slot[1]) or slot[2] or "", text)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A signature at one line of a log; all text is safe to print."""
+
+    signature: Signature
+    line: int
+    """Counted from 1 by line feeds, as editors and grep -n do."""
+    column: int
+    text: str
+    below: tuple[str, ...] = ()
+    """Lines that follow, down to the next compile unit."""
+    unit: str = ""
+    """Its compile unit, if ninja named one."""
+    command: str = ""
+    """The command of that unit."""
+    values: Mapping[str, str] = field(default_factory=_nothing)
+    """What its signature's cause and hint may name."""
+    confidence: Confidence = "certain"
+
+    @property
+    def cause(self) -> str:
+        """Why it failed."""
+        return _filled(self.signature.cause, self.values)
+
+    @property
+    def hint(self) -> str:
+        """The next step; of a code its own."""
+        return _filled(_filled(self.signature.hint, self.values), self.values)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The diagnosis of a log: the first real cause, and all other findings."""
+
+    cause: Finding
+    others: tuple[Finding, ...]
+    """In the order of the log; at most five of one signature."""
+    lines: int
+    """Lines of the log, those above it included."""
+    facts: Facts
+    """What the log says of versions and packages."""
+
+    @property
+    def signature(self) -> Signature:
+        """The signature of the cause."""
+        return self.cause.signature
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it is a known cause; otherwise it is the log's own words."""
+        return self.signature.kind == "cause"
+
+    @property
+    def ended(self) -> Finding | None:
+        """What ended the job, if that is not the cause."""
+        ended = (one for one in self.others if one.signature.ends and one.line != self.cause.line)
+        return next(ended, None)
+
+
+def judge(found: Sequence[Finding], lines: int) -> Diagnosis | None:
+    """The diagnosis, of the findings in the order of the log; ``None`` if none of them is one.
+
+    The cause is the first finding of the lowest rank: a known cause wherever it stands, else what
+    general readers say, else what merely says that something failed.
+    """
+    facts = _facts(found)
+    weighed = [weighed for finding in found if (weighed := _weighed(finding, found, facts))]
+    if not weighed:
+        return None
+    cause = min(weighed, key=_order)
+    others = tuple(finding for finding in weighed if finding is not cause)
+    return Diagnosis(cause, others, lines, facts)
+
+
+def _order(finding: Finding) -> tuple[int, int, int]:
+    rank, possible = finding.signature.order, finding.confidence == "possible"
+    doubt = _DOUBT if possible and finding.signature.kind == "cause" and not rank else 0
+    return rank + doubt, finding.line, CONFIDENCES.index(finding.confidence)
+
+
+def _facts(found: Sequence[Finding]) -> Facts:
+    facts: dict[str, tuple[str, ...]] = {}
+    for finding in found:
+        if finding.signature.kind == "fact":
+            for name in finding.signature.pattern.groupindex:
+                facts[name] = (*facts.get(name, ()), *finding.values.get(name, "").split())
+    return facts
+
+
+def _weighed(finding: Finding, found: Sequence[Finding], facts: Facts) -> Finding | None:
+    """The finding with its confidence; ``None`` if the log shows that it is not the cause."""
+    signature = finding.signature
+    if signature.kind == "fact" or any(f.signature.id in signature.unless for f in found):
+        return None
+    # Of errors before the first failed unit the build went on.
+    unit = next((f.line for f in found if f.signature.id == "unit-failed"), 0)
+    if finding.line < unit and signature.kind != "cause" and signature.order <= _READ:
+        return None
+    known = facts | {name: (value,) for name, value in finding.values.items()}
+    if signature.needs and not _holds(signature.needs, known, finding.values):
+        return None
+    holds = _holds(signature.scope, known, finding.values)
+    if holds is False:
+        return None
+    lower = CONFIDENCES.index(signature.claims) + (holds is None)
+    return replace(finding, confidence=CONFIDENCES[min(lower, len(CONFIDENCES) - 1)])
+
+
+#: The highest rank of what reads an error of a compiler or tool.
+_READ = 20
+
+
+def _holds(scope: Scope, facts: Facts, values: Mapping[str, str]) -> bool | None:
+    """Whether the log is within the scope; ``None`` if it does not say."""
+    unknown = False
+    for name, expected in scope.items():
+        actual = facts.get(name, ())
+        unknown = unknown or not actual
+        if isinstance(expected, str):
+            agrees = any(_within(version, expected) for version in actual)
+        else:
+            names = {_named(_filled(one, values)) for one in expected}
+            agrees = not names.isdisjoint(map(_named, actual))
+        if actual and not agrees:
+            return False
+    return None if unknown else True
+
+
+def _named(name: str) -> str:
+    """A package's name as it is compared: ``Flash_Attn-2.8.3`` is ``flash-attn``."""
+    return _RELEASE.sub("", name.strip("'\"")).replace("_", "-").lower()
+
+
+def _within(version: str, range_: str) -> bool:
+    try:
+        return within(version, range_)
+    except InvalidVersion:
+        return False
