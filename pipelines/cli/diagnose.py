@@ -8,15 +8,35 @@ from pipelines.cli.command import command
 from pipelines.cli.options import Flags
 
 
-@command(help={"log": "a build's log, such as out/latest/build.log"})
-def diagnose(_: Flags, log: str, *, json: bool = False) -> None:
-    """Say why a build failed, from its log: the first real cause, and how to fix it."""
-    from pipelines.core.console import answer, console
-    from pipelines.diagnosis import diagnose_file
-    from pipelines.diagnosis.report import payload, render
+@command(
+    help={
+        "log": "a build's log, such as out/latest/build.log",
+        "report": "also write a short text for an issue to this file, without names and addresses",
+    }
+)
+def diagnose(_: Flags, log: str, *, json: bool = False, report: str = "") -> int:
+    """Say why a build failed, from its log: the first real cause, and how to fix it.
 
-    diagnosis = diagnose_file(Path(log))
+    0: the cause is certain; 16: it is likely; 17: it is not known.
+    """
+    from pipelines.core.console import answer, console, say
+    from pipelines.core.errors import UNKNOWN
+    from pipelines.diagnosis import diagnose_file
+    from pipelines.diagnosis.issue import issue, write
+    from pipelines.diagnosis.matcher import last_lines
+    from pipelines.diagnosis.report import exit_code, payload, render
+    from pipelines.reports.failures import excerpt
+
+    path = Path(log)
+    diagnosis = diagnose_file(path)
+    code = exit_code(diagnosis)
+    around = excerpt(path, diagnosis.cause.line) if diagnosis else None
+    lines = around.lines if around else last_lines(path)
     if json:
         answer(payload(diagnosis, log))
     else:
-        console.print(render(diagnosis, log))
+        console.print(render(diagnosis, log, lines if code == UNKNOWN else ()))
+    if report:
+        write(Path(report), issue(diagnosis, lines))
+        say(f"{report}: read it before you publish it")
+    return code

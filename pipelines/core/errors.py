@@ -139,7 +139,7 @@ def named(kind: str) -> type[PipelineError]:
 
 
 #: Verdicts of commands that did what was asked of them: they are no errors.
-UNFIT, WORSE = 14, 15
+UNFIT, WORSE, LIKELY, UNKNOWN = 14, 15, 16, 17
 #: What Ctrl-C leaves with, as a shell does for SIGINT.
 INTERRUPTED = 130
 
@@ -148,5 +148,7 @@ ANSWERS = {
     0: "It was done, and nothing is wrong.",
     UNFIT: "`invoke doctor` found something that will go wrong.",
     WORSE: "`invoke compare` found something missing or failing that was not before.",
+    LIKELY: "`invoke diagnose` found a likely cause.",
+    UNKNOWN: "`invoke diagnose` found no known cause; it printed the decisive lines.",
     INTERRUPTED: "Interrupted by Ctrl-C, or a fleet was cancelled: what was finished is kept.",
 }

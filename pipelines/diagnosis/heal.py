@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from pipelines.diagnosis.matcher import Diagnosis
+from pipelines.diagnosis.judge import Diagnosis
 from pipelines.diagnosis.model import (
     AppendFlag,
     DropFlag,
@@ -62,7 +62,7 @@ class Change:
     @property
     def why(self) -> str:
         """The signature and its cause, in words."""
-        return f"{self.diagnosis.signature.id}: {self.diagnosis.signature.cause}"
+        return f"{self.diagnosis.signature.id}: {self.diagnosis.cause.cause}"
 
 
 def heal(diagnosis: Diagnosis, settings: Settings, tried: Sequence[Change] = ()) -> Change | None:

@@ -126,7 +126,7 @@ def _weighed(finding: Finding, found: Sequence[Finding], facts: Facts) -> Findin
     unit = next((f.line for f in found if f.signature.id == "unit-failed"), 0)
     if finding.line < unit and signature.kind != "cause" and signature.order <= _READ:
         return None
-    known = facts | {name: (value,) for name, value in finding.values.items()}
+    known = {**facts, **{name: (value,) for name, value in finding.values.items()}}
     if signature.needs and not _holds(signature.needs, known, finding.values):
         return None
     holds = _holds(signature.scope, known, finding.values)

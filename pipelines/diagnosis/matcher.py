@@ -33,7 +33,9 @@ _TRIED = 64  # lines of a block that are matched for the last finding
 _SHOWN = 400  # characters of a line in a finding
 _ESCAPE = 64  # bytes of the longest escape sequence that is taken out whole
 _COLOURS = re.compile(rb"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
-_UNIT = re.compile(rb"FAILED: (?:\[code=[-\d]{1,12}\] )?([^\r\n]{1,400})(?:\r?\n([^\r\n]{1,2000}))?")
+_UNIT = re.compile(
+    rb"FAILED: (?:\[code=[-\d]{1,12}\] )?([^\r\n]{1,400})(?:\r?\n([^\r\n]{1,2000}))?"
+)
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[\d.]{0,10}Z ")
 #: What GitHub's runner and Docker's builder write before each line.
 _PREFIX = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,20}Z |#\d{1,4} \d{1,7}\.\d{1,3} ")
@@ -107,7 +109,9 @@ class _Pass:
             text=shown,
             below=tuple(below),
             unit=safe(_text(unit[1]).strip(), _SHOWN) if unit else "",
-            command=safe(_text(unit[2] or b"").strip(), _SHOWN) if unit else "",
+            command=safe(_text(unit[2]).strip(), _SHOWN)
+            if unit and unit[2] and unit.start(2) < begin
+            else "",
             values={name: safe(value, _SHOWN) for name, value in values.items()},
         )
 
@@ -278,3 +282,11 @@ def diagnose_file(path: Path, catalogue: Catalogue | None = None) -> Diagnosis |
         raise ConfigError(
             f"{path}: {error.strerror}", hint="Name a log, such as out/latest/build.log."
         ) from None
+
+
+def last_lines(path: Path, most: int = 8) -> tuple[str, ...]:
+    """The last lines of a log that are not empty, safe to print."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - _AFTER))
+        lines = b"".join(_plain(stream)).splitlines()
+    return tuple(safe(_text(line), _SHOWN) for line in lines if line.strip())[-most:]

@@ -186,10 +186,10 @@ class Signature(Model):
     context: Annotated[int, Field(ge=0, le=20)] = 3
     """Lines below the finding that belong to it."""
     confidence: Confidence | None = None
-    scope: Scope = {}
+    scope: Scope = Field(default_factory=dict)
     """Versions (``<12.4``) or names for which it holds: of what the log says otherwise it is not
     the cause; where the log does not say, its confidence is lower."""
-    needs: Scope = {}
+    needs: Scope = Field(default_factory=dict)
     """As ``scope``; without them in the log it is not the cause."""
     codes: Annotated[str, AfterValidator(_table)] | None = None
     """The table in which its group ``code`` must be."""

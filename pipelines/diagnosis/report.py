@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pipelines.core.called import as_typed
+from pipelines.core.errors import LIKELY, UNKNOWN
 from pipelines.core.github import inert
 from pipelines.diagnosis.heal import Change
-from pipelines.diagnosis.matcher import Diagnosis, Finding
+from pipelines.diagnosis.judge import Diagnosis, Finding
 from pipelines.record.diagnosis import DiagnosisResult, HealedResult
 
 _OTHERS = 12  # findings besides the cause that are shown
@@ -22,27 +24,40 @@ def result(diagnosis: Diagnosis) -> DiagnosisResult:
     return DiagnosisResult(
         id=signature.id,
         is_cause=diagnosis.is_cause,
-        cause=signature.cause,
-        hint=signature.hint,
+        cause=cause.cause,
+        hint=cause.hint,
         links=signature.evidence,
         line=cause.line,
         text=cause.text,
         unit=cause.unit,
+        confidence=cause.confidence,
     )
 
 
 def payload(diagnosis: Diagnosis | None, log: str) -> dict[str, Any]:
     """For ``--json``: ``schema`` 1; ``cause`` as recorded, null if unknown."""
     others = diagnosis.others if diagnosis else ()
+    ended = diagnosis.ended if diagnosis else None
     return {
         "schema": 1,
         "log": log,
         "cause": result(diagnosis).model_dump(mode="json") if diagnosis else None,
-        "others": [
-            {"id": other.signature.id, "line": other.line, "unit": other.unit, "text": other.text}
-            for other in others
-        ],
+        "ended": _row(ended) if ended else None,
+        "facts": dict(diagnosis.facts) if diagnosis else {},
+        "others": [_row(other) for other in others],
     }
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    row = {"id": finding.signature.id, "line": finding.line, "unit": finding.unit}
+    return {**row, "text": finding.text, "confidence": finding.confidence}
+
+
+def exit_code(diagnosis: Diagnosis | None) -> int:
+    """0 for a certain cause, else :data:`LIKELY` or :data:`UNKNOWN`."""
+    if diagnosis is None or diagnosis.cause.confidence == "possible":
+        return UNKNOWN
+    return 0 if diagnosis.cause.confidence == "certain" else LIKELY
 
 
 def healed(change: Change) -> HealedResult:
@@ -50,21 +65,32 @@ def healed(change: Change) -> HealedResult:
     return HealedResult(what=change.what, why=change.why, line=change.diagnosis.cause.line)
 
 
-def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
-    """The diagnosis for a terminal; ``None`` means that nothing was recognised."""
+def render(
+    diagnosis: Diagnosis | None, log: str = "the log", lines: Sequence[str] = ()
+) -> RenderableType:
+    """The diagnosis for a terminal; ``None`` means that nothing in the log is an error.
+
+    ``lines`` are shown where the cause is not known: those around the first symptom, or the last.
+    """
+    around = [Text(f"    {inert(line)}", style="dim") for line in lines]
     if diagnosis is None:
-        return Text(f"No known failure found in {log}.", style="yellow")
+        return Group(
+            Text(f"No known failure found in {log}; it ends with:", style="yellow"), *around
+        )
     signature, cause = diagnosis.signature, diagnosis.cause
     rows: list[RenderableType] = []
     if not diagnosis.is_cause:
-        rows.append(Text("No known cause found; this is the first symptom.", style="yellow"))
-    headline = Text(signature.cause, style="bold red" if diagnosis.is_cause else "bold")
-    headline.append(f"  ({signature.id})", style="dim")
+        rows.append(Text("No known cause found; this is what the log says.", style="yellow"))
+    headline = Text(inert(cause.cause), style="bold red" if diagnosis.is_cause else "bold")
+    headline.append(f"  ({signature.id}, {cause.confidence})", style="dim")
     rows += [headline, _where(cause, log)]
-    rows += [Text(f"    {inert(line)}", style="dim") for line in cause.below]
-    rows.append(Text.assemble(("→ ", "yellow"), as_typed(signature.hint)))
+    rows += around or [Text(f"    {inert(line)}", style="dim") for line in cause.below]
+    rows.append(Text.assemble(("→ ", "yellow"), as_typed(inert(cause.hint))))
     if signature.heals:
         rows.append(Text(as_typed("  invoke build does this automatically."), style="green"))
+    if ended := diagnosis.ended:
+        rows.append(Text(f"The job ended at line {ended.line}: {inert(ended.cause)}", style="bold"))
+        rows.append(Text.assemble(("→ ", "yellow"), as_typed(inert(ended.hint))))
     rows += [Text(f"  {link}", style="dim") for link in signature.evidence]
     if signature.evidence_note:
         rows.append(Text(f"  {signature.evidence_note}", style="dim"))
@@ -73,15 +99,18 @@ def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
 
 def _where(finding: Finding, log: str) -> RenderableType:
     unit = f", unit {inert(finding.unit)}" if finding.unit else ""
+    command = [Text(f"    of the command {inert(finding.command)}")] if finding.command else []
     return Group(
         Text(f"  {log}, line {finding.line}{unit}", style="cyan"),
+        *command,
         Text(f"    {inert(finding.text)}"),
     )
 
 
 def _besides(diagnosis: Diagnosis) -> list[RenderableType]:
     """The other findings, one in each line, except those in the cause's own line."""
-    others = [finding for finding in diagnosis.others if finding.line != diagnosis.cause.line]
+    shown = {diagnosis.cause.line, diagnosis.ended.line if diagnosis.ended else 0}
+    others = [finding for finding in diagnosis.others if finding.line not in shown]
     if not others:
         return []
     rows: list[RenderableType] = [Text("Also found:", style="bold")]

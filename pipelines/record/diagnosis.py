@@ -19,6 +19,8 @@ class DiagnosisResult(Model):
     """In the log, from 1."""
     text: str = ""
     unit: str = ""
+    confidence: str = "certain"
+    """Of the cause: certain, likely or possible."""
 
     @property
     def title(self) -> str:

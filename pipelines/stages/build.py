@@ -301,7 +301,7 @@ class _Following:
             found = diagnose(io.BytesIO(error.message.encode()))
             raise BuildError(
                 f"the build could not be run: {error.message}",
-                hint=found.signature.hint if found else "Try: invoke provision",
+                hint=found.cause.hint if found else "Try: invoke provision",
             ) from error
         finally:
             self._keep(lost=tuple(job.lost), attempt=job.attempt)
