@@ -13,7 +13,7 @@ from pipelines.core.architectures.archs import KNOWN
 from pipelines.core.architectures.gpus import load_gpus
 from pipelines.core.errors import PipelineError
 from pipelines.core.paths import PACKAGE
-from pipelines.diagnosis.model import Heal, Signature, load_catalogue
+from pipelines.diagnosis.model import Heal, Signature, load_catalogue, load_codes
 from pipelines.matrix.compat import Rule, load_compat
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import RECIPES, load_versions, recipe_names
@@ -21,7 +21,8 @@ from pipelines.recipe.model import Recipe
 from pipelines.reference.markdown import block, cell, code, linked, page, table, text
 
 _KINDS = {
-    "cause": ("Causes", "A real cause: the first one of a log is the diagnosis."),
+    "cause": ("Causes", "A known cause: the first one of a log is the diagnosis."),
+    "reader": ("General readers", "Repeat what a tool says, with the meaning of its code."),
     "wrapper": ("What follows a cause", "Says only that something above it failed."),
     "warning": ("Warnings", "Worth a line, and fails nothing."),
 }
@@ -73,7 +74,7 @@ def _kinds(kind: type[PipelineError]) -> Iterator[type[PipelineError]]:
 
 def failures() -> str:
     """The catalogue of failures."""
-    signatures = load_catalogue().signatures
+    signatures = [one for one in load_catalogue().signatures if one.kind in _KINDS]
     parts = [
         f"{len(signatures)} ways in which builds and their wheels fail, as `invoke diagnose LOG` "
         "and every failed build look for them. Logs are hostile input: the patterns are bounded. "
@@ -82,6 +83,9 @@ def failures() -> str:
     for kind, (title, says) in _KINDS.items():
         parts += [f"## {title}", says]
         parts += [_failure(one) for one in signatures if one.kind == kind]
+    for name, codes in load_codes().items():
+        rows_ = ((code(key), cell(one.means), cell(one.hint)) for key, one in codes.items())
+        parts += [f"## Codes of {name}", table(["code", "meaning", "hint"], rows_)]
     return page("Failures", *parts)
 
 
@@ -91,10 +95,16 @@ def _failure(one: Signature) -> str:
     lines = [
         f"**Cause:** {text(one.cause)}",
         f"**Hint:** {text(one.hint)}",
+        f"**Confidence:** {one.claims}{_scope(one)}.",
         f"**Heals by itself:** {', then '.join(map(_healed, one.heals))}." if one.heals else "",
         f"**Known from:** {_BASIS[one.basis]}: {known}",
     ]
     return "\n\n".join([f"### {one.id}", block([one.sample, *one.also]), *filter(None, lines)])
+
+
+def _scope(one: Signature) -> str:
+    ranges = ((name, r if isinstance(r, str) else ", ".join(r)) for name, r in one.scope.items())
+    return "".join(f", for {name} {code(range_)}" for name, range_ in ranges)
 
 
 def _healed(heal: Heal) -> str:

@@ -21,7 +21,8 @@ from pipelines.core.errors import ConfigError
 from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, load_catalogue
 from pipelines.diagnosis import report as reports
 from pipelines.diagnosis.heal import Settings, heal
-from pipelines.diagnosis.model import CATALOGUE_FILE
+from pipelines.diagnosis.issue import anonymous, issue
+from pipelines.diagnosis.model import CATALOGUE_FILE, load_codes
 
 CATALOGUE = load_catalogue()
 EVERY = pytest.mark.parametrize("signature", CATALOGUE.signatures, ids=lambda s: s.id)
@@ -347,6 +348,8 @@ GOOD: dict[str, Any] = {
         ({"evidence": []}, "evidence_note"),
         ({"evidence": ["FA#12"]}, "should match pattern"),
         ({"kind": "guess"}, "'cause', 'reader', 'wrapper', 'warning' or 'fact'"),
+        ({"codes": "x"}, "no table of codes; there are"),
+        ({"codes": "winerror"}, "codes needs a group 'code'"),
         ({"heals": [{"kind": "pray"}]}, "unknown kind 'pray'; there are"),
         ({"heals": [{"kind": "fewer-jobs"}], "kind": "wrapper"}, "a wrapper cannot have heals"),
         ({"heals": [{"kind": "set", "variable": "a b", "value": "1"}]}, "should match pattern"),
@@ -536,6 +539,143 @@ def test_log_without_an_error_is_none() -> None:
     assert diagnose(encoded(good)) is None
     assert diagnose(io.BytesIO()) is None
     assert diagnose([]) is None
+
+
+# -- what a signature claims -----------------------------------------------------------------------
+
+RAISED = [
+    "Traceback (most recent call last):",
+    '  File "C:\\e\\lib\\site-packages\\ops\\__init__.py", line 16, in <module>',
+    '  File "C:\\e\\lib\\site-packages\\torch\\_ops.py", line 1392, in load_library',
+    '  File "C:\\e\\lib\\ctypes\\__init__.py", line 374, in __init__',
+]
+
+
+def cause_of(*lines: str) -> tuple[str, str]:
+    diagnosis = diagnose(lines)
+    assert diagnosis is not None
+    return diagnosis.signature.id, diagnosis.cause.confidence
+
+
+def test_an_exception_names_its_packages_and_the_last_one_counts() -> None:
+    diagnosis = diagnose([*RAISED, "ValueError: first", "", *RAISED, "ops.OddError: second: why"])
+    assert diagnosis is not None
+    assert found(diagnosis) == [("python-exception", 11)]
+    assert diagnosis.cause.values["exception"] == "ops.OddError"
+    assert diagnosis.cause.values["raised"] == "ops -> torch"
+    assert "ops -> torch" in diagnosis.cause.cause
+    assert "second: why" in diagnosis.cause.cause
+
+
+def test_a_code_has_a_meaning_in_any_language() -> None:
+    diagnosis = diagnose([*RAISED, "OSError: [WinError 127] 找不到指定的程序。"])
+    assert diagnosis is not None
+    known = load_codes()["winerror"]["127"]
+    assert known.means in diagnosis.cause.cause
+    assert diagnosis.cause.hint == known.hint
+    assert cause_of("OSError: [WinError 127] x") == ("winerror", "likely")
+    assert cause_of("OSError: [WinError 64999] x") == ("python-exception", "possible")
+
+
+@pytest.mark.parametrize("table", load_codes())
+def test_every_table_of_codes_is_used(table: str) -> None:
+    assert table in {signature.codes for signature in CATALOGUE.signatures}
+
+
+def test_an_error_that_the_build_survived_is_not_the_cause() -> None:
+    probe = "LINK : fatal error LNK1181: cannot open input file 'aio.lib'"
+    assert cause_of(probe, *RAISED, "ops.OddError: why")[0] == "python-exception"
+    assert cause_of(probe, "error: command 'link.exe' failed with exit code 1181")[0] == "msvc-code"
+    real = failed("a", "a.cpp(1): error C2065: 'x': undeclared identifier")
+    diagnosis = diagnose([probe, "ValueError: survived", *real, *FLASH_ATTN_END])
+    assert diagnosis is not None
+    assert diagnosis.cause.line == 5
+    assert diagnosis.cause.command.endswith(f"-o {UNIT}/a.obj")
+
+
+def test_what_ended_the_job_is_not_what_failed() -> None:
+    end = "##[error]The operation was canceled."
+    diagnosis = diagnose([*failed("a", "x(1): catastrophic error : out of memory"), end])
+    assert diagnosis is not None
+    assert diagnosis.signature.id == "oom-edg"
+    assert diagnosis.ended is not None
+    assert diagnosis.ended.signature.id == "cancelled-untimed"
+    alone = diagnose([end])
+    assert alone is not None
+    assert alone.ended is None
+
+
+@pytest.mark.parametrize(
+    ("last", "signature"), [("10:05:02", "cancelled"), ("16:01:00", "cancelled-late")]
+)
+def test_the_time_of_a_cancelled_job_tells_why(last: str, signature: str) -> None:
+    begin = "2025-11-02T10:02:11.100Z ##[group]Run wcw build"
+    cancelled = f"2025-11-02T{last}.7000000Z ##[error]The operation was canceled."
+    assert cause_of(begin, cancelled) == (signature, "likely")
+    assert cause_of("2025-99-99T10:02:11.1Z x", cancelled)[0] == "cancelled-untimed"
+
+
+def test_scope_lowers_confidence_or_rules_out() -> None:
+    line = "a.cpp(1): error C2719: 'x': formal parameter with requested alignment of 128 won't be"
+    assert cause_of(line) == ("align-c2719", "likely")
+    assert cause_of(r"C:\cuda\v13.1\bin\nvcc -c a.cu", line) == ("align-c2719", "certain")
+    assert cause_of(r"C:\cuda\v12.4\bin\nvcc -c a.cu", line)[0] == "compile-error"
+    key, own, other = (
+        "KeyError: 'Windows'",
+        "Building wheel for flash_attn",
+        "Building wheel for mypackage",
+    )
+    assert cause_of(key) == ("fa3-keyerror", "likely")
+    assert cause_of(own, key) == ("fa3-keyerror", "certain")
+    assert cause_of(other, key) == ("python-exception", "possible")
+
+
+def test_unit_with_a_blank_in_its_path_is_whole() -> None:
+    diagnosis = diagnose(["FAILED: [code=1] D:/my code/a.obj", "nvcc a.cu", "a.cu: error: odd"])
+    assert diagnosis is not None
+    assert (diagnosis.cause.unit, diagnosis.cause.command) == ("D:/my code/a.obj", "nvcc a.cu")
+
+
+def test_prefixes_of_ci_do_not_hide_an_exception() -> None:
+    for prefix in ("2025-11-02T10:02:11.1000000Z ", "#12 34.567 "):
+        assert cause_of(f"{prefix}ValueError: odd")[0] == "python-exception"
+
+
+SECRETS = """\
+C:\\Users\\Jane.Doe\\src\\a.cu and again Jane.Doe
+/home/jdoe/x.cu
+D:\\Acme Rockets\\engine\\a.cu
+https://jane:hunter2@git.acme.example/x.git and https://pypi.acme.example/simple
+\\\\ACMESERVER\\share\\x
+mail jane@acme.example, 10.20.30.40
+export HF_TOKEN=abcdefgh; password: "hunter2"
+Authorization: Bearer hunter2
+ghp_0123456789abcdefghijABCDEFGHIJ012345
+"""
+
+
+def test_text_for_an_issue_is_anonymous() -> None:
+    text = anonymous(SECRETS)
+    hidden = [
+        "Jane",
+        "Doe",
+        "jdoe",
+        "Acme",
+        "Rockets",
+        "ACME",
+        "acme",
+        "hunter2",
+        "abcdefgh",
+        "10.20",
+        "ghp_",
+    ]
+    assert not [word for word in hidden if word in text], text
+    kept = r"a.cu C:\cuda\v12.4\bin\nvcc https://github.com/a/b error C2065: 'x' LNK2001"
+    assert anonymous(kept) == kept
+    diagnosis = diagnose(["C:\\Users\\jane\\a.cpp(1): error C2065: 'x'"])
+    said = issue(diagnosis, [diagnosis.cause.text if diagnosis else ""])
+    assert "msvc-code (likely), line 1" in said
+    assert "jane" not in said
 
 
 # -- encodings and shapes of logs -----------------------------------------------------------------

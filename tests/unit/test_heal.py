@@ -139,7 +139,7 @@ def test_root_that_is_shorter_stays() -> None:
 
 def test_what_is_unknown_or_says_nothing_is_not_healed() -> None:
     for signature in CATALOGUE.signatures:
-        if not signature.heals:
+        if not signature.heals and signature.kind != "fact":
             assert heal(of(signature.id), BASE) is None, signature.id
     assert heal(of("ninja-wrapper"), BASE) is None
     assert heal(of("triton-absent"), BASE) is None

@@ -21,7 +21,7 @@ from typed import calls, flags
 import pipelines
 from pipelines.cli.program import COMMANDS, run
 from pipelines.core.console import console
-from pipelines.core.errors import ConfigError, UnexpectedError
+from pipelines.core.errors import LIKELY, UNKNOWN, ConfigError, StorageError, UnexpectedError
 from pipelines.core.hosttext import secret
 
 ROOT = Path(__file__).parents[2]
@@ -329,12 +329,29 @@ def test_a_diagnosis(tmp_path: Path, capsys: Captured) -> None:
     log.write_text("FAILED: a.o\nnvcc fatal   : Unsupported gpu architecture 'compute_120'\n")
     assert run(["diagnose", str(log), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told.keys() == {"schema", "log", "cause", "others"}
+    assert told.keys() == {"schema", "log", "cause", "ended", "facts", "others"}
     assert told["cause"]["line"] == 2
     assert "gpu architecture" in told["cause"]["text"]
     log.write_text("all is well\n")
-    assert run(["diagnose", "--json", str(log)]) == 0
+    assert run(["diagnose", "--json", str(log)]) == UNKNOWN
     assert json.loads(capsys.readouterr().out)["cause"] is None
+
+
+def test_an_unknown_failure_is_shown_with_its_lines(tmp_path: Path, capsys: Captured) -> None:
+    log, report = tmp_path / "build.log", tmp_path / "issue.txt"
+    log.write_text("one\ntwo\nAn odd Error: it broke in C:\\Users\\jane\\x\nfour\n")
+    assert run(["diagnose", str(log), "--report", str(report)]) == UNKNOWN
+    out = capsys.readouterr().out
+    assert all(line in out for line in ("one", "two", "it broke", "four", "tool-error"))
+    assert "jane" not in report.read_text()
+    assert "it broke" in report.read_text()
+    log.write_text("error: [WinError 2] x\n")
+    assert run(["diagnose", str(log)]) == LIKELY
+    assert run(["diagnose", str(log), "--report", str(tmp_path)]) == StorageError.exit_code
+    log.write_text("first\n\nand last\n")
+    capsys.readouterr()
+    assert run(["diagnose", str(log)]) == UNKNOWN
+    assert "and last" in capsys.readouterr().out
 
 
 def test_a_comparison(tmp_path: Path, capsys: Captured) -> None:
