@@ -20,9 +20,10 @@ def diagnose(_: Flags, log: str, *, json: bool = False, report: str = "") -> int
     0: the cause is certain; 16: it is likely; 17: it is not known.
     """
     from pipelines.core.console import answer, console, say
-    from pipelines.core.errors import UNKNOWN
+    from pipelines.core.errors import UNKNOWN, StorageError
+    from pipelines.core.files import write_atomic
     from pipelines.diagnosis import diagnose_file
-    from pipelines.diagnosis.issue import issue, write
+    from pipelines.diagnosis.issue import issue
     from pipelines.diagnosis.matcher import last_lines
     from pipelines.diagnosis.report import exit_code, payload, render
     from pipelines.reports.failures import excerpt
@@ -37,6 +38,10 @@ def diagnose(_: Flags, log: str, *, json: bool = False, report: str = "") -> int
     else:
         console.print(render(diagnosis, log, lines if code == UNKNOWN else ()))
     if report:
-        write(Path(report), issue(diagnosis, lines))
+        try:
+            write_atomic(Path(report), issue(diagnosis, lines).encode())
+        except OSError as error:
+            hint = "Name a file that can be written with --report."
+            raise StorageError(f"{report}: {error.strerror}", hint=hint) from None
         say(f"{report}: read it before you publish it")
     return code

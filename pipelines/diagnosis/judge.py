@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from packaging.version import InvalidVersion
 
@@ -14,14 +13,10 @@ from pipelines.diagnosis.model import CONFIDENCES, Confidence, Scope, Signature
 
 _SLOT = re.compile(r"\{(\w{1,20})(?:\|([^{}|]{0,200}))?\}")
 _RELEASE = re.compile(r"[-=]{1,2}\d\S*$")
-#: What a doubtful cause loses in rank: it stands behind other causes, before what only reads.
-_DOUBT = 12
+#: Ranks: of a doubtful cause, and the highest of what reads an error of a tool.
+_DOUBT, _READ = 12, 20
 
 Facts = Mapping[str, tuple[str, ...]]
-
-
-def _nothing() -> Mapping[str, str]:
-    return MappingProxyType({})
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -43,7 +38,7 @@ class Finding:
     """Its compile unit, if ninja named one."""
     command: str = ""
     """The command of that unit."""
-    values: Mapping[str, str] = field(default_factory=_nothing)
+    values: Mapping[str, str] = field(default_factory=dict)
     """What its signature's cause and hint may name."""
     confidence: Confidence = "certain"
 
@@ -103,9 +98,10 @@ def judge(found: Sequence[Finding], lines: int) -> Diagnosis | None:
 
 
 def _order(finding: Finding) -> tuple[int, int, int]:
-    rank, possible = finding.signature.order, finding.confidence == "possible"
-    doubt = _DOUBT if possible and finding.signature.kind == "cause" and not rank else 0
-    return rank + doubt, finding.line, CONFIDENCES.index(finding.confidence)
+    rank, confidence = finding.signature.order, finding.confidence
+    # A doubtful cause stands behind the others, and before what only reads.
+    rank = rank or _DOUBT * (confidence == "possible")
+    return rank, finding.line, CONFIDENCES.index(confidence)
 
 
 def _facts(found: Sequence[Finding]) -> Facts:
@@ -132,28 +128,21 @@ def _weighed(finding: Finding, found: Sequence[Finding], facts: Facts) -> Findin
     holds = _holds(signature.scope, known, finding.values)
     if holds is False:
         return None
-    lower = CONFIDENCES.index(signature.claims) + (holds is None)
-    return replace(finding, confidence=CONFIDENCES[min(lower, len(CONFIDENCES) - 1)])
-
-
-#: The highest rank of what reads an error of a compiler or tool.
-_READ = 20
+    lower = [*CONFIDENCES, "possible"][CONFIDENCES.index(signature.claims) + (holds is None)]
+    return replace(finding, confidence=lower)
 
 
 def _holds(scope: Scope, facts: Facts, values: Mapping[str, str]) -> bool | None:
     """Whether the log is within the scope; ``None`` if it does not say."""
-    unknown = False
     for name, expected in scope.items():
-        actual = facts.get(name, ())
-        unknown = unknown or not actual
         if isinstance(expected, str):
-            agrees = any(_within(version, expected) for version in actual)
+            agrees = any(_within(version, expected) for version in facts.get(name, ()))
         else:
             names = {_named(_filled(one, values)) for one in expected}
-            agrees = not names.isdisjoint(map(_named, actual))
-        if actual and not agrees:
+            agrees = not names.isdisjoint(map(_named, facts.get(name, ())))
+        if name in facts and not agrees:
             return False
-    return None if unknown else True
+    return True if scope.keys() <= facts.keys() else None
 
 
 def _named(name: str) -> str:

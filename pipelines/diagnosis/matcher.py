@@ -8,6 +8,7 @@ Blocks are searched for a few stems; only around a hit is a line cut out, search
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import itertools
 import re
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from pipelines.core.console import bytes_progress
 from pipelines.core.errors import ConfigError
@@ -84,8 +85,7 @@ class _Pass:
         """The finding with its context."""
         end = _line(data, at)[1]
         text = _text(data[begin:end])
-        match = signature.pattern.search(text)
-        column = match.start() if match else 0
+        column = match.start() if (match := signature.pattern.search(text)) else 0
         shown = text if len(text) <= _SHOWN else text[max(0, column - _SHOWN // 4) :]
         shown = safe(shown.strip(), _SHOWN)
         below: list[str] = []
@@ -155,10 +155,9 @@ def _last(data: bytes, span: tuple[int, int], signature: Signature) -> Iterator[
 
 
 def _time(stamp: re.Match[bytes] | None) -> datetime | None:
-    try:
+    with contextlib.suppress(ValueError):  # such as the 99th of a month
         return datetime.fromisoformat(stamp[1].decode()) if stamp else None
-    except ValueError:  # such as the 99th of a month
-        return None
+    return None
 
 
 def _raised(above: bytes) -> str:
@@ -225,27 +224,6 @@ def _without_marks(block: bytes) -> tuple[bytes, bytes]:
     return block, rest
 
 
-class _Lines(io.RawIOBase):
-    """Lines of text as a binary stream."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._rest:
-            line = next(self._lines, None)
-            if line is not None:
-                self._rest = line.rstrip("\n").encode("utf-8", "replace") + b"\n"
-        size = min(len(self._rest), len(buffer))
-        buffer[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
-
-
 def diagnose(
     log: IO[bytes] | Iterable[str], catalogue: Catalogue | None = None, *, above: int = 0
 ) -> Diagnosis | None:
@@ -254,7 +232,11 @@ def diagnose(
     ``log`` is a binary stream, or lines of text; ``above`` lines of the file stand before it and
     are counted, as of earlier attempts. Memory: some 2 MiB, whatever the log is.
     """
-    stream = cast("IO[bytes]", log) if hasattr(log, "read") else io.BufferedReader(_Lines(log))
+    if hasattr(log, "read"):
+        stream = cast("IO[bytes]", log)
+    else:
+        text = "".join(line.rstrip("\n") + "\n" for line in log)
+        stream = io.BytesIO(text.encode("utf-8", "replace"))
     state = _Pass(catalogue or load_catalogue(), above)
     data, start, ended = b"", 0, True
     for block in _plain(stream):

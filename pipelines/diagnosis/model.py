@@ -31,15 +31,6 @@ _RANKS: dict[Kind, int] = {"cause": 0, "reader": 20, "wrapper": 20, "warning": 5
 Confidence = Literal["certain", "likely", "possible"]
 CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
 
-#: Stems of needles: few to search for, and rare in the log of a build that goes well.
-_STEMS = (
-    b"rror|not |iled|version|support|odule| file|fatal|annot |equire|cation |Visual|"
-    b" opera|exture|CUDA |ution|ERROR| stat|data_ptr| space|rocess|evice|wheel|load |"
-    b" too |10737|nvToolsExt|environmen| unde|nable to |nterrupt|3221|FAILED|.win32-|"
-    b"install|bility| Rust |ould |ocker|ching| shut|ption|e con|riton|No such|ssing|0x80|"
-    b"0xC0|0xc0|'cl|\"cl|vs_|LNK1|C++| memory|llegal"
-).split(b"|")
-
 #: Ways to match that a regex may have at one place of a line: its cost on hostile text.
 _WAYS = 4096
 _ESCAPES_AND_CLASSES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
@@ -146,14 +137,8 @@ class _Codes(RootModel[dict[Id, dict[str, Code]]]):
 
 @cache
 def load_codes() -> Mapping[str, Mapping[str, Code]]:
-    """The tables of codes: of Windows, compilers, linkers and other tools."""
+    """The tables of codes."""
     return read_data(CODES_FILE, _Codes).root
-
-
-def _table(name: str) -> str:
-    if name not in load_codes():
-        raise ValueError(f"no table of codes; there are {', '.join(load_codes())}")
-    return name
 
 
 Scope = Mapping[Annotated[str, StringConstraints(pattern=r"^[a-z]+$")], Text | tuple[Text, ...]]
@@ -191,7 +176,7 @@ class Signature(Model):
     the cause; where the log does not say, its confidence is lower."""
     needs: Scope = Field(default_factory=dict)
     """As ``scope``; without them in the log it is not the cause."""
-    codes: Annotated[str, AfterValidator(_table)] | None = None
+    codes: str | None = None
     """The table in which its group ``code`` must be."""
     unless: tuple[Id, ...] = ()
     """Signatures that, found in the log, show that this one is not the cause."""
@@ -234,8 +219,8 @@ class Signature(Model):
             raise ValueError("expected evidence or evidence_note")
         if self.heals and self.kind != "cause":
             raise ValueError(f"a {self.kind} cannot have heals")
-        if self.codes and "code" not in self.pattern.groupindex:
-            raise ValueError("codes needs a group 'code' in the regex")
+        if self.codes and not (self.codes in load_codes() and "code" in self.pattern.groupindex):
+            raise ValueError("codes needs a group 'code' and is one of " + ", ".join(load_codes()))
         for sample in (self.sample, *self.also):
             which = "the sample" if sample == self.sample else f"'{sample[:60]}'"
             if self.groups(sample) is None:
@@ -249,6 +234,8 @@ class Catalogue(Model):
     """``catalogue.yaml``."""
 
     signatures: Annotated[tuple[Signature, ...], Field(min_length=1)]
+    stems: tuple[Annotated[str, StringConstraints(min_length=3), AfterValidator(_ascii)], ...] = ()
+    """Parts that many needles have: one search for all of those."""
 
     @cached_property
     def by_id(self) -> dict[str, Signature]:
@@ -261,7 +248,7 @@ class Catalogue(Model):
         by_stem: dict[bytes, list[tuple[bytes, Signature]]] = {}
         for signature in self.signatures:
             for needle in map(str.encode, () if signature.last else signature.needles):
-                stem = next((stem for stem in _STEMS if stem in needle), needle)
+                stem = next((s for s in map(str.encode, self.stems) if s in needle), needle)
                 by_stem.setdefault(stem, []).append((needle, signature))
         return {stem: tuple(pairs) for stem, pairs in by_stem.items()}
 
@@ -312,14 +299,12 @@ def _joined(brought: tuple[plugins.Found, ...], stamps: tuple[tuple[int, ...], .
     pairs = zip(brought, stamps, strict=True)
     rows = [(entry, _read(entry.path, stamp).signatures) for entry, stamp in pairs]
     plugins.refuse_doubles(((entry, [s.id for s in each]) for entry, each in rows), "signature")
+    builtin = _read(CATALOGUE_FILE, _stamp(CATALOGUE_FILE))
     signatures_by_id: dict[str, Signature] = {}
-    for signatures in (
-        *(each for _, each in rows),
-        _read(CATALOGUE_FILE, _stamp(CATALOGUE_FILE)).signatures,
-    ):
+    for signatures in (*(each for _, each in rows), builtin.signatures):
         for signature in signatures:
             signatures_by_id.setdefault(signature.id, signature)
-    return Catalogue(signatures=tuple(signatures_by_id.values()))
+    return Catalogue(signatures=tuple(signatures_by_id.values()), stems=builtin.stems)
 
 
 @cache

@@ -74,14 +74,14 @@ def render(
     """
     around = [Text(f"    {inert(line)}", style="dim") for line in lines]
     if diagnosis is None:
-        return Group(
-            Text(f"No known failure found in {log}; it ends with:", style="yellow"), *around
-        )
+        said = Text(f"No known failure found in {log}; it ends with:", style="yellow")
+        return Group(said, *around)
     signature, cause = diagnosis.signature, diagnosis.cause
     rows: list[RenderableType] = []
-    if not diagnosis.is_cause:
+    known = cause.confidence != "possible"
+    if not known:
         rows.append(Text("No known cause found; this is what the log says.", style="yellow"))
-    headline = Text(inert(cause.cause), style="bold red" if diagnosis.is_cause else "bold")
+    headline = Text(inert(cause.cause), style="bold red" if known else "bold")
     headline.append(f"  ({signature.id}, {cause.confidence})", style="dim")
     rows += [headline, _where(cause, log)]
     rows += around or [Text(f"    {inert(line)}", style="dim") for line in cause.below]

@@ -1,8 +1,8 @@
 """Writes docs/evidence/diagnosis.md: how often ``wcw diagnose`` is right, by kind of failure.
 
 Each folder beside this file is a public report: ``build.log`` (an excerpt), and ``answer.yaml``
-with the right signature, its line and sources. Those with ``judged`` were collected after the catalogue
-was finished: the answer was judged by a person, and nothing was changed for it.
+with the right signature, its line and sources. Those with ``judged`` were collected after the
+catalogue was finished: the answer was judged, and nothing was changed for it.
 """
 
 from __future__ import annotations
