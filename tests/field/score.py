@@ -63,8 +63,8 @@ def page() -> str:
             "## Reports that were collected afterwards",
             "",
             f"{len(later)} reports, diagnosed once when the catalogue was finished, with nothing "
-            f"changed for them: {score}. `partly`: the decisive line is named, but not its cause; "
-            "`none`: no error was found.",
+            f"changed for them: {score}. `partly`: the decisive line is named, "
+            "but not its cause, or the cause is one of several; `none`: no answer that helps.",
             "",
             *_by_kind(later),
             "",
