@@ -147,9 +147,10 @@ Scope = Mapping[Annotated[str, StringConstraints(pattern=r"^[a-z]+$")], Text | t
 class Signature(Model):
     """A kind of failure: how a log shows it, why it happens, what to do.
 
-    Cause and hint may have ``{name}`` or ``{name|otherwise}``: a named group of the regex, ``text``
-    (the line), ``raised`` (the packages of the traceback above it), or ``means`` and ``hint`` of
-    the code. The groups of a ``fact`` are what ``scope`` and ``needs`` are compared with.
+    Cause and hint may have ``{name}`` or ``{name|otherwise}``: a named group of the regex (digits
+    at its end do not count), ``text`` (the line), ``raised`` (the packages of the traceback above
+    it), or ``means`` and ``hint`` of the code. Groups of a ``fact`` are what ``scope`` and
+    ``needs`` are compared with.
     """
 
     id: Id
@@ -207,7 +208,7 @@ class Signature(Model):
         match = self.pattern.search(text)
         if match is None:
             return None
-        groups = {name: value for name, value in match.groupdict().items() if value}
+        groups = {name.rstrip("0123456789"): v for name, v in match.groupdict().items() if v}
         if self.codes:
             code = load_codes()[self.codes].get(groups["code"].upper())
             return groups | code.model_dump() if code else None

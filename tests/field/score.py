@@ -64,7 +64,8 @@ def page() -> str:
             "",
             f"{len(later)} reports, diagnosed once when the catalogue was finished, with nothing "
             f"changed for them: {score}. `partly`: the decisive line is named, "
-            "but not its cause, or the cause is one of several; `none`: no answer that helps.",
+            "but not its cause, or the cause is one of several; `none`: no answer that helps. "
+            "Answers and verdicts are of that day.",
             "",
             *_by_kind(later),
             "",
