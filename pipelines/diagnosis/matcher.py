@@ -12,7 +12,7 @@ import contextlib
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -61,11 +61,10 @@ class _Pass:
         if self.began is None:
             self.began = _time(_STAMP.search(data, start, min(start + _LINE_AFTER, stop)))
         hits: dict[tuple[int, str], tuple[int, Signature]] = {}
-        for stem, pairs in self.catalogue.by_stem.items():
+        for stem, needles in self.catalogue.by_stem.items():
             if data.rfind(stem, start, stop + len(stem) - 1) < 0:  # twice as fast as find
                 continue
-            left = [pair for pair in pairs if len(self.found.get(pair[1].id, ())) < _KEPT]
-            for begin, at, signature in _hits(data, (start, stop), stem, left):
+            for begin, at, signature in _hits(data, (start, stop), stem, needles, self.found):
                 hits.setdefault((begin, signature.id), (at, signature))
         for (begin, name), (at, signature) in sorted(hits.items(), key=lambda hit: hit[1][0]):
             findings = self.found.setdefault(name, [])
@@ -117,23 +116,28 @@ class _Pass:
 
 
 def _hits(
-    data: bytes, span: tuple[int, int], stem: bytes, pairs: Sequence[tuple[bytes, Signature]]
+    data: bytes,
+    span: tuple[int, int],
+    stem: bytes,
+    needles: Mapping[bytes, Sequence[Signature]],
+    found: Mapping[str, Sequence[Finding]],
 ) -> Iterator[tuple[int, int, Signature]]:
     """The first matching lines around ``stem``: start of line, offset, signature."""
-    left = {signature.id: _KEPT for _, signature in pairs}
-    last = span[1] + len(stem) - 1
-    at = data.find(stem, span[0], last) if pairs else -1
-    while at >= 0 and pairs:
+    left = {one.id: _KEPT - len(found.get(one.id, ())) for many in needles.values() for one in many}
+    last, dull = span[1] + len(stem) - 1, set[bytes]()
+    at = data.find(stem, span[0], last)
+    while at >= 0 and any(left.values()):
         begin, end = _line(data, at)
-        line = data[begin:end]
-        named = {signature.id: signature for needle, signature in pairs if needle in line}
-        text = _text(line) if named else ""
-        matched = [signature for signature in named.values() if signature.groups(text) is not None]
-        for signature in matched:
-            left[signature.id] -= 1
-            yield begin, at, signature
-        if matched:
-            pairs = [pair for pair in pairs if left[pair[1].id]]
+        if (line := data[begin:end]) not in dull:
+            named = (one for needle, many in needles.items() if needle in line for one in many)
+            text, matched = _text(line), False
+            for signature in {one.id: one for one in named if left[one.id]}.values():
+                if signature.groups(text) is not None:
+                    left[signature.id] -= 1
+                    matched = True
+                    yield begin, at, signature
+            if not matched:
+                dull.add(line)
         # A match near the cut of a long line is searched separately.
         complete = end - at < _LINE_AFTER
         at = data.find(stem, max(at + 1, end if complete else end - _LINE_BEFORE), last)

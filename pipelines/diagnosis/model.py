@@ -244,14 +244,14 @@ class Catalogue(Model):
         return {signature.id: signature for signature in self.signatures}
 
     @cached_property
-    def by_stem(self) -> dict[bytes, tuple[tuple[bytes, Signature], ...]]:
+    def by_stem(self) -> dict[bytes, dict[bytes, list[Signature]]]:
         """What to search for, with the needles that contain it and their signatures."""
-        by_stem: dict[bytes, list[tuple[bytes, Signature]]] = {}
+        by_stem: dict[bytes, dict[bytes, list[Signature]]] = {}
         for signature in self.signatures:
             for needle in map(str.encode, () if signature.last else signature.needles):
                 stem = next((s for s in map(str.encode, self.stems) if s in needle), needle)
-                by_stem.setdefault(stem, []).append((needle, signature))
-        return {stem: tuple(pairs) for stem, pairs in by_stem.items()}
+                by_stem.setdefault(stem, {}).setdefault(needle, []).append(signature)
+        return by_stem
 
     @model_validator(mode="after")
     def _one_signature_an_id(self) -> Self:
