@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
@@ -84,7 +85,28 @@ def _json(data: Any) -> str:
 
 def say(text: str, style: str | None = None) -> None:
     """Print our own text (no markup in it)."""
-    console.print(escape(redact(as_typed(text))), style=style)
+    console.print(escape(in_words(redact(as_typed(text)), console)), style=style)
+
+
+def in_words(text: str, where: Console) -> str:
+    """For a terminal, which itself breaks lines anywhere: broken between words, paths whole.
+
+    Not in CI, where a line that begins with a host's words could be a command to the runner.
+    """
+    if not where.is_terminal or github.in_ci:
+        return text
+    lines = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line,
+            where.width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+        ) or [""]
+    return "\n".join(lines)
 
 
 def host_line(text: str) -> None:
@@ -159,10 +181,10 @@ def print_error(error: PipelineError) -> None:
     # Every line but the first is marked: lines of a host's log are in it, and one that begins
     # with "::" would be a command to GitHub's runner.
     lines = [safe(line) for line in as_typed(error.message).splitlines()]
-    message = "\n│ ".join(lines)
-    errors.print(f"[bold red]{error.label}:[/bold red] {escape(message)}")
+    message = in_words(f"{error.label}: " + "\n│ ".join(lines), errors)
+    errors.print(f"[bold red]{error.label}:[/bold red]{escape(message[len(error.label) + 1 :])}")
     if error.hint:
         hint = "\n│ ".join(safe(line) for line in as_typed(error.hint).splitlines())
-        errors.print(f"[yellow]→[/yellow] {escape(hint)}")
+        errors.print(f"[yellow]→[/yellow]{escape(in_words(f'→ {hint}', errors)[1:])}")
     if github.in_ci and onlooker() is None:
         github.tell(github.command("error", "\n".join(lines), title=error.title))

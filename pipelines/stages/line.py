@@ -197,6 +197,8 @@ class Line:
         from pipelines.stages.manifest import print_files
         from pipelines.stages.report import tell
 
+        for wheel in sorted((self.run.path / "wheels").glob("*.whl")):
+            say(str(wheel), style="bold")
         tell(self.run)
         if rows:
             say(f"run {self.run.id}", style="bold")

@@ -98,3 +98,28 @@ def test_fold(
     with pytest.raises(ValueError, match="x"), console.fold("Build"):
         raise ValueError("x")
     assert capsys.readouterr().out == "::group::Build\n::endgroup::\n"
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_terminal_breaks_no_word_and_no_path(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a terminal of that width shows it; what is piped has one line."""
+    path = f"/{'deep/' * 30}smoke_attention.whl"
+    text = "  a sentence that is much longer than any of these terminals is wide, " * 3 + path
+    for terminal, in_ci in ((True, False), (False, False), (True, True)):
+        monkeypatch.setattr(github, "in_ci", in_ci)
+        shown = io.StringIO()
+        made = Console(
+            file=shown,
+            width=width,
+            force_terminal=terminal,
+            soft_wrap=True,
+            highlight=False,
+            color_system=None,
+        )
+        monkeypatch.setattr(console, "console", made)
+        console.say(text)
+        lines = shown.getvalue().splitlines()
+        assert shown.getvalue().split() == text.split()
+        wrapped = terminal and not in_ci
+        assert (len(lines) > 1) is wrapped
+        assert not wrapped or all(len(one) <= width or one.strip() == path for one in lines)

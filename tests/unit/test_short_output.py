@@ -167,7 +167,7 @@ def test_a_build_says_how_long_it_will_take(
             return drawn[-1]
 
     monkeypatch.setattr("pipelines.stages.pace.Pace", Seen)
-    screen = Console(file=io.StringIO(), width=120, force_terminal=True)
+    screen = Console(file=io.StringIO(), width=400, force_terminal=True)
     monkeypatch.setattr(consoles, "console", screen)
     line, _ = at_desk(tmp_path, job)
     costs = load_recipe("smoke-attention").costs
@@ -265,3 +265,14 @@ def test_jobs_fit_80_columns(
     assert capsys.readouterr().out.startswith("No room here for: way, try, started")
     assert name in rows[1]
     assert "ended, exit 0" in rows[1]
+
+
+def test_the_wheel_comes_first_with_its_whole_path(
+    known: Line, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_build(known)
+    capsys.readouterr()
+    known.tell()
+    first = capsys.readouterr().out.splitlines()[0]
+    assert Path(first).is_absolute()
+    assert first == str(next((known.run.path / "wheels").glob("*.whl")))
