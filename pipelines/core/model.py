@@ -82,7 +82,6 @@ _SENTENCES = {
     **dict.fromkeys(("tuple_type", "list_type"), _LIST),
     "literal_error": "expected {expected}",
     "string_pattern_mismatch": "expected {such}",
-    "string_too_short": "expected text, found none",
     "bool_parsing": "expected true or false",
     **dict.fromkeys(("int_parsing", "int_from_float"), "expected a whole number, such as 4"),
     "float_parsing": "expected a number, such as 1.5",
@@ -119,7 +118,8 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             near = _ELSEWHERE.get(name) or nearest(name, known)
             text, found = plain.format(**context, near=near), None
         elif sentence := _SENTENCES.get(kind):
-            such = _such().get(str(context.get("pattern")), "text of another form")
+            pattern = str(context.get("pattern"))
+            such = _such().get(pattern, f"text that matches {pattern}")
             text = sentence.format(**context, such=such)
         key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.
