@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from pipelines.core.shell import command_line
 
 _typed = ""
 _named = re.compile(r"(?!)")
@@ -23,14 +24,14 @@ def started_as(program: str) -> None:
     global _typed  # noqa: PLW0603
     path = Path(program)
     if path.name == "__main__.py":
-        _typed = f"{shlex.quote(sys.executable)} -m pipelines"
+        _typed = command_line([sys.executable, "-m", "pipelines"])
     elif shutil.which(path.name):
         _typed = path.name if path.name != "invoke" else ""  # its own --help is not ours
     elif program == "invoke":  # make's, which is not on PATH
         _typed = "./wcw"
     else:
         short = os.path.normpath(program)
-        _typed = shlex.quote(short if os.sep in short else f"./{short}")
+        _typed = command_line([short if os.sep in short else f".{os.sep}{short}"])
 
 
 def commands_are(names: Iterable[str]) -> None:

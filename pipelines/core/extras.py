@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import shlex
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ from packaging.requirements import Requirement
 
 from pipelines.core.errors import SetupError
 from pipelines.core.paths import CHECKOUT
+from pipelines.core.shell import command_line
 
 DISTRIBUTION = "windows-cuda-wheels"
 #: Module -> the extra in ``pyproject.toml`` that brings it.
@@ -35,13 +35,13 @@ def install_extra(name: str) -> str:
 
     There by its packages' own names: ours is on no index, and there could be anybody's.
     """
-    if CHECKOUT is not None:
+    if CHECKOUT is not None and sys.platform != "win32":  # whose environment has no uv
         return (
             ".venv/bin/uv pip install --system-certs --python .venv/bin/python -r pyproject.toml "
             f"--extra {name}"
         )
     wanted = [f"{one.name}{_extras(one)}{one.specifier}" for one in requirements(name)]
-    return shlex.join([sys.executable, "-m", "pip", "install", *wanted])
+    return command_line([sys.executable, "-m", "pip", "install", *wanted])
 
 
 def requirements(extra: str) -> Iterator[Requirement]:

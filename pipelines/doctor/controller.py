@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.core.finding import Finding
+from pipelines.core.shell import INSTALL_GIT, SET_CLOCK
 from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import Facts, at_least, finding
 from pipelines.doctor.thresholds import Thresholds
@@ -111,8 +112,7 @@ def _git(facts: Facts) -> Finding:
         return finding(AREA, "git", "ok", found)
     if not told.absent:
         return finding(AREA, "git", "unknown", told.why)
-    hint = "sudo apt-get install git"
-    return finding(AREA, "git", "warning", "not found", "git, to fetch sources", hint)
+    return finding(AREA, "git", "warning", "not found", "git, to fetch sources", INSTALL_GIT)
 
 
 def _clock(facts: Facts) -> Finding:
@@ -121,9 +121,8 @@ def _clock(facts: Facts) -> Finding:
         return finding(AREA, "clock", "unknown", facts.at("time").why)
     if now + _DAY >= newest:
         return finding(AREA, "clock", "ok", "not behind its own files")
-    hint = "sudo timedatectl set-ntp true"
     found = f"{(newest - now) / _DAY:.1f} days behind the files of this checkout"
-    return finding(AREA, "clock", "error", found, "the time: TLS and Kerberos need it", hint)
+    return finding(AREA, "clock", "error", found, "the time: TLS and Kerberos need it", SET_CLOCK)
 
 
 def _wine(facts: Facts) -> Finding:

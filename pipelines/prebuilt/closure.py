@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +33,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.hosttext import block, line
 from pipelines.core.model import FileName, Model, first_problem, read_data
+from pipelines.core.shell import pip_install
 from pipelines.core.versions import python_release
 from pipelines.prebuilt.candidates import Offer
 from pipelines.wheels.tags import WINDOWS, wheel_tags
@@ -126,7 +125,7 @@ def find_uv() -> str:
     if not path:
         raise SetupError(
             "uv is not installed here, which resolves what a wheel requires on another platform",
-            hint=f"Type: {shlex.join([sys.executable, '-m', 'pip', 'install', 'uv'])}",
+            hint=f"Type: {pip_install('uv')}",
         )
     return path
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pipelines.core.errors import ConfigError, LockError, SetupError
+from pipelines.core.shell import INSTALL_GIT
 from pipelines.recipe.origin import GitSource
 
 #: What a published tree may have from its own making; of a directory here :mod:`worktree` knows.
@@ -55,14 +56,14 @@ def _git(directory: str, protocol: str, *words: str) -> str:
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_GIT_SECONDS,
             check=False,
         )
     except FileNotFoundError:
         raise SetupError(
-            "git is not installed here", hint="Type: apt-get install git, or the like."
+            "git is not installed here", hint=f"Type: {INSTALL_GIT}, or the like."
         ) from None
     except subprocess.TimeoutExpired:
         raise LockError(

@@ -199,6 +199,8 @@ class Run:
                 ):  # few Windows accounts may create links
                     return
                 raise
+            if not link.is_symlink():  # Wine makes none and reports success
+                return
             try:
                 link.replace(out / "latest")
             except PermissionError:  # Windows cannot replace a link to a directory

@@ -25,12 +25,13 @@ def claim(path: pathlib.Path, patience: float = 0.0, *, shared: bool = False) ->
     """
     deadline = awake.seconds() + patience
     with path.open("a+b") as file:
-        while not (held := _lock(file.fileno(), shared)) and awake.seconds() < deadline:
+        while not (held := lock(file.fileno(), shared)) and awake.seconds() < deadline:
             time.sleep(0.02)
         yield held
 
 
-def _lock(descriptor: int, shared: bool) -> bool:
+def lock(descriptor: int, shared: bool = False) -> bool:
+    """Lock an open file until it is closed; returns whether it was free."""
     if sys.platform == "win32":
         return _lock_on_windows(descriptor, shared)
     import fcntl

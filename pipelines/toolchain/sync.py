@@ -61,7 +61,7 @@ def sync(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
         if not check:
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(f".{target.name}.part")
-            part.write_text(text, "utf-8")
+            part.write_text(text, "utf-8", newline="\n")
             replace(part, target)
     return differ
 

@@ -29,6 +29,7 @@ from pipelines.core.console import say
 from pipelines.core.errors import UNFIT, ConfigError, HostError, RemoteError, SetupError
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import LEVELS, Finding, worst
+from pipelines.core.shell import INSTALL_GIT, SET_CLOCK
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
 from pipelines.doctor.model import Facts, Purpose, Setting, finding
 from pipelines.hosts import base
@@ -350,11 +351,11 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "damaged on this machine: /c/a.whl", "invoke cache --prune"),
     ("this machine: downloads", {f"{LOCK}/unpinned": ["x"]}, "unknown", "before the lock", ""),
     ("this machine: downloads", {f"{LOCK}/error": "no x"}, "unknown", "before the lock", ""),
-    ("this machine: git", {"controller/git": None}, "warning", "not found", "apt-get install git"),
+    ("this machine: git", {"controller/git": None}, "warning", "not found", INSTALL_GIT),
     ("this machine: git", {"controller/git": GONE}, "unknown", "not told", ""),
     ("this machine: clock", {"controller/time": 1_999_913_599.0}, "ok", "not behind", ""),
     ("this machine: clock", {"controller/time": 1_999_913_598.0}, "error",
-     "1.0 days behind the files", "timedatectl set-ntp true"),
+     "1.0 days behind the files", SET_CLOCK),
     ("this machine: clock", {"controller/newest_file": "today"}, "unknown", "not told", ""),
     ("this machine: wine", {"controller/wine": {"error": "Wine is not installed",
      "hint": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),

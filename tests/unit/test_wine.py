@@ -227,7 +227,9 @@ def test_what_keeps_the_heap_in_place(
     assert [Path(word).name.partition("=")[0] for word in aside][-len(behind) :] == behind
 
 
-@pytest.mark.parametrize(("system", "machine_"), [("Darwin", "arm64"), ("Linux", "aarch64")])
+@pytest.mark.parametrize(
+    ("system", "machine_"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "AMD64")]
+)
 def test_a_platform_without_a_sandbox(
     machine: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -39,7 +39,7 @@ from pipelines.hosts.sandbox.state import (
     make_run,
     published,
 )
-from pipelines.hosts.sandbox.wine import SEAL, Prefix, version
+from pipelines.hosts.sandbox.wine import SEAL, Prefix, require_machine, version
 from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.transports.endpoint import Endpoint, Secret
@@ -149,8 +149,9 @@ class Sandbox(Host):
     # -- lifecycle
     # ----------------------------------------------------------------------------------
 
-    def _require_python(self) -> None:
-        """The same refusal as for a build, for commands that only start it."""
+    def _require_possible(self) -> None:
+        """On this machine, and with its Python: as for a build, for commands that only start it."""
+        require_machine()
         require_extra("sandbox")
         known = self.config.supply(self.cache.lock).python or ()
         if self.python not in known:
@@ -164,7 +165,7 @@ class Sandbox(Host):
 
         Raises :class:`ConfigError` for a Python without headers in the lock.
         """
-        self._require_python()
+        self._require_possible()
         with alone(self.home):
             self._make()
 
@@ -191,7 +192,7 @@ class Sandbox(Host):
         ``DeadHostError`` if it does not start: :class:`DamagedSandboxError` if its files are the
         cause, which are left as they are.
         """
-        self._require_python()
+        self._require_possible()
         with alone(self.home):
             if running := self.state():
                 self._require_current()
@@ -206,7 +207,7 @@ class Sandbox(Host):
 
         Raises what :meth:`start` does.
         """
-        self._require_python()
+        self._require_possible()
         self._looks = False
         with alone(self.home):
             if self.state():

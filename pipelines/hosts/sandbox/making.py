@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from pipelines.core.errors import SetupError
+from pipelines.remote import locks
 
 
 @contextmanager
@@ -18,26 +19,24 @@ def alone(target: Path) -> Iterator[None]:
     """Hold the lock for ``target``, which need not exist: one process at a time."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f".{target.name}.lock").open("w") as file:
-        lock(file, wait=True)
+        while not lock(file):
+            time.sleep(0.02)
         yield
 
 
-def lock(file: IO[str], *, wait: bool = False) -> bool:
+def lock(file: IO[str]) -> bool:
     """Lock a file, open for writing, until it is closed; returns whether it was free.
 
     NFS turns these into byte-range locks, which need a writable file (flock(2)). Raises
     :class:`SetupError` on a file system without locks.
     """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
+        return locks.lock(file.fileno())
     except OSError as error:
         raise SetupError(
             f"{file.name} cannot be locked on that file system: {error.strerror}",
             hint="Put XDG_CACHE_HOME and the sandbox's 'home' on a local disk.",
         ) from error
-    return True
 
 
 @contextmanager

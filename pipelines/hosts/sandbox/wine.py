@@ -13,6 +13,7 @@ import platform
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,11 @@ _EMPTY_LOOKS = 3
 
 #: What to do on a machine that can have no sandbox.
 INSTEAD = (
-    "Build on a host of another kind (docs/hosts/README.md); to look into wheels, none is needed."
-)
+    "Add 'here: {kind: local}' to hosts in pipeline.yaml, and --host here to the command "
+    "(docs/hosts/windows-workstation.md)"
+    if sys.platform == "win32"
+    else "Build on a host of another kind (docs/hosts/README.md)"
+) + "; to look into wheels, none is needed."
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,15 @@ def unfit() -> str:
     return "" if here == "Linux on x86_64" else f"a sandbox needs Linux on x86_64, this is {here}"
 
 
-def version(cache: Cache) -> str:
-    """Of the Wine of sandboxes, without fetching it; :class:`SetupError` where none can be."""
+def require_machine() -> None:
+    """Raise :class:`SetupError` on a machine that can have no sandbox."""
     if why := unfit():
         raise SetupError(why, hint=INSTEAD)
+
+
+def version(cache: Cache) -> str:
+    """Of the Wine of sandboxes, without fetching it; :class:`SetupError` where none can be."""
+    require_machine()
     return debian.version(cache)
 
 

@@ -11,9 +11,7 @@ import hashlib
 import io
 import mimetypes
 import os
-import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -25,6 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.core.errors import ConfigError, SetupError, StorageError
 from pipelines.core.files import DISK_ERRNOS
 from pipelines.core.hosttext import line, shown_url
+from pipelines.core.shell import pip_install
 from pipelines.remote.files import replace
 
 #: Hint for every storage error.
@@ -66,7 +65,7 @@ class Store:
         except ImportError:
             raise SetupError(
                 f"{kind}:// needs {_EXTRAS.get(kind, 'another library')}",
-                hint=f"Type: {shlex.join([sys.executable, '-m', 'pip', 'install', _EXTRAS[kind]])}"
+                hint=f"Type: {pip_install(_EXTRAS[kind])}"
                 if kind in _EXTRAS
                 else "See fsspec's documentation.",
             ) from None

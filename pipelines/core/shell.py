@@ -1,0 +1,29 @@
+"""What users type on this machine: on Windows in PowerShell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+
+_WINDOWS = sys.platform == "win32"
+INSTALL_GIT = "winget install Git.Git" if _WINDOWS else "sudo apt-get install git"
+SET_CLOCK = "w32tm /resync, as administrator" if _WINDOWS else "sudo timedatectl set-ntp true"
+
+
+def command_line(words: Sequence[str]) -> str:
+    """``words`` as one line."""
+    return in_powershell(words) if _WINDOWS else shlex.join(words)
+
+
+def pip_install(package: str) -> str:
+    """The line that installs ``package`` for this Python."""
+    return command_line([sys.executable, "-m", "pip", "install", package])
+
+
+def in_powershell(words: Sequence[str]) -> str:
+    """``words`` as one line of PowerShell, which runs a quoted program only after ``&``."""
+    plain = re.compile(r"[\w.:/\\+~=-]+").fullmatch
+    quoted = [word if plain(word) else "'" + word.replace("'", "''") + "'" for word in words]
+    return ("" if plain(words[0]) else "& ") + " ".join(quoted)
