@@ -1,5 +1,5 @@
 # make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the fast tests.
-.PHONY: help wheel test slow sandbox powershell faults provisioners workflows docker browser docs check
+.PHONY: help wheel test slow sandbox test-windows powershell faults provisioners workflows docker browser docs check
 .PHONY: advisories nightly fresh bench lock clean
 
 PYTHON := .venv/bin/python
@@ -41,6 +41,10 @@ powershell: ## The PowerShell scripts under Wine, in WCW_POWERSHELL or else the 
 	-@$(GET_POWERSHELL)
 	@$(POWERSHELL) $(PYTEST) -n 2 --dist loadfile -m powershell tests/powershell
 
+test-windows: ## The unit tests with the sandbox's Windows Python; TESTS=FILES runs some of them
+	@scripts/setup --dev
+	@$(PYTHON) scripts/test_windows.py -n 2 --dist loadfile $(or $(TESTS),tests/unit)
+
 faults: ## Campaigns of injected faults, also against the playbook
 	@scripts/setup --dev
 	@scripts/check-provisioners --setup
@@ -76,7 +80,7 @@ docker: ## Hosts in containers and virtual machines, on an engine that is starte
 	@scripts/setup-docker >/dev/null || [ $$? = 77 ]
 	@$(PYTEST) -m docker tests/docker
 
-nightly: check docs workflows advisories test slow wheel sandbox powershell faults provisioners docker browser ## All checks and tests above (hours)
+nightly: check docs workflows advisories test slow wheel sandbox test-windows powershell faults provisioners docker browser ## All checks and tests above (hours)
 
 fresh: ## The first two on Debians and an Ubuntu made from nothing, as root, with and without sudo (hours)
 	@scripts/check-fresh

@@ -1,9 +1,9 @@
-"""Runs the unit tests with the sandbox's Windows Python, under Wine: what pytest takes.
+r"""Runs the unit tests with the sandbox's Windows Python, under Wine: what pytest takes.
 
     python scripts/test_windows.py [PYTEST'S ARGUMENTS]
 
 A Windows of its own gets the locked requirements, resolved for Windows, and a copy of this tree at
-``C:\\src``. It is removed afterwards; ``build/test-windows.xml`` stays.
+``C:\src``. It is removed afterwards; ``build/test-windows.xml`` stays.
 """
 
 from __future__ import annotations

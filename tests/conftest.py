@@ -3,18 +3,21 @@
 No deadline either way: a busy machine is no defect.
 """
 
+import ctypes
 import gc
 import logging
 import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from datetime import date
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import settings
@@ -44,6 +47,34 @@ TIERS = {
 }
 
 
+def _under_wine() -> bool:
+    return os.name == "nt" and hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
+
+
+@cache
+def not_under_wine() -> dict[str, str]:
+    """What under_wine.yaml lists -> why it is skipped there."""
+    listed = yaml.safe_load((ROOT / "tests/under_wine.yaml").read_text("utf-8"))
+    return {name: reason for reason, names in listed.items() for name in names}
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Some modules hang or crash on import: they are not collected, but counted below."""
+    return (collection_path.name in not_under_wine() or None) if _under_wine() else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Under Wine, how many tests and modules are skipped for each reason."""
+    if not _under_wine():
+        return
+    why = [str(one.longrepr[2]) for one in terminalreporter.stats.get("skipped", [])]
+    why += [f"{text} (module)" for name, text in not_under_wine().items() if "::" not in name]
+    why += ["POSIX alone: cannot be imported (module)"] * len(collect_ignore)
+    terminalreporter.section("skipped, by reason")
+    for text, number in Counter(why).most_common():
+        terminalreporter.line(f"{number:5} {text}")
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     tiers = TIERS & {mark.name for mark in item.iter_markers()}
     if not tiers:
@@ -52,6 +83,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if len(tiers) != 1:
         raise pytest.UsageError(f"{item.nodeid}: expected one tier, found {sorted(tiers)}")
     item.add_marker(*tiers)
+    name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+    if _under_wine() and name in not_under_wine():
+        item.add_marker(pytest.mark.not_under_wine(not_under_wine()[name]))
+    for mark in item.iter_markers("not_under_wine") if _under_wine() else ():
+        item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 @cache

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core import called
+from pipelines.core import called, shell
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +62,14 @@ def test_with_invoke_they_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_until_it_was_started_messages_stay() -> None:
     assert called.as_typed("invoke build") == "invoke build"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([r"C:\py\python.exe", "-m", "pip"], r"C:\py\python.exe -m pip"),
+        ([r"C:\my py\python.exe", "it's"], r"& 'C:\my py\python.exe' 'it''s'"),
+    ],
+)
+def test_what_is_typed_in_powershell(words: list[str], line: str) -> None:
+    assert shell.in_powershell(words) == line
