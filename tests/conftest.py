@@ -85,9 +85,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(*tiers)
     name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
     if _under_wine() and name in not_under_wine():
-        item.add_marker(pytest.mark.not_under_wine(not_under_wine()[name]))
-    for mark in item.iter_markers("not_under_wine") if _under_wine() else ():
-        item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+        item.add_marker(pytest.mark.skip(reason=not_under_wine()[name]))
 
 
 @cache
