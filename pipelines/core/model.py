@@ -95,9 +95,10 @@ _ELSEWHERE = {axis: f" here; recipes have it, and the flag --{axis}" for axis in
 
 
 @functools.cache
-def _such() -> dict[str, str]:
+def _expected() -> dict[str, str]:
     """Pattern of a text -> what is expected, with an example."""
-    return {row["pattern"]: row["such"] for row in read_yaml(Path(__file__).with_name("such.yaml"))}
+    rows = read_yaml(Path(__file__).with_name("patterns.yaml"))
+    return {row["pattern"]: row["expected"] for row in rows}
 
 
 def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
@@ -119,7 +120,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             text, found = plain.format(**context, near=near), None
         elif sentence := _SENTENCES.get(kind):
             pattern = str(context.get("pattern"))
-            such = _such().get(pattern, f"text that matches {pattern}")
+            such = _expected().get(pattern, f"text that matches {pattern}")
             text = sentence.format(**context, such=such)
         key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.

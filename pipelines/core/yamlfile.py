@@ -7,6 +7,7 @@ and PyYAML's own are of different types, and have the same fields.)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +24,11 @@ LIMIT = 2 << 20
 #: A part of PyYAML's words -> the usual mistake.
 _FIXES = {
     "escape": r"Write Windows paths in single quotes: 'C:\envs\t\python.exe'.",
+    "expected hexdecimal number": r"Write Windows paths in single quotes: 'C:\xyz'.",
     "start any token": "Indent with spaces, not tabs, and quote text that begins with @ or `.",
     "mapping values are not allowed": 'Quote text that has ": " in it.',
 }
+_ESCAPED_PATH = re.compile(r"[A-Za-z]:[\w .()\\/-]*[\x00-\x1f\x7f-\xa0]")
 #: Keys and lists within each other.
 DEPTH = 40
 
@@ -61,6 +64,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 def _text(loader: Any, node: yaml.ScalarNode) -> str:
     text: str = loader.construct_scalar(node)
+    if node.style == '"' and _ESCAPED_PATH.match(text):
+        problem = r"a Windows path in double quotes, in which \t, \n and \e are control characters"
+        raise _RefusedError(problem, node.start_mark, _FIXES["escape"])
     return text if node.style else Unquoted(text)
 
 

@@ -40,7 +40,7 @@ def patterns(schema: object) -> set[str]:
 
 
 def test_every_pattern_has_words_of_its_own() -> None:
-    rows = yaml.safe_load((PACKAGE / "core/such.yaml").read_text("utf-8"))
+    rows = yaml.safe_load((PACKAGE / "core/patterns.yaml").read_text("utf-8"))
     wanted = patterns([config_schema(), recipe_schema()])
     assert [row["pattern"] for row in rows if row["pattern"] not in wanted] == []
     assert wanted - {row["pattern"] for row in rows} == set()

@@ -76,6 +76,9 @@ def test_refused_at_once(tmp_path: Path, text: str, line: int | None, said: str)
     ("text", "hint"),
     [
         ('a: "C:\\python"\n', "single quotes"),
+        ('a: "C:\\envs\\t"\n', "single quotes"),
+        ('a: {b: "D:\\x y\\new"}\n', "single quotes"),
+        ('a: {b: "D:\\y z\\new"}\n', "single quotes"),
         ("a:\n\tb: 1\n", "not tabs"),
         ("a: b: c\n", "Quote text"),
     ],
