@@ -23,7 +23,10 @@ from typed import calls
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import Evidence
 from pipelines.core.paths import PACKAGE
-from pipelines.record.results import SmokeResult
+from pipelines.hosts.local import host as local
+from pipelines.hosts.local.config import LocalHost
+from pipelines.hosts.winrm.host import WindowsHost
+from pipelines.record.results import HostFacts, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reference import first_run as importing
 from pipelines.reference.levels import WindowsRun, levels_page, load
@@ -240,12 +243,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def record(out: Path, recipe: str, host: str, **changes: Any) -> Run:
     """A run as a Windows host leaves it."""
-    about = {"recipe": recipe, "host": host, "evidence": Evidence.WINDOWS} | changes
+    about = {"recipe": recipe, "host": host, "evidence": Evidence.WRITTEN} | changes
+    windows = str(about.pop("windows", "10.0.26100"))
     system = str(about.pop("system", "Windows 10.0.26100"))
     outcomes = about.pop("outcomes", {"passed": 9})
     created = about.pop("created", "2026-12-01T11:00:00+00:00")
     run = Run.create(out, samples.facts(**about))
-    run.note(created=created)
+    run.note(created=created, host=HostFacts(platform="win32", windows=windows))
     samples.stage(run, "build", "passed", 60.0, samples.built())
     result = SmokeResult(outcomes=outcomes, exit=0, step="pytest", system=system)
     samples.stage(run, "test", "passed", 9.0, result)
@@ -390,6 +394,10 @@ LIES: dict[str, Callable[[Artifact], None]] = {
     "of another recipe": _replace("causal-conv1d", recipe="gsplat"),
     "of another host": _replace("winrm", host="runner"),
     "a record of the sandbox": _replace("causal-conv1d", evidence=Evidence.BINARIES),
+    "a record of Linux": _replace("causal-conv1d", windows="", evidence=Evidence.GPU),
+    "a record without Windows": _replace("causal-conv1d", windows=""),
+    "of another Windows": _replace("causal-conv1d", windows="10.0.20348"),
+    "a suite on another Windows": _replace("causal-conv1d", system="Windows 10.0.20348"),
     "an earlier record": _replace("causal-conv1d", created="2026-11-30T11:00:00+00:00"),
     "a suite under Wine": _replace("causal-conv1d", system="Wine 10.0"),
     "a suite without cases": _replace("causal-conv1d", outcomes={"skipped": 9}),
@@ -469,6 +477,14 @@ def test_attestations_are_verified_by_sigstore(artifact: Artifact, checkout: Pat
         assert code(*right[:at], wrong, *right[at + 1 :]) != 0
     with pytest.raises(AuditError):
         importing.import_run(artifact.pack(), checkout, bundle)
+
+
+def test_the_hosts_of_the_steps_write_such_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the import asks of a record's level is what these hosts have on Windows."""
+    monkeypatch.setattr(local, "WINDOWS", True)
+    runner = LocalHost.model_validate({"kind": "local", "gpu": True})
+    assert local.ThisMachine("runner", runner).evidence is Evidence.WRITTEN
+    assert WindowsHost.evidence is Evidence.WRITTEN
 
 
 # -- the page -------------------------------------------------------------------------------------
