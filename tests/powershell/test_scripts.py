@@ -131,7 +131,7 @@ def test_scripts_of_ours_are_called_with_parameters_that_they_have(
 
 def test_parameters_of_the_bootstrap_are_those_that_are_sent(everything: Parsed) -> None:
     source = Path(firstpython.__file__).read_text("utf-8")
-    sent = re.findall(r"(?:told|given) = \{(.*?)\}", source, re.S)
+    sent = re.findall(r"(?:digests|parameters) = \{(.*?)\}", source, re.S)
     assert {name for text in sent for name in re.findall(r'"(\w+)":', text)} == {
         *everything["pipelines/hosts/windows/bootstrap.ps1"]["parameters"]
     }
