@@ -219,23 +219,26 @@ class Runner:
 
     def run(self) -> None:
         """Every step in turn."""
-        for step in self.steps:
-            print(
-                f"::group::{step.id}: {step.title}" if _on_github() else f"== {step.id}", flush=True
-            )
-            begun = time.monotonic()
-            if reason := self._reason_to_skip(step):
-                result = Result(step.id, "skipped", reason=reason)
-            else:
-                result = self._run(step)
-            result.seconds = round(time.monotonic() - begun, 1)
-            self.results[step.id] = result
-            print(_line(result), flush=True)
-            if _on_github():
-                print("::endgroup::")
-                if result.verdict not in ("passed", "skipped"):
-                    print(f"::warning title={step.id}::{_line(result)}", flush=True)
-        self.password.unlink(missing_ok=True)
+        try:
+            for step in self.steps:
+                print(
+                    f"::group::{step.id}: {step.title}" if _on_github() else f"== {step.id}",
+                    flush=True,
+                )
+                begun = time.monotonic()
+                if reason := self._reason_to_skip(step):
+                    result = Result(step.id, "skipped", reason=reason)
+                else:
+                    result = self._run(step)
+                result.seconds = round(time.monotonic() - begun, 1)
+                self.results[step.id] = result
+                print(_line(result), flush=True)
+                if _on_github():
+                    print("::endgroup::")
+                    if result.verdict not in ("passed", "skipped"):
+                        print(f"::warning title={step.id}::{_line(result)}", flush=True)
+        finally:
+            self.password.unlink(missing_ok=True)
 
     def _reason_to_skip(self, step: Step) -> str:
         if step.changes and not self.full:
