@@ -31,8 +31,10 @@ def diagnose(_: Flags, log: str, *, json: bool = False, report: str = "") -> int
     path = Path(log)
     diagnosis = diagnose_file(path)
     code = exit_code(diagnosis)
-    around = excerpt(path, diagnosis.cause.line) if diagnosis else None
-    lines = around.lines if around else last_lines(path)
+    lines: tuple[str, ...] = ()
+    if report or code == UNKNOWN:  # the log is read once more for them
+        around = excerpt(path, diagnosis.cause.line) if diagnosis else None
+        lines = tuple(around.lines) if around else last_lines(path)
     if json:
         answer(payload(diagnosis, log))
     else:

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from pipelines.core.errors import SetupError
 from pipelines.core.paths import CHECKOUT
-from pipelines.core.shell import command_line
+from pipelines.core.shell import pip_install
 
 DISTRIBUTION = "windows-cuda-wheels"
 #: Module -> the extra in ``pyproject.toml`` that brings it.
@@ -40,8 +40,7 @@ def install_extra(name: str) -> str:
             ".venv/bin/uv pip install --system-certs --python .venv/bin/python -r pyproject.toml "
             f"--extra {name}"
         )
-    wanted = [f"{one.name}{_extras(one)}{one.specifier}" for one in requirements(name)]
-    return command_line([sys.executable, "-m", "pip", "install", *wanted])
+    return pip_install(*(f"{one.name}{_extras(one)}{one.specifier}" for one in requirements(name)))
 
 
 def requirements(extra: str) -> Iterator[Requirement]:

@@ -17,9 +17,9 @@ def command_line(words: Sequence[str]) -> str:
     return in_powershell(words) if _WINDOWS else shlex.join(words)
 
 
-def pip_install(package: str) -> str:
-    """The line that installs ``package`` for this Python."""
-    return command_line([sys.executable, "-m", "pip", "install", package])
+def pip_install(*packages: str) -> str:
+    """The line that installs ``packages`` for this Python."""
+    return command_line([sys.executable, "-m", "pip", "install", *packages])
 
 
 def in_powershell(words: Sequence[str]) -> str:
