@@ -36,32 +36,45 @@ class Span:
         return first if self.gone is None else f"{first}, but older than {_dotted(self.gone)}"
 
 
-#: Since which release of CUDA; those before 75 and 101, which became 110, are gone with 13.0.
-_SINCE = {
-    (6, 0): "50",
-    (6, 5): "52",
-    (7, 0): "53",
-    (8, 0): "60 61 62",
-    (9, 0): "70",
-    (9, 1): "72",
-    (10, 0): "75",
-    (11, 0): "80",
-    (11, 1): "86",
-    (11, 4): "87",
-    (11, 8): "89 90",
-    (12, 0): "90a",
-    (12, 8): "100 100a 101 101a 120 120a",
-    (12, 9): "100f 101f 103 103a 103f 120f 121 121a 121f",
-    (13, 0): "88 110 110a 110f",
-    (13, 4): "107 107a 107f",
-}
-#: In ascending order.
+#: In ascending order. sm_101 became sm_110 in CUDA 13.
 KNOWN: dict[str, Span] = {
-    arch: Span(first, (13, 0) if number(arch) in {*range(75), 101} else None)
-    for arch, first in sorted(
-        ((arch, first) for first, archs in _SINCE.items() for arch in archs.split()),
-        key=lambda one: (number(one[0]), one[0]),
-    )
+    "50": Span((6, 0), (13, 0)),
+    "52": Span((6, 5), (13, 0)),
+    "53": Span((7, 0), (13, 0)),
+    "60": Span((8, 0), (13, 0)),
+    "61": Span((8, 0), (13, 0)),
+    "62": Span((8, 0), (13, 0)),
+    "70": Span((9, 0), (13, 0)),
+    "72": Span((9, 1), (13, 0)),
+    "75": Span((10, 0)),
+    "80": Span((11, 0)),
+    "86": Span((11, 1)),
+    "87": Span((11, 4)),
+    "88": Span((13, 0)),
+    "89": Span((11, 8)),
+    "90": Span((11, 8)),
+    "90a": Span((12, 0)),
+    "100": Span((12, 8)),
+    "100a": Span((12, 8)),
+    "100f": Span((12, 9)),
+    "101": Span((12, 8), (13, 0)),
+    "101a": Span((12, 8), (13, 0)),
+    "101f": Span((12, 9), (13, 0)),
+    "103": Span((12, 9)),
+    "103a": Span((12, 9)),
+    "103f": Span((12, 9)),
+    "107": Span((13, 4)),
+    "107a": Span((13, 4)),
+    "107f": Span((13, 4)),
+    "110": Span((13, 0)),
+    "110a": Span((13, 0)),
+    "110f": Span((13, 0)),
+    "120": Span((12, 8)),
+    "120a": Span((12, 8)),
+    "120f": Span((12, 9)),
+    "121": Span((12, 9)),
+    "121a": Span((12, 9)),
+    "121f": Span((12, 9)),
 }
 #: One GPU's by CUDA 12 and by CUDA 13: neither compiles by the other's name.
 _RENAMED = {"101": "110", "101a": "110a", "101f": "110f"}
