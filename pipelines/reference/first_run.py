@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -123,21 +123,22 @@ def examine(manifest: Manifest, folder: Path, checkout: Path) -> tuple[str, ...]
     if len({*ids}) != len(ids) or not {*ids} <= {*known}:
         raise AuditError(f"its steps are not those of scripts/first_run.py: {', '.join(ids)}")
     passed = tuple(step.id for step in manifest.steps if step.verdict == "passed")
+    runs = tuple(_runs(folder))
     for name in passed:
         if f"{name}.log" not in manifest.files:
             raise AuditError(f"step {name} has passed and left no log")
         for command in known[name].commands:
-            _require_record(name, command, manifest, folder)
+            _require_record(name, command, manifest, runs)
     return passed
 
 
-def _require_record(step: str, command: str, manifest: Manifest, folder: Path) -> None:
+def _require_record(step: str, command: str, manifest: Manifest, runs: Iterable[Run]) -> None:
     """What a command that builds has recorded then: this recipe, on this host, on Windows."""
     if " build " not in command:
         return
     words = dict(re.findall(r"--(\w+) (\S+)", command))
     recipe, tested = words.get("recipe", "smoke-attention"), " test " in command
-    for run in _runs(folder):
+    for run in runs:
         facts, suite = run.facts(), run.result(SmokeResult)
         of_it = (facts.target.recipe, facts.target.host) == (recipe, words["host"])
         then = manifest.started <= datetime.fromisoformat(facts.created) <= manifest.ended
