@@ -51,8 +51,8 @@ class Manifest(BaseModel):
 
     schema_: Schema
     made_by: Short
-    serial: Annotated[int, Field(ge=0, le=1 << 40)] = 0
-    """When the last stage ended, in seconds since 1970: a later state of a run has a higher one."""
+    serial: Annotated[int, Field(ge=0, le=1 << 53)] = 0
+    """When the last stage ended, in milliseconds since 1970: a later state of a run has a higher one."""
     run: Short
     started: datetime | None
     finished: datetime | None

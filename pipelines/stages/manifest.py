@@ -79,7 +79,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "made_by": f"windows-cuda-wheels {__version__}",
-        "serial": int(max(ends.values(), default=0)),
+        "serial": int(max(ends.values(), default=0) * 1000),
         "run": facts.run,
         "started": facts.created or None,
         "finished": _time(max(done)) if done else None,

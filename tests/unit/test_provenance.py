@@ -215,7 +215,7 @@ def test_an_older_statement_is_refused_where_a_later_one_was_seen(desk: Desk) ->
     desk.forge(lambda said: later(said, 61))
     assert desk.look().code == 0
     key = signing.load_public(desk.my_pub)
-    least = {"serial": "9" * 12}
+    least = {"serial": "9" * 15}
     found = verify(desk.wheel, desk.envelope, [(desk.my_pub, key)], load_lock(), least)
     assert {one.id for one in found.findings if one.failed} == {"require-serial"}
 
