@@ -352,7 +352,7 @@ def test_yanked_wheels_say_why_and_stay(tmp_path: Path) -> None:
     assert published(tmp_path, "--yank", file, "--because", 'wrong <b>"numbers"') == 0
     assert {one["yanked"] for one in catalogue(tmp_path)["wheels"]} == {'wrong <b>"numbers"'}
     page = (tmp_path / "index/plain/demo-attn/index.html").read_text()
-    assert 'data-yanked="wrong &lt;b&gt;&quot;numbers&quot;"' in page
+    assert 'data-yanked="wrong &lt;b&gt;&#34;numbers&#34;"' in page
     told = json.loads((tmp_path / "index/simple/demo-attn/index.json").read_text())
     assert told["files"][0]["yanked"] == 'wrong <b>"numbers"'
     assert published(tmp_path, "--yank", "no.whl", "--because", "x") == ConfigError.exit_code

@@ -15,7 +15,6 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +25,7 @@ from pipelines.publish.index.front import front
 from pipelines.publish.index.rows import rows, smoke_words
 from pipelines.publish.index.variants import json_name, release_json
 from pipelines.publish.which.joining import WHICH, joined
+from pipelines.reports.html import environment
 
 COMBINED = "simple"
 #: Configuration for IIS.
@@ -71,36 +71,22 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
         projects: dict[str, list[Wheel]] = defaultdict(list)
         for wheel in wheels:
             projects[str(wheel.name.project)].append(wheel)
-        named = {
-            "meta": {"api-version": _VERSION},
-            "projects": [{"name": n} for n in sorted(projects)],
-        }
-        made |= _pair(place, _root(sorted(projects)), named)
+        names = [{"name": name} for name in sorted(projects)]
+        made |= _pair(place, {"meta": {"api-version": _VERSION}, "projects": names})
         for project, own in projects.items():
             data = _project(project, own, releases, place, catalogue.tracks)
-            made |= _pair(f"{place}/{project}", _project_page(data), data)
+            made |= _pair(f"{place}/{project}", data)
     table = rows(catalogue)
     made |= about(catalogue, table)
     made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
     return made | {WHICH: joined(), _IIS.name: _IIS.read_bytes()}
 
 
-def _pair(place: str, page: str, data: Any) -> dict[str, bytes]:
+def _pair(place: str, data: dict[str, Any]) -> dict[str, bytes]:
+    """A page as HTML and as JSON."""
+    html = environment().get_template("simple.html.j2").render(page=data)
     text = json.dumps(data, indent=1) + "\n"
-    return {f"{place}/index.html": page.encode(), f"{place}/index.json": text.encode()}
-
-
-def _head(title: str, more: str = "") -> str:
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="pypi:repository-version" content="{_VERSION}">{more}'
-        f"<title>{escape(title)}</title></head>\n<body>\n"
-    )
-
-
-def _root(projects: Sequence[str]) -> str:
-    lines = (f'<a href="{name}/">{name}</a><br>\n' for name in projects)
-    return _head("Projects") + "".join(lines) + "</body></html>\n"
+    return {f"{place}/index.html": html.encode(), f"{place}/index.json": text.encode()}
 
 
 def _project(
@@ -144,25 +130,3 @@ def _file(name: str, url: str, sha256: str, size: int, uploaded: str) -> dict[st
         "size": size,
         "upload-time": uploaded,
     }
-
-
-# Only the newer name of the metadata attribute: pip 22.3 to 23.0.1 fails with the older one.
-# https://peps.python.org/pep-0714/
-def _project_page(data: Mapping[str, Any]) -> str:
-    """The same for installers that read HTML."""
-    tracks = "".join(data["meta"].get("tracks", ()))
-    more = f'<meta name="pypi:tracks" content="{escape(tracks)}">' if tracks else ""
-    title = f"Links for {data['name']}"
-    text = _head(title, more) + f"<h1>{title}</h1>\n"
-    for file in data["files"]:
-        about = ""
-        if "core-metadata" in file:
-            about = f' data-core-metadata="sha256={file["core-metadata"]["sha256"]}"'
-        if "requires-python" in file:
-            about += f' data-requires-python="{escape(file["requires-python"])}"'
-        if yanked := file.get("yanked"):
-            about += f' data-yanked="{"" if yanked is True else escape(yanked)}"'
-        href = f"{file['url']}#sha256={file['hashes']['sha256']}"
-        words = f" {escape(file['_smoke'])}" if "_smoke" in file else ""
-        text += f'<a href="{escape(href)}"{about}>{escape(file["filename"])}</a>{words}<br>\n'
-    return text + "</body></html>\n"
