@@ -65,7 +65,7 @@ def publish(
     from pipelines.core.hosttext import line
     from pipelines.publish.index.catalogue import ADDRESS
     from pipelines.publish.index.outside import look
-    from pipelines.publish.index.publishing import Order, planned
+    from pipelines.publish.index.publishing import Order
     from pipelines.publish.index.publishing import publish as do
     from pipelines.publish.index.releases import Release
     from pipelines.publish.index.store import Store
@@ -118,10 +118,7 @@ def publish(
             trusted=trusted,
         )
         store, release = Store(pages or to), Release(to) if pages else None
-        if dry_run:
-            done = planned(store, order, release=release)
-        else:
-            done = do(store, order, release=release, say=_tell_wheel)
+        done = do(store, order, release=release, say=_tell_wheel, dry_run=dry_run)
     if json:
         answer(
             {

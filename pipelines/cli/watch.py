@@ -56,17 +56,23 @@ def watch(
     a page cannot be read or lies: then nobody knows whether anything is new.
     """
     from pipelines.core.console import answer
+    from pipelines.matrix.export import GHA_MOST
     from pipelines.publish.watch import held, show
     from pipelines.publish.watch.cells import ahead, strangers
     from pipelines.publish.watch.look import look
     from pipelines.publish.watch.orders import as_gha, bounded, judged, pinned
     from pipelines.publish.watch.pins import pins as pins_of
-    from pipelines.publish.watch.released import load_asked
+    from pipelines.publish.watch.released import MOST, TORCH_BUILDS
     from pipelines.recipe.load import load_recipe, load_versions
     from pipelines.toolchain.lock import load_lock
 
     format = one_format(format, json=json)
-    bound, asked_before = _most(whole("most", most)), whole("turn", turn) or 0
+    bound, asked_before = whole("most", most), whole("turn", turn) or 0
+    bound = MOST if bound is None else bound
+    if not 1 <= bound <= GHA_MOST:
+        raise ConfigError(
+            f"--most {most}: a matrix has 1 to {GHA_MOST} cells", hint=f"Such as {MOST}."
+        )
     if asked_before < 0:
         raise ConfigError(f"--turn {turn}: expected 0 or more", hint="Such as the number of a run.")
     file = target("pins", pins)
@@ -85,8 +91,8 @@ def watch(
     notes += [note for one in found for note in one.notes]
     if file is not None:
         lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
-        home = load_asked().torch_builds
-        made = pins_of(lock, out.torches, [one.target for one in lacking], home=home)
+        targets = [one.target for one in lacking]
+        made = pins_of(lock, out.torches, targets, home=TORCH_BUILDS)
         made.write(file)
         orders = pinned(orders, made.ids)
         notes += made.notes
@@ -98,18 +104,6 @@ def watch(
     if format == "gha":
         answer(dumps(as_gha(orders, archs or ""), separators=(",", ":")))
     show.show(orders, notes)
-
-
-def _most(asked: int | None) -> int:
-    from pipelines.matrix.export import GHA_MOST
-    from pipelines.publish.watch.released import load_asked
-
-    most = load_asked().most if asked is None else asked
-    if not 1 <= most <= GHA_MOST:
-        raise ConfigError(
-            f"--most {most}: a matrix has 1 to {GHA_MOST} cells", hint="Such as --most 24."
-        )
-    return most
 
 
 def _words(text: str | None) -> list[str]:
@@ -144,7 +138,7 @@ def _compared(
 ) -> Watched:
     from pipelines.matrix.buildplan import archs_asked
     from pipelines.publish.watch.cells import Watched, compare
-    from pipelines.publish.watch.released import choose, load_asked, note
+    from pipelines.publish.watch.released import TORCHES, choose, note
 
     axes = request.axes
     if not recipe.is_wheel or recipe.strategy in ("skip", "prebuilt"):
@@ -153,7 +147,7 @@ def _compared(
     if recipe.name in out.yanked:
         return Watched(recipe, (), 0, 0, ())
     asked = _words(axes.get("torch"))
-    torches, left = choose(recipe, out.torches, asked, load_asked().torches)
+    torches, left = choose(recipe, out.torches, asked, TORCHES)
     return compare(
         recipe,
         out.torches,

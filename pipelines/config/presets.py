@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +51,6 @@ class Presets(Model):
     presets: Annotated[dict[Name, Preset], Field(min_length=1)]
 
 
-@cache
 def load_presets(path: Path = PRESETS_FILE) -> dict[str, Preset]:
     """By name; :class:`ConfigError` names the key that is wrong."""
     return read_data(path, Presets).presets

@@ -196,7 +196,16 @@ def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigErr
 
 
 def read_data(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
-    """A data file of the pipeline's own; :class:`ConfigError` names the file and the wrong key."""
+    """A data file of the pipeline's own, read once.
+
+    :class:`ConfigError` names the file and the wrong key.
+    """
+    found: Data = _read_data(path, model, hint)
+    return found
+
+
+@functools.cache
+def _read_data(path: Path, model: type[BaseModel], hint: str) -> Any:
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as error:

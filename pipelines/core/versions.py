@@ -37,17 +37,21 @@ def _range(text: str) -> str:
 Range = Annotated[str, AfterValidator(_range)]
 
 
+def version_of(text: str) -> Version | None:
+    """``text`` as a version; ``None`` for one that is not, such as ``main``."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
 def known(text: str | None) -> Version | None:
     """``text`` as a plain release, or ``None`` if it is not known or no version.
 
     A nightly (``2.13.0.dev1``) or local build (``2.11.0+cu130``) counts as its release.
     """
-    if not text or len(text) > _LONGEST:
-        return None
-    try:
-        return Version(Version(text).base_version)
-    except InvalidVersion:
-        return None
+    found = version_of(text) if text and len(text) <= _LONGEST else None
+    return Version(found.base_version) if found else None
 
 
 def as_release(axis: str, typed: str) -> str:

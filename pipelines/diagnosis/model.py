@@ -135,7 +135,6 @@ class _Codes(RootModel[dict[Id, dict[str, Code]]]):
     """``codes.yaml``: tables of codes."""
 
 
-@cache
 def load_codes() -> Mapping[str, Mapping[str, Code]]:
     """The tables of codes."""
     return read_data(CODES_FILE, _Codes).root

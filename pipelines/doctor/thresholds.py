@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -55,7 +54,6 @@ class Thresholds(Model):
     ninja: str
 
 
-@cache
 def load_thresholds(path: Path = THRESHOLDS_FILE) -> Thresholds:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
     return read_data(path, Thresholds)

@@ -6,7 +6,6 @@ A rule that needs a fact nobody knows says nothing; whoever asks must say what i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -97,7 +96,6 @@ class Compat(Model):
         return None
 
 
-@cache
 def load_compat(path: Path = COMPAT_FILE) -> Compat:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
     return read_data(path, Compat, hint="See pipelines/matrix/compat.py.")

@@ -15,12 +15,11 @@ from typing import Literal
 
 from packaging.tags import Tag, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
 
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import sha256_of
 from pipelines.core.finding import failures
-from pipelines.core.versions import minor
+from pipelines.core.versions import minor, version_of
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.model import Recipe
 from pipelines.record.results import AuditedFile
@@ -100,10 +99,7 @@ def _fits(
         return "not the name of a wheel", nothing
     if name != canonicalize_name(recipe.distribution):
         return f"another project, {name}", nothing
-    try:
-        expected = Version(recipe.version)
-    except InvalidVersion:
-        expected = None
+    expected = version_of(recipe.version)
     if expected is not None and version.public != expected.public:
         return f"version {version.public}, expected {expected.public}", nothing
     rank = min((tags[tag] for tag in own_tags if tag in tags), default=None)

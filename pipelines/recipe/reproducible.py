@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 from pydantic import Field
@@ -44,7 +43,6 @@ class Profile(Model):
     """By :attr:`pipelines.record.toolsets.Toolset.name`."""
 
 
-@cache
 def load_profile(path: Path = PROFILE_FILE) -> Profile:
     """Read the file; :class:`ConfigError` names the key that is wrong."""
     return read_data(path, Profile)

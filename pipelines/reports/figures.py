@@ -48,7 +48,6 @@ class Rules(Model):
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
 
-@cache
 def load_rules(path: Path = FIGURES_FILE) -> Rules:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
     return read_data(path, Rules)

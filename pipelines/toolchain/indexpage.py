@@ -8,17 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, Field
 
-from pipelines.core.hosttext import secret
 from pipelines.toolchain import sources
-
-if TYPE_CHECKING:
-    import requests
 
 _LARGEST = 16 << 20  # bytes: a project with thousands of files has 2 MB
 _LINKS = 100_000
@@ -91,26 +87,9 @@ def _fetched(url: str, *, insecure: bool) -> tuple[bytes, str, str, str]:
     """Its bytes, content type and character set, and its final address."""
     from requests import RequestException
 
-    body = bytearray()
-
-    def checked(answer: requests.Response, **_: Any) -> None:
-        """Check each redirect before it is followed."""
-        target = urljoin(answer.url, client.get_redirect_target(answer) or "")
-        secret(urlsplit(target).query)
-        if not insecure and not target.startswith("https://"):
-            raise IndexPageError("it redirects to an address without TLS")
-
+    body, allowed = bytearray(), ("",) if insecure else sources.SECURE
     try:
-        with (
-            sources.session() as client,
-            client.get(
-                url,
-                headers={"Accept": _ACCEPT},
-                stream=True,
-                timeout=(15, 60),
-                hooks={"response": checked},
-            ) as answer,
-        ):
+        with sources.answered(url, {"Accept": _ACCEPT}, allowed) as answer:
             if not answer.ok:
                 raise IndexPageError(f"HTTP status {answer.status_code}", answer.status_code)
             for chunk in sources.pieces(answer):
@@ -120,6 +99,8 @@ def _fetched(url: str, *, insecure: bool) -> tuple[bytes, str, str, str]:
             kind, _, rest = answer.headers.get("Content-Type", "text/html").partition(";")
             charset = rest.partition("charset=")[2].strip(' "')
             return bytes(body), kind.strip().lower(), charset, answer.url
+    except sources.RedirectError as error:
+        raise IndexPageError(error.message) from None
     except RequestException as error:  # its text has the address, passwords included
         raise IndexPageError(f"it cannot be fetched: {type(error).__name__}") from None
 

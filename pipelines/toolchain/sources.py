@@ -11,10 +11,11 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 LIMIT = 8 << 30
 
 _PYPI = "https://pypi.org"  # unless the user has another index, as pip does
+SECURE = ("https://",)  # how addresses begin that nobody on the way can change
 _TIMEOUT = (15, 60)  # seconds to connect, seconds without a byte
 _CHUNK = 1 << 20
 _SERVER = ("scheme", "hostname", "port")
@@ -37,6 +39,10 @@ _PATIENCE, _SLOWEST = 120.0, 2048  # seconds at any rate; then so many bytes a s
 
 #: Called with (bytes done, bytes in all; 0 when that is not known).
 Step = Callable[[int, int], object]
+
+
+class RedirectError(LockError):
+    """A redirect that was not followed."""
 
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -103,17 +109,10 @@ def _http(url: str, target: Path, size: int | None, step: Step) -> None:
     done = target.stat().st_size if target.is_file() and note.is_file() else 0
     if done:  # https://www.rfc-editor.org/rfc/rfc9110#name-if-range
         headers |= {"Range": f"bytes={done}-", "If-Range": note.read_text("utf-8")}
-    with (
-        session() as client,
-        client.get(url, stream=True, timeout=_TIMEOUT, headers=headers) as response,
-    ):
-        for hop in (*response.history, response):  # what follows ? is often a signature
-            secret(urlsplit(hop.url).query)
+    with answered(url, headers, SECURE if url.startswith("https://") else ("",)) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable:
             target.unlink()  # it is whole, or more than that
         response.raise_for_status()
-        if url.startswith("https://"):
-            _still_secure(response)
         rest = response.headers.get("Content-Range", "")
         if response.status_code != requests.codes.partial or not rest.startswith(f"bytes {done}-"):
             done = 0
@@ -133,6 +132,26 @@ def _http(url: str, target: Path, size: int | None, step: Step) -> None:
                     raise LockError(f"more than {what} came")
                 out.write(chunk)
                 step(done, total)
+
+
+@contextmanager
+def answered(
+    url: str, headers: Mapping[str, str], allowed: tuple[str, ...] = SECURE
+) -> Iterator[requests.Response]:
+    """The streamed answer; it and each redirect, before that is followed, begins as ``allowed``.
+
+    Raises :class:`RedirectError`, and ``requests.RequestException``.
+    """
+
+    def checked(answer: requests.Response, **_: Any) -> None:
+        target = urljoin(answer.url, client.get_redirect_target(answer) or "")
+        secret(urlsplit(target).query)  # often a signature
+        if not target.startswith(allowed):
+            raise RedirectError("it redirects to an address without TLS")
+
+    options: dict[str, Any] = {"stream": True, "timeout": _TIMEOUT, "hooks": {"response": checked}}
+    with session() as client, client.get(url, headers=headers, **options) as answer:
+        yield answer
 
 
 def pieces(answer: requests.Response) -> Iterator[bytes]:
@@ -158,13 +177,6 @@ def pieces(answer: requests.Response) -> Iterator[bytes]:
         if time.monotonic() - began > _PATIENCE + done / _SLOWEST:
             raise ReadTimeout(f"the server sends less than {_SLOWEST} bytes a second")
         yield piece
-
-
-def _still_secure(response: requests.Response) -> None:
-    """Raise :class:`LockError` if a redirect went on without TLS."""
-    for hop in (*response.history, response):
-        if not hop.url.startswith("https://"):
-            raise LockError(f"redirected to {hop.url}, which is not https")
 
 
 def _announced(response: requests.Response) -> int:

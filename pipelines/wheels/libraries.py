@@ -6,7 +6,6 @@ For a missing one Windows only reports "the specified module could not be found"
 from __future__ import annotations
 
 import fnmatch
-import functools
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
@@ -46,7 +45,6 @@ class Table(Model):
     """Globs of libraries in torch's wheel."""
 
 
-@functools.cache
 def table() -> Table:
     """The file, read once."""
     return read_data(_FILE, Table)

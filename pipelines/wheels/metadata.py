@@ -25,10 +25,11 @@ from pathlib import Path
 
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from pipelines.core.errors import AuditError
 from pipelines.core.files import disk_errors
+from pipelines.core.versions import version_of
 from pipelines.wheels.binary import BINARIES, Binary, read_alone, read_binary
 from pipelines.wheels.fatbin import HEAD, Data
 from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
@@ -119,7 +120,7 @@ class WheelFacts:
         folder, _, version = self.dist_info.removesuffix(".dist-info").partition("-")
         stated = ((self.metadata_name, self.metadata_version), (folder, version))
         return all(
-            canonicalize_name(name) == self.name and _version(text) == Version(self.version)
+            canonicalize_name(name) == self.name and version_of(text) == Version(self.version)
             for name, text in stated
         )
 
@@ -368,10 +369,3 @@ def _tags(lines: list[str]) -> tuple[str, ...]:
         except ValueError:
             tags.add(line)
     return tuple(sorted(tags))
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +57,6 @@ class Limits(Model):
     seconds: Annotated[int, Field(gt=0)]
 
 
-@functools.cache
 def limits() -> Limits:
     """The file, read once."""
     return read_data(_FILE, Limits)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from pipelines.core.extras import find_missing
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict, inside, once
 from pipelines.core.model import Model
+from pipelines.core.versions import version_of
 from pipelines.wheels.metadata import WheelFacts
 
 _DEPTH = 64
@@ -139,10 +139,8 @@ def _another(subject: dict[str, Any], name: str, version: str) -> bool:
     """Whether it describes another PyPI release; other kinds of packages have other names."""
     if not _text(subject, "purl").startswith("pkg:pypi/"):
         return False
-    try:
-        same = Version(_text(subject, "version")) == Version(version)
-    except InvalidVersion:
-        same = False
+    own = version_of(_text(subject, "version"))
+    same = own is not None and own == version_of(version)
     return not same or canonicalize_name(_text(subject, "name")) != canonicalize_name(name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -105,7 +104,6 @@ def cudarts(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if _CUDART.fullmatch(name)}))
 
 
-@functools.cache
 def load_table() -> Table:
     """The file; :class:`ConfigError` names the key that is wrong."""
     return read_data(_FILE, Table)

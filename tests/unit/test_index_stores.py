@@ -173,7 +173,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
     with github() as made:
         monkeypatch.setenv("GITHUB_API_URL", made.address)
         monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
-        monkeypatch.setattr(releases.Release._ask.retry, "sleep", lambda _: None)
+        monkeypatch.setattr(releases.Release._retried.retry, "sleep", lambda _: None)
         yield made
 
 

@@ -365,7 +365,7 @@ def test_a_redirect_without_tls_is_refused(
     server: Server, lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files["/gamma"] = moved(f"http://127.0.0.1:{server.server_port}/beta")
-    with pytest.raises(LockError, match=r"redirected to http://127\.0\.0\.1.*not https"):
+    with pytest.raises(LockError, match="redirects to an address without TLS"):
         complete(lock, ["gamma"])
     server.files["/gamma"] = moved("https://c.invalid/alpha")
     (pin,) = complete(lock, ["gamma"])

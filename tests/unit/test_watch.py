@@ -157,10 +157,9 @@ def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worl
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WCW_CONFIG", str(tmp_path / "pipeline.yaml"))
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{index.url}/simple")
-    asked = released.load_asked().model_copy(update={"torch_builds": f"{index.url}/whl/torch/"})
     tags = pages.read_tags
     for module in (look, released):
-        monkeypatch.setattr(module, "load_asked", lambda: asked)
+        monkeypatch.setattr(module, "TORCH_BUILDS", f"{index.url}/whl/torch/")
     monkeypatch.setattr(
         look, "read_tags", lambda all_: dict.fromkeys(all_, *tags([f"{index.url}/flash"]).values())
     )

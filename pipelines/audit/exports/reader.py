@@ -15,11 +15,11 @@ from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
 
 from pipelines.audit.exports.cache import CacheEntry, Head, store
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.hosttext import line
+from pipelines.core.versions import version_of
 from pipelines.wheels.pe import exports_of
 from pipelines.wheels.unpacking import chunks, mapped
 
@@ -122,11 +122,7 @@ def _metadata(
     head = HeaderParser().parsestr(_text(archive, file, members[PurePosixPath(info, "METADATA")]))
     stated = [(own, release), (head.get("Name", ""), head.get("Version", ""))]
     for own, release in stated:
-        try:
-            same = Version(release) == version and canonicalize_name(own) == name
-        except InvalidVersion:
-            same = False
-        if not same:
+        if version_of(release) != version or canonicalize_name(own) != name:
             raise _refused(file, f"it contains {line(own, 80)} {line(release, 80)}")
     text = _text(archive, file, members[PurePosixPath(info, "RECORD")])
     rows = csv.reader(io.StringIO(text, newline=""))

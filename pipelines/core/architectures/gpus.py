@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +54,6 @@ class Gpus(Dated):
     gpus: Annotated[tuple[Gpu, ...], Field(min_length=1)]
 
 
-@cache
 def load_table(path: Path = GPUS_FILE) -> Gpus:
     """The file; :class:`ConfigError` names the key that is wrong."""
     return read_data(path, Gpus)

@@ -6,7 +6,6 @@ SDK errors never leave this package: :func:`engine_errors` translates them.
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -44,7 +43,6 @@ class _Table(Model):
     errors: tuple[ErrorPattern, ...]
 
 
-@functools.cache
 def error_patterns() -> tuple[ErrorPattern, ...]:
     """All patterns."""
     return read_data(_FILE, _Table, hint="").errors

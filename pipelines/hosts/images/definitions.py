@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -63,7 +62,6 @@ class _Images(RootModel[dict[str, ImageDefinition]]):
     pass
 
 
-@functools.cache
 def images() -> dict[str, ImageDefinition]:
     """Every image of the pipeline, by name."""
     return read_data(_FILE, _Images, hint="").root

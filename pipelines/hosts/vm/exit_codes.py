@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,7 +26,6 @@ class _Table(Model):
     exit_codes: tuple[ExitCode, ...]
 
 
-@functools.cache
 def exit_codes() -> tuple[ExitCode, ...]:
     """All exit codes."""
     return read_data(_FILE, _Table, hint="").exit_codes

@@ -17,7 +17,7 @@ from pipelines.publish.which.joining import WHICH
 from pipelines.toolchain import sources
 
 _AGENTS = {"pip": "pip/26.3", "uv": "uv/0.13.8", "which.py": "which.py", "browser": "Mozilla/5.0"}
-_SECURE = ("https://", "http://127.0.0.1:")
+_LOCAL = "http://127.0.0.1:"
 _OK = 200
 
 
@@ -105,13 +105,8 @@ def _get(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
     hashed, size, body = sha256(), 0, bytearray()
     headers = {"User-Agent": _AGENTS[agent], "Accept-Encoding": "identity"}
     try:
-        with (
-            sources.session() as http,
-            http.get(url, headers=headers, stream=True, timeout=(15, 60)) as answer,
-        ):
+        with sources.answered(url, headers, (*sources.SECURE, _LOCAL)) as answer:
             kind = answer.headers.get("Content-Type", "")
-            if any(not hop.url.startswith(_SECURE) for hop in (*answer.history, answer)):
-                return "redirect", "redirected without TLS", b""
             if answer.status_code != _OK:
                 return "status", f"HTTP status {answer.status_code}", b""
             if url.endswith(("/", ".html")) and not kind.startswith("text/html"):
@@ -122,6 +117,8 @@ def _get(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
                 body += piece if most == MOST else b""
                 if size > most:
                     break
+    except sources.RedirectError as error:
+        return "redirect", error.message, b""
     except requests.RequestException as error:  # its text has the address, passwords included
         return "silent", f"cannot be fetched: {type(error).__name__}", b""
     return "", hashed.hexdigest(), bytes(body)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.parser import HeaderParser
@@ -99,22 +100,28 @@ class Done:
     """Pages that were written."""
 
 
-def publish(store: Store, order: Order, *, release: Release | None = None, say: Say) -> Done:
+def publish(
+    store: Store, order: Order, *, release: Release | None = None, say: Say, dry_run: bool = False
+) -> Done:
     """Apply the order. With a ``release`` wheels are its assets, linked from pages in ``store``.
 
-    Raises :class:`AuditError` for a refused wheel, :class:`ConfigError` for an index that is
-    damaged or not ours, and :class:`StorageError` if it cannot be written or another publish
-    is running.
+    A ``dry_run`` makes all checks and writes nothing, not even the lock. Raises
+    :class:`AuditError` for a refused wheel, :class:`ConfigError` for an index that is damaged or
+    not ours, and :class:`StorageError` if it cannot be written or another publish is running.
     """
-    with locked(store, order.unlock) as mine, tempfile.TemporaryDirectory() as room:
+    lock = nullcontext(b"") if dry_run else locked(store, order.unlock)
+    with lock as mine, tempfile.TemporaryDirectory() as room:
         before = _read(store, order)
         known = before.by_name
         _require_intact(store, release, before)
         released = list(_wheels(before, order, Path(room)))
         after = _changed(before, order, [wheel for _, _, wheel in released], release)
+        if dry_run:
+            return Done(after, _fresh(before, after), tuple(_unlike(store, after)))
         for path, metadata, wheel in released:
             if wheel.name not in known:
-                after = _place(store, release, path, wheel, after, metadata=metadata)
+                beside = _written(Path(room), metadata)
+                after = _place(store, release, path, wheel, after, metadata=beside)
                 say(wheel)
         if release:
             release.finish()
@@ -127,19 +134,15 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
             store.write(CATALOGUE, after.dump())
         with disk_errors(memory_file()):
             remember(store.address, after.generation, after.digest)
-        pages = [path for path, data in render(after).items() if _put(store, path, data)]
+        for page, data in (pages := _unlike(store, after)).items():
+            store.write(page, data)
     return Done(after, _fresh(before, after), tuple(pages))
 
 
-def planned(store: Store, order: Order, *, release: Release | None = None) -> Done:
-    """A dry run of :func:`publish` with all its checks; nothing is written."""
-    with tempfile.TemporaryDirectory() as room:
-        before = _read(store, order)
-        _require_intact(store, release, before)
-        found = [wheel for _, _, wheel in _wheels(before, order, Path(room))]
-        after = _changed(before, order, found, release)
-    pages = [p for p, data in render(after).items() if store.read(p, len(data)) != data]
-    return Done(after, _fresh(before, after), tuple(pages))
+def _unlike(store: Store, after: Catalogue) -> dict[str, bytes]:
+    """The pages that the store does not have, or has with other contents."""
+    pages = render(after).items()
+    return {path: data for path, data in pages if store.read(path, len(data)) != data}
 
 
 def _fresh(before: Catalogue, after: Catalogue) -> tuple[Wheel, ...]:
@@ -290,17 +293,15 @@ def _place(
     wheel: Wheel,
     after: Catalogue,
     *,
-    metadata: bytes,
+    metadata: Path,
 ) -> Catalogue:
     """Upload a wheel and its metadata; the catalogue with its address."""
-    with tempfile.TemporaryDirectory() as room:
-        beside = _written(Path(room), metadata)
-        if release is None:
-            store.place(wheel.url, path, wheel.sha256)
-            store.place(f"{wheel.url}.metadata", beside, wheel.metadata_sha256)
-            return after
-        url = release.place(wheel.file, path, wheel.sha256)
-        release.place(f"{wheel.file}.metadata", beside, wheel.metadata_sha256)
+    if release is None:
+        store.place(wheel.url, path, wheel.sha256)
+        store.place(f"{wheel.url}.metadata", metadata, wheel.metadata_sha256)
+        return after
+    url = release.place(wheel.file, path, wheel.sha256)
+    release.place(f"{wheel.file}.metadata", metadata, wheel.metadata_sha256)
     moved = Wheel.model_validate(wheel.model_dump() | {"url": url})
     rows = (moved if row.name == wheel.name else row for row in after.wheels)
     return after.model_copy(update={"wheels": tuple(rows)})
@@ -310,11 +311,3 @@ def _written(room: Path, data: bytes) -> Path:
     path = room / "data"
     path.write_bytes(data)
     return path
-
-
-def _put(store: Store, path: str, data: bytes) -> bool:
-    """Write a page if it has changed."""
-    if store.read(path, len(data)) == data:
-        return False
-    store.write(path, data)
-    return True

@@ -9,7 +9,6 @@ https://docs.github.com/en/code-security/concepts/supply-chain-security/immutabl
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 import requests
-from pydantic import BaseModel, StringConstraints, ValidationError
+from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from pipelines.core.errors import AuthError, ConfigError, StorageError
@@ -35,7 +34,7 @@ _LARGEST = 2 << 30  # bytes of an asset: GitHub takes less than 2 GiB
 _OK, _SERVER = 300, 500
 
 
-Kind = TypeVar("Kind", bound=BaseModel)
+Kind = TypeVar("Kind")
 
 
 class _Asset(BaseModel):
@@ -90,23 +89,19 @@ class Release:
         self._http.headers["X-GitHub-Api-Version"] = "2022-11-28"
         self._place = f"{api}/repos/{match['repository']}/releases"
         # Drafts are only in the list, and their addresses change when they are published.
-        listed = self._ask("GET", f"{self._place}?per_page={_PAGE}") or []
-        releases = (_read(_Release, each, address) for each in listed)
-        mine = [one for one in releases if one.draft and one.tag_name == match["tag"]]
+        listed = self._ask(list[_Release], f"{self._place}?per_page={_PAGE}")
+        drafts = (one for one in listed if one.draft and one.tag_name == match["tag"])
         tag = quote(match["tag"], safe="")
-        self._release = mine[0] if mine else self._tagged(tag)
+        self._release = next(drafts, None) or self._ask(_Release, f"{self._place}/tags/{tag}")
         self.assets = self._release.html_url.partition("/releases/")[0]
         self.assets += f"/releases/download/{tag}/"
         self._assets: dict[str, _Asset] = {}
         for page in range(1, _FULL // _PAGE + 2):
             where = f"{self._place}/{self._release.id}/assets?per_page={_PAGE}&page={page}"
-            rows = [_read(_Asset, row, address) for row in self._ask("GET", where)]
+            rows = self._ask(list[_Asset], where)
             self._assets |= {asset.name: asset for asset in rows}
             if len(rows) < _PAGE:
                 break
-
-    def _tagged(self, tag: str) -> _Release:
-        return _read(_Release, self._ask("GET", f"{self._place}/tags/{tag}"), self.name)
 
     def require_room(self, wheels: Iterable[str]) -> None:
         """:class:`ConfigError` if these and their metadata cannot be added, before any is sent."""
@@ -125,7 +120,7 @@ class Release:
     def finish(self) -> None:
         """Make a draft public, which gives its assets their final addresses."""
         if self._release.draft and self._assets:
-            self._ask("PATCH", f"{self._place}/{self._release.id}", json={"draft": False})
+            self._retried("PATCH", f"{self._place}/{self._release.id}", json={"draft": False})
 
     def place(self, name: str, source: Path, sha256: str) -> str:
         """Upload the file as an asset ``name`` unless it exists; return its address.
@@ -134,7 +129,7 @@ class Release:
         """
         asset = self._assets.get(name)
         if asset is not None and asset.state != "uploaded":
-            self._ask("DELETE", f"{self._place}/assets/{asset.id}")
+            self._retried("DELETE", f"{self._place}/assets/{asset.id}")
             asset = None
         if asset is None:
             asset = self._upload(name, source)
@@ -161,8 +156,7 @@ class Release:
         address = f"{self._release.upload_url.partition('{')[0]}?name={quote(name, safe='')}"
         with source.open("rb") as stream:
             # Not retried: the remains of a failed upload must be removed first.
-            answer = self._once("POST", address, data=stream)
-        return _read(_Asset, answer, self.name)
+            return self._read(_Asset, self._once("POST", address, data=stream))
 
     def _require(self, asset: _Asset, name: str, size: int, sha256: str) -> None:
         digest = asset.digest or f"sha256:{self._hash(asset)}"
@@ -196,27 +190,37 @@ class Release:
             raise StorageError(f"{self.name}: {line(error, 300)}", hint=AGAIN) from error
         return hashed.hexdigest()
 
+    def _ask(self, kind: type[Kind], address: str) -> Kind:
+        return self._read(kind, self._retried("GET", address))
+
+    def _read(self, kind: type[Kind], data: bytes) -> Kind:
+        try:
+            return TypeAdapter(kind).validate_json(data)
+        except ValidationError as error:
+            why = f"{self.name}: unexpected response from GitHub: {first_problem(error)}"
+            raise StorageError(why, hint=AGAIN) from None
+
     @retry(
         retry=retry_if_exception_type(_BusyError),
         stop=stop_after_attempt(4),
         wait=wait_exponential(multiplier=0.5),
         reraise=True,
     )
-    def _ask(self, method: str, address: str, **more: Any) -> Any:
+    def _retried(self, method: str, address: str, **more: Any) -> bytes:
         return self._once(method, address, **more)
 
-    def _once(self, method: str, address: str, **more: Any) -> Any:
+    def _once(self, method: str, address: str, **more: Any) -> bytes:
         if "data" in more:
             more["headers"] = {"Content-Type": "application/octet-stream"}
         try:
             answer = self._http.request(method, address, timeout=_SECONDS, stream=True, **more)
             with answer:
-                data = answer.raw.read(_MOST + 1, decode_content=True)
+                data = bytes(answer.raw.read(_MOST + 1, decode_content=True))
         except (requests.RequestException, OSError) as error:
             raise _BusyError(f"{self.name}: {line(error, 300)}", hint=AGAIN) from error
         if answer.status_code >= _OK or len(data) > _MOST:
             self._refuse(method, answer, data)
-        return _json(data, self.name)
+        return data
 
     def _refuse(self, method: str, answer: requests.Response, data: bytes) -> NoReturn:
         code, body = answer.status_code, line(data[:500].decode("utf-8", "replace"), 300)
@@ -228,19 +232,3 @@ class Release:
             raise ConfigError(what, hint="Create the release first: gh release create TAG --draft.")
         kind = _BusyError if code >= _SERVER else StorageError
         raise kind(what, hint=AGAIN)
-
-
-def _json(data: bytes, name: str) -> Any:
-    try:
-        return json.loads(data) if data else None
-    except (ValueError, RecursionError) as error:
-        why = f"{name}: invalid response from GitHub: {line(error)}"
-        raise StorageError(why, hint=AGAIN) from None
-
-
-def _read(kind: type[Kind], data: Any, name: str) -> Kind:
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        why = f"{name}: unexpected response from GitHub: {first_problem(error)}"
-        raise StorageError(why, hint=AGAIN) from None

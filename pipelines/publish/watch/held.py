@@ -8,11 +8,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line, secret, shown_url
+from pipelines.core.versions import version_of
 from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
 from pipelines.publish.index.lock import LOCK
 from pipelines.publish.index.store import Store
@@ -63,10 +64,7 @@ def catalogue_of(index: str) -> Catalogue:
 
 def of(catalogue: Catalogue, recipe: Recipe) -> list[Wheel]:
     """The plain wheels of that release of a recipe; of one without a version, of any."""
-    try:
-        version = Version(recipe.version)
-    except InvalidVersion:  # a directory's own build says which it is
-        version = None
+    version = version_of(recipe.version)  # a directory's own build says which it is
     return [
         one
         for one in catalogue.wheels

@@ -9,11 +9,14 @@ from pipelines.core.finding import Finding
 from pipelines.matrix.torches import load_torches
 from pipelines.publish.watch.pages import read_members, read_projects, read_tags
 from pipelines.publish.watch.released import (
+    CUDA,
+    PYTHONS,
     STANDALONE,
+    TOOLS,
+    TORCH_BUILDS,
     Torch,
     cudas,
     drifted,
-    load_asked,
     note,
     pinned_from,
     places_of,
@@ -44,12 +47,10 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
 
     Raises :class:`LockError` for a page that cannot be read, or lies.
     """
-    asked = load_asked()
     index = index_url().rstrip("/")
     first = {name: next(iter(versions.values())) for name, versions in recipes.items()}
     places = {name: places_of(versions) for name, versions in recipes.items()}
-    builds = asked.torch_builds
-    wanted = {asked.cuda, asked.pythons, *asked.tools}
+    wanted = {CUDA, PYTHONS, *TOOLS}
     wanted |= {project for project, _ in places.values() if project}
     with_torch = any(recipe.torch for recipe in first.values())
     wanted |= {"torch"} if with_torch else set()
@@ -58,18 +59,18 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
     tags = read_tags(sorted({git for _, git in places.values() if git}))
     for name, page in here.items():
         page.require(pinned_from(lock, name))
-    releases = here[asked.pythons].releases().values()
+    releases = here[PYTHONS].releases().values()
     lists = [one for files in releases for one in files if not one.tags]
     found = read_members([one.url for one in lists[-1:]], (STANDALONE,)).values()
     notes = [*withdrawn(b"".join(one.get(STANDALONE, b"") for one in found), lock)]
     out: Mapping[str, Torch] = {}
     if with_torch:
-        (built,) = read_projects({"torch": builds}).values()
+        (built,) = read_projects({"torch": TORCH_BUILDS}).values()
         built.require(pinned_from(lock, ""))
         out, lone = torches(here["torch"], built, pre=pre)
         notes += [*lone, *drifted((here["torch"], built), load_torches())]
-    notes += cudas(here[asked.cuda], out, lock, pre=pre)
-    notes += [found for name in asked.tools for found in tools_out(here[name], lock, pre=pre)]
+    notes += cudas(here[CUDA], out, lock, pre=pre)
+    notes += [found for name in TOOLS for found in tools_out(here[name], lock, pre=pre)]
     back = set()
     for name, versions in recipes.items():
         project, git = places[name]

@@ -29,6 +29,7 @@ from pipelines.audit.workers import run_isolated
 from pipelines.core.errors import ConfigError, LockError, PipelineError
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.units import few
+from pipelines.core.versions import version_of
 from pipelines.recipe.sourcetree import sdist_files
 from pipelines.toolchain.sources import Source, download
 
@@ -190,11 +191,8 @@ def _tags(repository: str) -> Tags:
     found: dict[Version, str] = {}
     tags = [name for name in refs if name.startswith("refs/tags/")]
     for name, commit in sorted(refs.items()):  # what a tag points at follows it, with ^{}
-        if tag := _TAG.fullmatch(name):
-            try:
-                found[Version(tag[1])] = commit
-            except InvalidVersion:
-                continue
+        if (tag := _TAG.fullmatch(name)) and (version := version_of(tag[1])):
+            found[version] = commit
     if tags and not found:
         raise LockError(
             f"{shown_url(url)}: none of its {len(tags)} tags names a release, such as "

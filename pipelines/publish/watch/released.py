@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Annotated
 
-from packaging.version import InvalidVersion, Version
-from pydantic import Field, StringConstraints
+from packaging.version import Version
 
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
-from pipelines.core.model import Model, Name, read_data
-from pipelines.core.versions import free_threaded, minor, python_order, within
+from pipelines.core.versions import free_threaded, minor, python_order, version_of, within
 from pipelines.matrix.compat import load_compat
 from pipelines.matrix.torches import TorchBuild
 from pipelines.publish.watch.pages import File, Project, Tags, read_members
@@ -26,7 +21,13 @@ from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.worktree import PROJECT
 from pipelines.toolchain.lock import ToolchainLock
 
-WATCH_FILE = Path(__file__).resolve().with_name("watch.yaml")
+#: All builds of torch, those with CUDA for Windows among them.
+TORCH_BUILDS = "https://download.pytorch.org/whl/torch/"
+#: Projects of the package index: one of which every release of CUDA has wheels for Windows, one
+#: whose wheel lists the releases of python-build-standalone, and pinned tools.
+CUDA, PYTHONS, TOOLS = "nvidia-cuda-nvcc", "pbs-installer", ("triton-windows",)
+TORCHES = 3  # minor releases of torch that are looked at where --torch names none
+MOST = 24  # cells at once where --most says nothing else
 #: ``cu92``, ``cu130``, ``cu1310``: the last digits are the minor release.
 _LOCAL = re.compile(r"cu(\d{2}(?=\d)|\d)(\d{1,2})")
 #: The Python whose own ABI it has, with the global lock or without; no other.
@@ -37,23 +38,6 @@ _FILE = re.compile(
     r"/(\d{8})/cpython-(3\.\d+)[\w.%]+-x86_64-pc-windows-msvc-(freethreaded-)?install_only_stripped"
 )
 _BUILT_BY = (*PROJECT, "setup.cfg", "CMakeLists.txt")
-
-
-class Asked(Model):
-    """``watch.yaml``."""
-
-    torch_builds: Annotated[str, StringConstraints(pattern=r"^https://\S+/$")]
-    cuda: Name
-    pythons: Name
-    tools: tuple[Name, ...]
-    torches: Annotated[int, Field(ge=1)]
-    most: Annotated[int, Field(ge=1, le=256)]
-
-
-@cache
-def load_asked(path: Path = WATCH_FILE) -> Asked:
-    """The file; :class:`ConfigError` names the key that is wrong."""
-    return read_data(path, Asked)
 
 
 def note(id_: str, subject: str, says: str, hint: str = "") -> Finding:
@@ -243,7 +227,7 @@ def upstream(
 
     Raises :class:`LockError` where a page and the recipe disagree on a file.
     """
-    known = {one for one in map(_version, versions) if one is not None}
+    known = {one for one in map(version_of, versions) if one is not None}
     newest = max(known, default=None)
     add = f"Add it below 'versions' of {shown_file(name)}"
     if project is not None:
@@ -268,8 +252,9 @@ def upstream(
     for called, recipe in versions.items():
         if not isinstance(recipe.source, GitSource):
             continue
-        tag = tags.releases.get(_version(called) or Version("0"))
-        if _version(called) is None and recipe.source.commit != tags.head:
+        version = version_of(called)
+        tag = tags.releases.get(version) if version else None
+        if version is None and recipe.source.commit != tags.head:
             says = f"{name} {called}: the main branch is at {tags.head[:12]}"
             says += f", the recipe at {recipe.source.commit[:12]}"
             yield note("branch-moved", name, says)
@@ -301,13 +286,6 @@ def yanked(recipe: Recipe, project: Project | None) -> bool:
     if project is None or not isinstance(source, FileSource):
         return False
     return any(one.yanked for one in project.files if one.name == source.file)
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:  # "main", or a directory's
-        return None
 
 
 def choose(

@@ -4,8 +4,8 @@ Imported inside the tests only: this module needs torch.
 
 What is computed is that of Kerbl et al. 2023 (https://arxiv.org/abs/2308.04079), with the numbers
 that gsplat documents: 0.3 is added to the variances in the image, an alpha below 1/255 counts for
-nothing, and a pixel is done when less than 1e-4 of the light is left. An alpha is at most 0.999, and
-since 1.6 0.99: no Gaussian here is as opaque as that.
+nothing, and a pixel is done when less than 1e-4 of the light is left. Alphas are also limited to
+0.999, and to 0.99 since 1.6: no Gaussian here is that opaque.
 
 **How exact must it be?** The kernels compute in float32 with quick functions: a few 1e-5. Near
 1/255 an alpha may fall on the other side, which is seen in a few pixels, by 1/255 at most: so few
