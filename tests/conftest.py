@@ -90,10 +90,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @cache
 def _newest() -> date:
-    from pipelines.matrix.compat import load_rules
+    from pipelines.matrix.compat import load_compat
     from pipelines.matrix.torches import load_torches
 
-    return max(row.date for row in (*load_rules(), *load_torches().values()))
+    return max(row.date for row in (*load_compat().rules, *load_torches().values()))
 
 
 @pytest.fixture(scope="module", autouse=True)

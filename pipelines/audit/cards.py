@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from pipelines.audit.findings import Card, Coverage, Gpus, Runs
 from pipelines.core.architectures.archs import KNOWN, capability
-from pipelines.core.architectures.gpus import load_gpus, read
+from pipelines.core.architectures.gpus import load_table, read
 from pipelines.core.architectures.serving import number, serves
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding, Level
@@ -85,7 +85,7 @@ def gpus_of(facts: WheelFacts, requested: Sequence[tuple[str, str]] = ()) -> Gpu
 def _kinds() -> list[tuple[tuple[str, ...], str]]:
     """The names of the cards of each architecture, the newest first."""
     kinds: dict[str, list[str]] = {}
-    for gpu in load_gpus():
+    for gpu in load_table().gpus:
         if gpu.arch not in _TEGRA:
             kinds.setdefault(gpu.arch, []).append(gpu.show)
     return [(tuple(kinds[arch]), arch) for arch in sorted(kinds, key=arch_key, reverse=True)]

@@ -30,23 +30,11 @@ class Listed:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Page:
-    """What is on a page: files, or addresses of other pages."""
-
-    files: tuple[Listed, ...]
-    projects: tuple[str, ...] = ()
-    below: int = 0
-    """How many other pages a page with files links to; these are not read."""
-    ended: bool = True
-    """Whether the HTML has its end tag; a page that was cut off does not."""
-
-
-def read_pages(urls: Sequence[str]) -> list[Page | ConfigError]:
+def read_pages(urls: Sequence[str]) -> list[IndexPage | ConfigError]:
     """Each of these pages, or why it could not be read."""
-    pages: dict[int, Page | ConfigError] = {}
+    pages: dict[int, IndexPage | ConfigError] = {}
     for number, result in run_isolated(read_page, urls, _AT_ONCE, _SECONDS):
-        if isinstance(result, Page | ConfigError):
+        if isinstance(result, IndexPage | ConfigError):
             pages[number] = result
         else:
             why = f"it cannot be read: {type(result).__name__}"
@@ -56,23 +44,16 @@ def read_pages(urls: Sequence[str]) -> list[Page | ConfigError]:
     return [pages[number] for number in range(len(urls))]
 
 
-def read_page(url: str) -> Page:
+def read_page(url: str) -> IndexPage:
     """Read one page; raises :class:`ConfigError` for anything else, or if it is too large."""
     try:
-        return _page(read_index(url))
+        return read_index(url)
     except IndexPageError as error:
         raise _refused(url, str(error)) from None
 
 
-def _page(read: IndexPage) -> Page:
-    files = tuple(map(_listed, read.files))
-    wheels = any(file.name.endswith((".whl", ".tar.gz", ".zip")) for file in read.files)
-    if wheels:
-        return Page(files, below=len(read.projects), ended=read.ended)
-    return Page(files, read.projects, ended=read.ended)
-
-
-def _listed(file: File) -> Listed:
+def listed_on(file: File) -> Listed:
+    """A file of a page, held against what the page states of it."""
     url = file.url.partition("#")[0]
     size = file.size if file.size and 0 < file.size <= sources.LIMIT else None  # or the limit's
     try:

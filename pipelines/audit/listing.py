@@ -16,18 +16,20 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 from pydantic import Field
 
-from pipelines.audit.indexpage import Listed, Page, read_pages
+from pipelines.audit.indexpage import Listed, listed_on, read_pages
 from pipelines.core import units
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, secret, shown_url
 from pipelines.core.model import Model
 from pipelines.prebuilt.candidates import Offer
+from pipelines.toolchain.indexpage import IndexPage
 from pipelines.wheels.tags import WINDOWS, incompatibility
 
 _PROJECTS = 200  # of an index
 #: A safe file name.
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _PAGES = (".html", ".htm", ".json")
+_DISTRIBUTIONS = (".whl", ".tar.gz", ".zip")
 
 
 class Listing(Model):
@@ -107,20 +109,21 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     (first,) = read_pages([url])
     if isinstance(first, ConfigError):
         raise first
-    projects = first.projects[:_PROJECTS]
+    # A page with files may link to other pages as well; these are not read.
+    is_project = any(file.name.endswith(_DISTRIBUTIONS) for file in first.files)
+    below = () if is_project else first.projects
+    projects = below[:_PROJECTS]
     pages = read_pages(projects) if projects else [first]
     others: Counter[str] = Counter()
     ranked: list[tuple[int, _Wheel]] = []
     broken: list[Listed] = []
     for address, page in zip(projects or [url], pages, strict=True):
-        if isinstance(page, Page):
-            below = page.below + (len(page.projects) if projects else 0)
-            others["pages below it, not read"] += below
         if isinstance(page, ConfigError):
             others["pages that could not be read"] += 1
             offer = Offer(unquote(address.rstrip("/").rpartition("/")[2]), address)
             broken.append(Listed(offer, problem=page.message))
         else:
+            others["pages below it, not read"] += len(page.projects)
             ranked += _newest_first(_fitting(page, python, others))
     ranked.sort(key=lambda entry: (entry[0], entry[1].project, entry[1].listed.offer.file))
     listed = [wheel.listed for _, wheel in ranked[:most]]
@@ -129,7 +132,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
         wheels=len(ranked),
         taken=len(listed),
         others={why: count for why, count in others.items() if count},
-        projects=len(first.projects) or 1,
+        projects=len(below) or 1,
         looked_at=len(projects) or 1,
         size=sum(file.offer.size or 0 for file in listed),
     )
@@ -141,10 +144,10 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     return [*listed, *broken], listing
 
 
-def _fitting(page: Page, python: str, others: Counter[str]) -> list[_Wheel]:
+def _fitting(page: IndexPage, python: str, others: Counter[str]) -> list[_Wheel]:
     """Wheels for Windows; for any platform if a release has none for Windows."""
     releases: dict[tuple[str, Version], list[_Wheel]] = {}
-    for listed in page.files:
+    for listed in map(listed_on, page.files):
         wheel = _parsed(listed)
         if listed.yanked:
             others["yanked"] += 1

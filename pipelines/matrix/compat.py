@@ -101,11 +101,6 @@ def load_compat(path: Path = COMPAT_FILE) -> Compat:
     return read_data(path, Compat, hint="See pipelines/matrix/compat.py.")
 
 
-def load_rules(path: Path = COMPAT_FILE) -> tuple[Rule, ...]:
-    """The rules of the file; :class:`ConfigError` as :func:`load_compat`."""
-    return load_compat(path).rules
-
-
 def broken(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Rule]:
     """The rules that apply to ``facts`` (of :data:`FACTS`), errors first, else in order.
 

@@ -81,7 +81,7 @@ class Ground:
     names: Sequence[str] | None = None
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
-    rules: tuple[compat.Rule, ...] = field(default_factory=compat.load_rules)
+    rules: tuple[compat.Rule, ...] = field(default_factory=lambda: compat.load_compat().rules)
 
 
 def _error(rule: str, says: str, hint: str, source: str, **more: Any) -> Finding:
@@ -195,7 +195,7 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     if tools.name != MSVC.name or not tools.version:
         return
     facts = {"msvc": tools.version, "cuda": target.cuda, "torch": target.torch}
-    for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
+    for rule in compat.broken(compat.load_compat().rules, {k: v for k, v in facts.items() if v}):
         if "msvc" in rule.when:
             yield rule.finding()
 

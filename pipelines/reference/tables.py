@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.config.schema import plain, recipe_schema, rows
 from pipelines.core import errors
 from pipelines.core.architectures.archs import KNOWN
-from pipelines.core.architectures.gpus import load_gpus
+from pipelines.core.architectures.gpus import load_table
 from pipelines.core.errors import PipelineError
 from pipelines.core.paths import PACKAGE
 from pipelines.diagnosis.model import Heal, Signature, load_catalogue, load_codes
@@ -164,7 +164,7 @@ def _rule(rule: Rule) -> tuple[str, ...]:
 
 def gpus() -> str:
     """Names of GPUs and their architectures."""
-    known = ((code(gpu.show), gpu.capability, code(gpu.arch)) for gpu in load_gpus())
+    known = ((code(gpu.show), gpu.capability, code(gpu.arch)) for gpu in load_table().gpus)
     spans = ((code(arch), cell(str(span))) for arch, span in KNOWN.items())
     return page(
         "GPUs and architectures",

@@ -10,7 +10,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.compat import Rule, broken, load_rules
+from pipelines.matrix.compat import Rule, broken, load_compat
 from pipelines.remote import builder
 
 _VERSION = re.compile(r"14\.\d{2}\.\d{3,6}")
@@ -53,5 +53,5 @@ def toolsets(session: LiveSession, host: Host) -> list[str]:
 def _against(plan: BuildPlan, version: str) -> Rule | None:
     """The first rule that refuses it."""
     facts = {"msvc": version, "cuda": plan.target.cuda, "torch": plan.target.torch}
-    found = broken(load_rules(), {name: text for name, text in facts.items() if text})
+    found = broken(load_compat().rules, {name: text for name, text in facts.items() if text})
     return next((r for r in found if "msvc" in r.when and r.level == "error"), None)

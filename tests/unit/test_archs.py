@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.architectures.archs import KNOWN, ArchList, check, join, parse, supported
-from pipelines.core.architectures.gpus import arch_of, load_gpus, read
+from pipelines.core.architectures.gpus import arch_of, load_table, read
 from pipelines.core.errors import ConfigError
 from pipelines.recipe.archmap import Fixed, Listed, Single, Torch, torch_list, translate
 from pipelines.recipe.load import load_recipe
@@ -218,7 +218,7 @@ def test_names_of_gpus(name: str, arch: str | None) -> None:
 
 
 def test_the_table_of_gpus() -> None:
-    for gpu in load_gpus():
+    for gpu in load_table().gpus:
         assert gpu.arch in KNOWN
         assert re.compile(gpu.match)
 

@@ -75,11 +75,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 def ids(facts: dict[str, str]) -> set[str]:
-    return {rule.id for rule in compat.broken(compat.load_rules(), facts)}
+    return {rule.id for rule in compat.broken(compat.load_compat().rules, facts)}
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {rule.id for rule in compat.load_rules()} == set(CASES)
+    assert {rule.id for rule in compat.load_compat().rules} == set(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,7 +94,8 @@ def test_rule(name: str) -> None:
 
 def test_errors_come_first() -> None:
     found = compat.broken(
-        compat.load_rules(), {"msvc": "14.50.1", "cuda": "13.0", "torch": "2.13", "arch": "7.0"}
+        compat.load_compat().rules,
+        {"msvc": "14.50.1", "cuda": "13.0", "torch": "2.13", "arch": "7.0"},
     )
     levels = [rule.level for rule in found]
     assert levels == sorted(levels)
@@ -103,7 +104,7 @@ def test_errors_come_first() -> None:
 
 def test_a_slip_in_a_facts_name_is_no_good_news() -> None:
     with pytest.raises(ValueError, match="msvcc"):
-        compat.broken(compat.load_rules(), {"msvcc": "14.50"})
+        compat.broken(compat.load_compat().rules, {"msvcc": "14.50"})
 
 
 @given(st.dictionaries(st.sampled_from(compat.FACTS), st.text(max_size=80)))
@@ -128,7 +129,7 @@ def test_rules_agree_with_the_table_of_architectures(arch: str, cuda: str) -> No
     errors = {
         rule.id
         for rule in compat.broken(
-            compat.load_rules(), {"arch": archs.capability(arch), "cuda": cuda}
+            compat.load_compat().rules, {"arch": archs.capability(arch), "cuda": cuda}
         )
         if rule.level == "error"
     }
@@ -194,10 +195,10 @@ def test_wrong_rules_are_refused(tmp_path: Path, change: dict[str, Any], said: s
     path = tmp_path / "compat.yaml"
     path.write_text(yaml.safe_dump(whole | {"rules": [RULE | change]}))
     if not said:
-        assert [rule.id for rule in compat.load_rules(path)] == ["b"]
+        assert [rule.id for rule in compat.load_compat(path).rules] == ["b"]
         return
     with pytest.raises(ConfigError) as caught:
-        compat.load_rules(path)
+        compat.load_compat(path)
     assert str(path) in caught.value.message
     assert said in caught.value.message
 

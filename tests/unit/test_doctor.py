@@ -36,7 +36,7 @@ from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.matrix.compat import load_compat, load_rules
+from pipelines.matrix.compat import load_compat
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import load_recipe
 from pipelines.record.target import AXES, Target
@@ -692,7 +692,7 @@ def test_a_driver_is_held_against_a_minor_release_of_cuda_13(driver: str, level:
 
 def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """On Server 2019 with CUDA 12.8; the row of torch's own release was confirmed before."""
-    (rule,) = (rule for rule in load_rules() if rule.id == "server-2019")
+    (rule,) = (rule for rule in load_compat().rules if rule.id == "server-2019")
     facts = changed({f"{WIN}/build": 17763, f"{WIN}/version": "10.0.17763"})
     compat = load_compat()
     tables = (load_table(), toolkit.load_table(), compat.drivers, compat.builds)

@@ -21,7 +21,7 @@ from pipelines.core.versions import within
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.hosts.base import Supply, supply_of
-from pipelines.matrix.compat import load_rules
+from pipelines.matrix.compat import load_compat
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.recipe.load import for_cell, load_recipe, load_versions
@@ -170,9 +170,9 @@ def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:
 
 
 def test_rules_that_fixes_name_are_there() -> None:
-    from pipelines.matrix.compat import load_rules
+    from pipelines.matrix.compat import load_compat
 
-    known = {rule.id: rule for rule in load_rules()}
+    known = {rule.id: rule for rule in load_compat().rules}
     for name in ("flash-attn", "xformers"):
         for recipe in load_versions(name).values():
             for fix in recipe.fixes:
@@ -290,7 +290,7 @@ def test_no_default_of_ours_breaks_a_rule_of_ours(name: str) -> None:
 
 def unanswered(recipe: Recipe, torch: str, archs: str) -> set[str]:
     """The rules of compat.yaml that a cell breaks and its recipe does not answer."""
-    rules = {rule.id for rule in load_rules()}
+    rules = {rule.id for rule in load_compat().rules}
     python = recipe.pythons[-1] if recipe.pythons else "3.12"
     cell = Target(host="lab", recipe=recipe.name, version=recipe.version, python=python,
                   torch=torch, cuda=recipe.cuda, archs=parse(archs))  # fmt: skip

@@ -27,7 +27,7 @@ from pipelines.matrix import export, show
 from pipelines.matrix import plan as plans
 from pipelines.matrix.buildplan import Request, resolve
 from pipelines.matrix.cells import Named, expand, select
-from pipelines.matrix.compat import load_rules
+from pipelines.matrix.compat import load_compat
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.matrix.torches import load_torches
@@ -158,7 +158,7 @@ def test_a_python_without_the_lock_has_another_library_to_link_with() -> None:
 @pytest.mark.parametrize("days", [90, 91])
 def test_rows_that_are_old_are_marked(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     """Those that the cell rests on: its torch, and a rule that it breaks. It is built still."""
-    (rule,) = (rule for rule in load_rules() if rule.id == "torch-cxx20")
+    (rule,) = (rule for rule in load_compat().rules if rule.id == "torch-cxx20")
     for resting in (rule, load_torches()["2.13"]):
         today = resting.date + datetime.timedelta(days=days)
         monkeypatch.setattr(model, "today", lambda today=today: today)

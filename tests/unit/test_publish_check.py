@@ -168,7 +168,7 @@ FRONTS: dict[str, tuple[Callable[[Any], bool], int, tuple[tuple[str, str], ...],
     # IIS: https://learn.microsoft.com/troubleshoot/developer/webapps/iis/health-diagnostic-performance/http-status-code
     "no plus signs": (lambda one: "+" in one.path or "%2B" in one.path, 404, (), "status: pip: "),
     "leaves TLS": (lambda one: one.path.endswith(".metadata"), 302,
-                   (("Location", "http://localhost:9/"),), "silent: pip: "),
+                   (("Location", "http://localhost:9/"),), "redirect: pip: "),
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.cli.program import COMMANDS
 from pipelines.core import errors
-from pipelines.core.architectures.gpus import load_gpus
+from pipelines.core.architectures.gpus import load_table
 from pipelines.core.evidence import Evidence
 from pipelines.diagnosis.model import load_catalogue
 from pipelines.matrix.compat import load_compat
@@ -85,7 +85,9 @@ def test_every_failure_has_its_place() -> None:
 def test_rules_gpus_and_recipes_are_all_there() -> None:
     for rule in load_compat().rules:
         assert f"| [{rule.id}]({rule.source}): " in MADE["matrix.md"]
-    assert all(f"| `{gpu.show}` | {gpu.capability} |" in MADE["gpus.md"] for gpu in load_gpus())
+    assert all(
+        f"| `{gpu.show}` | {gpu.capability} |" in MADE["gpus.md"] for gpu in load_table().gpus
+    )
     names = recipe_names(RECIPES)
     assert re.findall(r"^## (.+)$", MADE["packages.md"], re.MULTILINE) == [*names]
     for name in names:

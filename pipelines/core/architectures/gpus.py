@@ -59,15 +59,10 @@ def load_table(path: Path = GPUS_FILE) -> Gpus:
     return read_data(path, Gpus)
 
 
-def load_gpus() -> tuple[Gpu, ...]:
-    """The rows of the table."""
-    return load_table().gpus
-
-
 def arch_of(name: str) -> str | None:
     """The architecture of the GPU of that name, or ``None`` when the table has none."""
     bare = _NOISE.sub("", name[:_LONGEST].lower())
-    for gpu in load_gpus():
+    for gpu in load_table().gpus:
         if re.fullmatch(gpu.match, bare):
             return gpu.arch
     return None
@@ -124,7 +119,7 @@ def _named(name: str) -> str:
     arch = arch_of(name)
     if arch is not None and arch in KNOWN:
         return arch
-    shown = {gpu.show.lower(): gpu.show for gpu in load_gpus()}
+    shown = {gpu.show.lower(): gpu.show for gpu in load_table().gpus}
     near = difflib.get_close_matches(name.lower(), shown, n=1, cutoff=0.6)
     numbers = ", ".join(arch for arch in KNOWN if arch.isdigit())
     hint = f"the nearest known name is {shown[near[0]]}" if near else f"write one of {numbers}"

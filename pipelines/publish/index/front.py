@@ -17,7 +17,7 @@ from markupsafe import Markup
 from packaging.version import Version
 
 from pipelines.core.architectures.archs import capability
-from pipelines.core.architectures.gpus import load_gpus
+from pipelines.core.architectures.gpus import load_table
 from pipelines.core.versions import python_order
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.index.rows import Row
@@ -47,7 +47,7 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         cudas=_cudas(table),
         torches=_torches(table),
         levels=sorted({row.wheel.evidence for row in table})[:_LEVELS],
-        cards=[(gpu.show, gpu.capability) for gpu in load_gpus()],
+        cards=[(gpu.show, gpu.capability) for gpu in load_table().gpus],
         capabilities=_capabilities(table),
         forms=commands(),
     )
@@ -114,5 +114,5 @@ def _cudas(table: Sequence[Row]) -> list[str]:
 def _capabilities(table: Sequence[Row]) -> list[str]:
     """Compute capabilities of all known cards and of all wheels."""
     archs = {arch for row in table for arch in (*row.wheel.sass, *row.wheel.ptx)}
-    capabilities = {capability(arch) for arch in archs} | {gpu.capability for gpu in load_gpus()}
-    return sorted(capabilities, key=Version)
+    known = {gpu.capability for gpu in load_table().gpus}
+    return sorted(known | {capability(arch) for arch in archs}, key=Version)

@@ -28,8 +28,9 @@ def locked(store: Store, unlock: bool) -> Iterator[bytes]:
     if not store.create(LOCK, mine):
         there = store.read(LOCK, _LOCK_BYTES) or b""
         if not unlock and not _dead(there):
+            holder = line(there.decode("utf-8", "replace"), 200) or "unknown"
             raise StorageError(
-                f"another publish to {store.name} is running: {_holder(there)}",
+                f"another publish to {store.name} is running: {holder}",
                 hint="Wait for it. If it has died, repeat the command with --unlock.",
             )
         store.remove(LOCK)
@@ -43,10 +44,6 @@ def locked(store: Store, unlock: bool) -> Iterator[bytes]:
         with suppress(StorageError):  # the first error is the relevant one
             if store.read(LOCK, _LOCK_BYTES) == mine:
                 store.remove(LOCK)
-
-
-def _holder(lock: bytes) -> str:
-    return line(lock.decode("utf-8", "replace"), 200) or "unknown"
 
 
 def _dead(lock: bytes) -> bool:

@@ -130,10 +130,9 @@ def _pairs(recipe: Recipe, torch: Torch) -> list[tuple[str, str]]:
 
 def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]]) -> None:
     """A value that was named and is nowhere would look as if nothing were new."""
-    builds = [torch.builds for torch in torches.values()]
     there = {
-        "cuda": {cuda for built in builds for cuda in built},
-        "python": {python for built in builds for wheels in built.values() for python in wheels},
+        "cuda": {cuda for torch in torches.values() for cuda in torch.builds},
+        "python": {python for torch in torches.values() for python in torch.pythons},
     }
     for axis, values in asked.items():
         lacking = [value for value in values if value not in there[axis]]
@@ -148,24 +147,19 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
 def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Finding]:
     """What of these releases of torch a recipe does not support."""
     last = max(recipe.pythons, key=python_order)
-    cudas: dict[str, list[str]] = {}
-    pythons: dict[str, list[str]] = {}
+    found: dict[str, dict[str, list[str]]] = {"CUDA": {}, "Python": {}}
     for release, torch in torches.items():
         for cuda in torch.builds:
             if not within(cuda, recipe.supports.cuda):
-                cudas.setdefault(cuda, []).append(release)
-        for python in dict.fromkeys(one for wheels in torch.builds.values() for one in wheels):
+                found["CUDA"].setdefault(cuda, []).append(release)
+        for python in torch.pythons:
             if python_order(python)[:2] > python_order(last)[:2]:
-                pythons.setdefault(python, []).append(release)
+                found["Python"].setdefault(python, []).append(release)
     notes = []
-    for word, found, why in (
-        ("CUDA", cudas, f"supports {recipe.supports.cuda}"),
-        ("Python", pythons, f"ends with {last}"),
-    ):
-        if found:
-            there = (
-                f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=python_order)
-            )
+    for word, why in ("CUDA", f"supports {recipe.supports.cuda}"), ("Python", f"ends with {last}"):
+        if each := found[word]:
+            ordered = sorted(each, key=python_order)
+            there = (f"{one} (torch {', '.join(each[one])})" for one in ordered)
             says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
             where = shown_file(recipe.name)
             notes.append(note(f"{word.lower()}-unsupported", recipe.name, says, f"See {where}."))

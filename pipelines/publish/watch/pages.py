@@ -24,13 +24,14 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from pipelines.audit.indexpage import Listed, Page, read_pages
+from pipelines.audit.indexpage import Listed, listed_on, read_page
 from pipelines.audit.workers import run_isolated
-from pipelines.core.errors import ConfigError, LockError, PipelineError
+from pipelines.core.errors import LockError, PipelineError
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.units import few
 from pipelines.core.versions import version_of
 from pipelines.recipe.sourcetree import sdist_files
+from pipelines.toolchain.indexpage import IndexPage
 from pipelines.toolchain.sources import Source, download
 
 _SECONDS = 120  # for one file
@@ -119,18 +120,16 @@ def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
                 f"{shown_url(url)}: only indexes behind TLS are asked",
                 hint="Name one with https in UV_DEFAULT_INDEX or PIP_INDEX_URL.",
             )
-    pages = read_pages([*places.values()])
-    read = zip(places.items(), pages, strict=True)
-    return {name: _project(name, url, page) for (name, url), page in read}
+    pages = _apart(read_page, [*places.values()])
+    return {name: _project(name, url, pages[url]) for name, url in places.items()}
 
 
-def _project(name: str, url: str, page: Page | ConfigError) -> Project:
+def _project(name: str, url: str, page: IndexPage) -> Project:
     place = shown_url(url)
-    if isinstance(page, ConfigError):
-        raise LockError(page.message, hint=_AGAIN)
     if not page.ended:
         raise LockError(f"{place}: the page ends before its end", hint=_AGAIN)
-    files = tuple(filter(None, (_file(canonicalize_name(name), one, place) for one in page.files)))
+    listed = map(listed_on, page.files)
+    files = tuple(filter(None, (_file(canonicalize_name(name), one, place) for one in listed)))
     if not files:
         raise LockError(f"{place}: there is no file of {name} on it", hint=_AGAIN)
     return Project(name, place, files)

@@ -56,6 +56,11 @@ class Torch:
     builds: Mapping[str, Mapping[str, File]]
     """CUDA -> Python -> its wheel for Windows."""
 
+    @property
+    def pythons(self) -> list[str]:
+        """Those that any of its builds is for."""
+        return list(dict.fromkeys(python for wheels in self.builds.values() for python in wheels))
+
 
 def torches(
     project: Project, builds: Project, *, pre: bool = False
@@ -121,7 +126,7 @@ def _with_cuda(files: Iterable[File]) -> dict[str, dict[str, File]]:
 def _released(files: Iterable[File]) -> dict[str, dict[str, File]]:
     """The builds with CUDA; none where they are for Pythons without the global lock alone."""
     table = _with_cuda(files)
-    return table if any(_locked(python) for wheels in table.values() for python in wheels) else {}
+    return table if any(map(_locked, Torch("", table).pythons)) else {}
 
 
 def pinned_from(lock: ToolchainLock, project: str) -> Iterator[tuple[str, str]]:

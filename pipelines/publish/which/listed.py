@@ -125,13 +125,7 @@ def _row(told: Any) -> tuple[Row, bool]:
     verdict = _text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
-        file=text["file"],
-        sha256=text["sha256"],
-        url=text["url"],
-        requires_python=text["requires_python"],
-        torch=text["torch"],
-        cuda=text["cuda"],
-        uploaded=text["uploaded"],
+        **text,
         sass=tuple(_listed(told, "sass")),
         ptx=tuple(_listed(told, "ptx")),
         project=project(name["name"]),
