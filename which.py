@@ -828,13 +828,7 @@ def _row(told: Any) -> tuple[Row, bool]:
     verdict = _text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
-        file=text["file"],
-        sha256=text["sha256"],
-        url=text["url"],
-        requires_python=text["requires_python"],
-        torch=text["torch"],
-        cuda=text["cuda"],
-        uploaded=text["uploaded"],
+        **text,
         sass=tuple(_listed(told, "sass")),
         ptx=tuple(_listed(told, "ptx")),
         project=project(name["name"]),
@@ -3260,17 +3254,11 @@ def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
 def _is_there(found: Report, row: Row) -> Package | None:
     """The installed package that has a wheel's release."""
     for one in found.packages:
-        if has_version(one, row) and one.installed.project == row.project:
-            return one
+        with contextlib.suppress(ValueError):
+            same = version_key(one.installed.version) == version_key(row.version)
+            if same and one.installed.project == row.project:
+                return one
     return None
-
-
-def has_version(one: Package, row: Row) -> bool:
-    """Whether what is installed is of a wheel's version."""
-    try:
-        return version_key(one.installed.version) == version_key(row.version)
-    except ValueError:
-        return False
 
 
 def typed(commands: Sequence[Sequence[str]], form: str) -> str:

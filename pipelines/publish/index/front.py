@@ -44,7 +44,7 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         projects=list(dict.fromkeys(row.project for row in table)),
         platforms=_platforms(table),
         pythons=_pythons(table),
-        cudas=_cudas(table),
+        cudas=sorted({row.wheel.cuda for row in table} - {""}, key=Version, reverse=True),
         torches=_torches(table),
         levels=sorted({row.wheel.evidence for row in table})[:_LEVELS],
         cards=[(gpu.show, gpu.capability) for gpu in load_table().gpus],
@@ -104,11 +104,6 @@ def _torches(table: Sequence[Row]) -> list[str]:
         pairs, key=lambda pair: [Version(version or "0") for version in pair], reverse=True
     )
     return [f"{torch}.0+cu{cuda.replace('.', '')}" if cuda else torch for torch, cuda in ordered]
-
-
-def _cudas(table: Sequence[Row]) -> list[str]:
-    releases = {row.wheel.cuda for row in table if row.wheel.cuda}
-    return sorted(releases, key=Version, reverse=True)
 
 
 def _capabilities(table: Sequence[Row]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -77,17 +78,11 @@ def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
 def _is_there(found: Report, row: Row) -> Package | None:
     """The installed package that has a wheel's release."""
     for one in found.packages:
-        if has_version(one, row) and one.installed.project == row.project:
-            return one
+        with contextlib.suppress(ValueError):
+            same = version_key(one.installed.version) == version_key(row.version)
+            if same and one.installed.project == row.project:
+                return one
     return None
-
-
-def has_version(one: Package, row: Row) -> bool:
-    """Whether what is installed is of a wheel's version."""
-    try:
-        return version_key(one.installed.version) == version_key(row.version)
-    except ValueError:
-        return False
 
 
 def typed(commands: Sequence[Sequence[str]], form: str) -> str:
