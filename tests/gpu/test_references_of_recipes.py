@@ -294,7 +294,7 @@ def test_a_picture_pixel_by_pixel() -> None:
         for n in order:
             off = torch.tensor([column + 0.5, row + 0.5], dtype=torch.float64) - places[n]
             power = (off @ inverse[n] @ off).item() / 2
-            alpha = min(0.999, of.opacities[n].item() * math.exp(-power))
+            alpha = of.opacities[n].item() * math.exp(-power)
             if alpha < 1 / 255:
                 continue
             if left * (1 - alpha) <= 1e-4:

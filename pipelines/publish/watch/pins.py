@@ -74,32 +74,26 @@ def pins(
     wanted: dict[tuple[str, str, str], tuple[Target, File]] = {}
     notes: dict[Finding, None] = {}
     known = Names(lock.tools)
-
-    def by_hand(file: File, why: _ByHandError) -> None:
-        says, hint = f"torch {file.version}: {why}", "Name it in toolchain.yaml."
-        notes[note("pin-by-hand", "torch", says, hint)] = None
-
     for cell in cells:
         try:
             ids[cell] = known.resolve("torch", cell)
         except LockError:
-            file = out[cell.torch].builds[cell.cuda][cell.python]
-            try:
-                _require_home(file.url, home)
-            except _ByHandError as error:
-                by_hand(file, error)
-                continue
             plain = (cell.cuda.replace(".", ""), cell.python.replace(".", ""))
             ids[cell] = f"torch-{cell.torch}-cu{plain[0]}-cp{plain[1]}"  # as intent.py names it
+            file = out[cell.torch].builds[cell.cuda][cell.python]
             wanted[cell.torch, cell.cuda, cell.python] = cell, file
-    texts = read_texts([f"{file.url}.metadata" for _, file in wanted.values()], _METADATA)
+    own = [file.url for _, file in wanted.values() if not _elsewhere(file.url, home)]
+    texts = read_texts([f"{url}.metadata" for url in own], _METADATA)
     rows = []
     for cell, file in wanted.values():
         try:
+            if file.url not in own:
+                raise _ByHandError(_elsewhere(file.url, home))  # noqa: TRY301
             required = _required(texts[f"{file.url}.metadata"], file, cell.python)
             rows.append(_row(cell, file, [_entry(one, known, lock, cell) for one in required]))
         except _ByHandError as error:
-            by_hand(file, error)
+            says, hint = f"torch {file.version}: {error}", "Name it in toolchain.yaml."
+            notes[note("pin-by-hand", "torch", says, hint)] = None
             ids = {other: name for other, name in ids.items() if name != ids[cell]}
     return Pins(ids, tuple(rows), tuple(notes))
 
@@ -108,12 +102,13 @@ class _ByHandError(Exception):
     """Something that somebody has to decide."""
 
 
-def _require_home(url: str, home: str) -> None:
-    """PyTorch's index and the files on it have several names in one domain."""
+def _elsewhere(url: str, home: str) -> str:
+    """Why a file is not the index's: PyTorch's have several names in one domain. Empty: it is."""
     own, there = (urlsplit(one).hostname or "" for one in (home, url))
     name = own.split(".")[-2:]
-    if there != own and (name[-1].isdigit() or there.split(".")[-2:] != name):
-        raise _ByHandError(f"its wheel lies on {line(there, 80)}, and the index on {own}")
+    if there == own or (not name[-1].isdigit() and there.split(".")[-2:] == name):
+        return ""
+    return f"its wheel lies on {line(there, 80)}, and the index on {own}"
 
 
 def _required(data: bytes, file: File, python: str) -> list[Requirement]:
