@@ -9,17 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from pipelines.publish.index.catalogue import Catalogue, Kind, Wheel
+from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.publish.index.front import page
 from pipelines.publish.index.rows import Row, capabilities
-
-#: Descriptions of a wheel's evidence files.
-_SHOWN: dict[Kind, str] = {
-    "audit.json": "all checks and their results",
-    "smoke.xml": "the report of the smoke suite (JUnit)",
-    "manifest.json": "what it was made of (manifest)",
-    "intoto.jsonl": "the signed statement (in-toto)",
-}
 
 
 def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
@@ -37,18 +29,12 @@ def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
             script="about.js",
             project=project,
             rows=rows,
-            files={row.ident: _files(row.wheel) for row in rows},
             variants={row.ident: variants[row.wheel.sha256] for row in rows},
             up=_up,
             named=capabilities,
         ).encode()
         for project, rows in projects.items()
     }
-
-
-def _files(wheel: Wheel) -> dict[str, tuple[str, str]]:
-    """Its evidence files: kind -> link from the project's page, and description."""
-    return {kind: (_up(wheel.beside_url(kind)), _SHOWN[kind]) for kind in wheel.beside}
 
 
 def _up(url: str) -> str:
