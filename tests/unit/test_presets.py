@@ -83,7 +83,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "presets.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"presets\.yaml") as refused:
-        presets.load_presets.__wrapped__(path)
+        presets.load_presets(path)
     assert said in refused.value.message
 
 
