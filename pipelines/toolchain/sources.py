@@ -149,6 +149,7 @@ def answered(
         if not target.startswith(allowed):
             raise RedirectError("it redirects to an address without TLS")
 
+    secret(urlsplit(url).query)
     options: dict[str, Any] = {"stream": True, "timeout": _TIMEOUT, "hooks": {"response": checked}}
     with session() as client, client.get(url, headers=headers, **options) as answer:
         yield answer
