@@ -6,7 +6,7 @@ import datetime
 import difflib
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -195,18 +195,18 @@ def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigErr
     )
 
 
-def read_data(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
-    """A data file of the pipeline's own, read once.
-
-    :class:`ConfigError` names the file and the wrong key.
-    """
-    found: Data = _read_data(path, model, hint)
-    return found
-
-
-@functools.cache
-def _read_data(path: Path, model: type[BaseModel], hint: str) -> Any:
+def read_file(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
+    """A file as it is now; :class:`ConfigError` names the file and the wrong key."""
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as error:
         raise ConfigError(explain(path, error, model), hint=hint) from None
+
+
+_read_once: Callable[..., Any] = functools.cache(read_file)
+
+
+def read_data(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
+    """A data file of the pipeline's own, read once; raises what :func:`read_file` raises."""
+    found: Data = _read_once(path, model, hint)
+    return found

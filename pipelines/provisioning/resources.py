@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Model, read_data
+from pipelines.core.model import Model, read_data, read_file
 from pipelines.provisioning import resource_models
 from pipelines.provisioning.base import Binding, DesiredResource, Layout, Place
 from pipelines.recipe.model import Recipe
@@ -61,7 +61,7 @@ def load_resources(path: Path = RESOURCES_FILE) -> Resources:
     if path != RESOURCES_FILE:
         return made
     brought = [
-        (source, read_data(source.path, More, hint=_HINT))
+        (source, read_file(source.path, More, hint=_HINT))
         for source in plugins.each(plugins.RESOURCES)
     ]
     ids = ((source, [resource.id for resource in more.resources]) for source, more in brought)
