@@ -52,7 +52,7 @@ class Manifest(BaseModel):
     schema_: Schema
     made_by: Short
     serial: Annotated[int, Field(ge=0, le=1 << 53)] = 0
-    """When the last stage ended, in milliseconds since 1970: a later state of a run has a higher one."""
+    """When the last stage ended, in milliseconds since 1970: a later state has a higher one."""
     run: Short
     started: datetime | None
     finished: datetime | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import ssl
 import tempfile
@@ -136,10 +135,9 @@ def record(
 
 
 def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
-    """Their wheels, in a directory that ends with the process."""
-    room = tempfile.TemporaryDirectory(prefix="wcw-offers-")
-    atexit.register(room.cleanup)
-    return publish.offers_of(runs, Path(room.name), untested=untested)
+    """Their wheels, in a directory next to that of the runs."""
+    room = tempfile.mkdtemp(prefix="offers-", dir=runs[0].path.parent.parent)
+    return publish.offers_of(runs, Path(room), untested=untested)
 
 
 class _Handler(SimpleHTTPRequestHandler):
