@@ -1,8 +1,8 @@
 """Finds all signatures in a log in one pass; :mod:`pipelines.diagnosis.judge` chooses the cause.
 
 A log comes from a host and is untrusted: time is linear and memory bounded for any contents.
-Blocks are searched for a few stems; only around a hit is a line cut out, searched for the literals
-(needles) of the signatures, decoded and matched.
+Blocks are searched for the literals (needles) of the signatures that their words do not rule out;
+only around a hit is a line cut out, decoded and matched.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,8 @@ from pipelines.core.console import bytes_progress
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import safe
 from pipelines.diagnosis.judge import Diagnosis, Finding, judge
-from pipelines.diagnosis.model import Catalogue, Signature, load_catalogue
+from pipelines.diagnosis.model import NEEDLE, Catalogue, Signature, load_catalogue
+from pipelines.diagnosis.needles import Needles
 
 _BLOCK = 1 << 18
 #: Bytes kept before a hit: of its line, and to find its compile unit.
@@ -50,6 +51,7 @@ class _Pass:
     """The state of one pass over a log."""
 
     catalogue: Catalogue
+    needles: Needles
     newlines: int = 0
     """Line feeds before the part of the log that has not been searched."""
     found: dict[str, list[Finding]] = field(default_factory=dict)
@@ -61,22 +63,47 @@ class _Pass:
         if self.began is None:
             self.began = _time(_STAMP.search(data, start, min(start + _LINE_AFTER, stop)))
         hits: dict[tuple[int, str], tuple[int, Signature]] = {}
-        for stem, needles in self.catalogue.by_stem.items():
-            if data.rfind(stem, start, stop + len(stem) - 1) < 0:  # twice as fast as find
-                continue
-            for begin, at, signature in _hits(data, (start, stop), stem, needles, self.found):
+        for needle in self.needles.within(data[start : stop + NEEDLE]):
+            for begin, at, signature in self._hits(data, start, stop + len(needle) - 1, needle):
                 hits.setdefault((begin, signature.id), (at, signature))
-        for (begin, name), (at, signature) in sorted(hits.items(), key=lambda hit: hit[1][0]):
+        for (begin, name), (at, signature) in sorted(
+            hits.items(), key=lambda hit: (hit[1][1].last, hit[1][0])
+        ):
             findings = self.found.setdefault(name, [])
             number = self.newlines + data.count(b"\n", start, at) + 1
+            if signature.last:
+                findings.clear()
             if len(findings) < _KEPT and number not in (finding.line for finding in findings):
                 findings.append(self._finding(data, begin, at, number, signature))
-        for signature in filter(lambda signature: signature.last, self.catalogue.signatures):
-            if (at := max(_last(data, (start, stop), signature), default=-1)) >= 0:
-                begin = _line(data, at)[0]
-                number = self.newlines + data.count(b"\n", start, at) + 1
-                self.found[signature.id] = [self._finding(data, begin, at, number, signature)]
         self.newlines += data.count(b"\n", start, stop)
+
+    def _hits(
+        self, data: bytes, start: int, stop: int, needle: bytes
+    ) -> Iterator[tuple[int, int, Signature]]:
+        """Lines with ``needle`` that match: start of line, offset, signature."""
+        left: dict[str, int] = {}
+        for signature in self.catalogue.by_needle[needle]:
+            if not signature.last:
+                left[signature.id] = _KEPT - len(self.found.get(signature.id, ()))
+            elif hit := _last(data, start, stop, needle, signature):
+                yield *hit, signature
+        dull = set[bytes]()
+        at = data.rfind(needle, start, stop)  # twice as fast as find, and most are not there
+        if at >= 0 and any(left.values()):
+            at = data.find(needle, start, stop)
+        while at >= 0 and any(left.values()):
+            begin, end = _line(data, at)
+            if (line := data[begin:end]) not in dull:
+                dull.add(line)
+                text = _text(line)
+                for signature in self.catalogue.by_needle[needle]:
+                    if left.get(signature.id) and signature.groups(text) is not None:
+                        left[signature.id] -= 1
+                        dull.discard(line)
+                        yield begin, at, signature
+            # A match near the cut of a long line is searched separately.
+            complete = end - at < _LINE_AFTER
+            at = data.find(needle, max(at + 1, end if complete else end - _LINE_BEFORE), stop)
 
     def _finding(
         self, data: bytes, begin: int, at: int, number: int, signature: Signature
@@ -115,47 +142,19 @@ class _Pass:
         )
 
 
-def _hits(
-    data: bytes,
-    span: tuple[int, int],
-    stem: bytes,
-    needles: Mapping[bytes, Sequence[Signature]],
-    found: Mapping[str, Sequence[Finding]],
-) -> Iterator[tuple[int, int, Signature]]:
-    """The first matching lines around ``stem``: start of line, offset, signature."""
-    left = {one.id: _KEPT - len(found.get(one.id, ())) for many in needles.values() for one in many}
-    last, dull = span[1] + len(stem) - 1, set[bytes]()
-    at = data.find(stem, span[0], last)
-    while at >= 0 and any(left.values()):
+def _last(
+    data: bytes, start: int, stop: int, needle: bytes, signature: Signature
+) -> tuple[int, int] | None:
+    """The last line that matches, of the last ones that have ``needle``."""
+    for _ in range(_TRIED):
+        at = data.rfind(needle, start, stop)
+        if at < 0:
+            break
         begin, end = _line(data, at)
-        if (line := data[begin:end]) not in dull:
-            named = (one for needle, many in needles.items() if needle in line for one in many)
-            text, matched = _text(line), False
-            for signature in {one.id: one for one in named if left[one.id]}.values():
-                if signature.groups(text) is not None:
-                    left[signature.id] -= 1
-                    matched = True
-                    yield begin, at, signature
-            if not matched:
-                dull.add(line)
-        # A match near the cut of a long line is searched separately.
-        complete = end - at < _LINE_AFTER
-        at = data.find(stem, max(at + 1, end if complete else end - _LINE_BEFORE), last)
-
-
-def _last(data: bytes, span: tuple[int, int], signature: Signature) -> Iterator[int]:
-    """For each needle, the last line that matches, of the last ones that have it."""
-    for needle in map(str.encode, signature.needles):
-        end = span[1] + len(needle) - 1
-        for _ in range(_TRIED):
-            at = data.rfind(needle, span[0], end)
-            if at < 0:
-                break
-            begin, stop = _line(data, at)
-            if signature.groups(_text(data[begin:stop])) is not None:
-                yield at
-                break
-            end = max(begin, span[0])
+        if signature.groups(_text(data[begin:end])) is not None:
+            return begin, at
+        stop = max(begin, start)
+    return None
 
 
 def _time(stamp: re.Match[bytes] | None) -> datetime | None:
@@ -234,14 +233,15 @@ def diagnose(
     """What a log shows, ``None`` if nothing in it is known to mean a failure.
 
     ``log`` is a binary stream, or lines of text; ``above`` lines of the file stand before it and
-    are counted, as of earlier attempts. Memory: some 2 MiB, whatever the log is.
+    are counted, as of earlier attempts. Memory: a few MiB, whatever the log is.
     """
     if hasattr(log, "read"):
         stream = cast("IO[bytes]", log)
     else:
         text = "".join(line.rstrip("\n") + "\n" for line in log)
         stream = io.BytesIO(text.encode("utf-8", "replace"))
-    state = _Pass(catalogue or load_catalogue(), above)
+    catalogue = catalogue or load_catalogue()
+    state = _Pass(catalogue, Needles(catalogue.by_needle), above)
     data, start, ended = b"", 0, True
     for block in _plain(stream):
         data = data[max(0, start - _BEFORE) :] + block

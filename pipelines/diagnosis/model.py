@@ -31,6 +31,8 @@ _RANKS: dict[Kind, int] = {"cause": 0, "reader": 20, "wrapper": 20, "warning": 5
 Confidence = Literal["certain", "likely", "possible"]
 CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
 
+#: Characters of the longest needle.
+NEEDLE = 64
 #: Ways to match that a regex may have at one place of a line: its cost on hostile text.
 _WAYS = 4096
 _ESCAPES_AND_CLASSES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
@@ -59,13 +61,13 @@ def _bounded(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    if not text.isascii() or not text.isprintable():
-        raise ValueError("a needle is printable ASCII")
+    if not text.isascii() or not text.isprintable() or not re.search(r"\w", text):
+        raise ValueError("a needle is printable ASCII, with a letter or digit")
     return text
 
 
 Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-Needle = Annotated[str, StringConstraints(min_length=4, max_length=64), AfterValidator(_ascii)]
+Needle = Annotated[str, StringConstraints(min_length=4, max_length=NEEDLE), AfterValidator(_ascii)]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 Toolset = Annotated[str, StringConstraints(pattern=r"^14\.\d{2}$")]
 WindowsPath = Annotated[str, StringConstraints(pattern=r"^[A-Z]:\\[^/]*$")]
@@ -234,8 +236,6 @@ class Catalogue(Model):
     """``catalogue.yaml``."""
 
     signatures: Annotated[tuple[Signature, ...], Field(min_length=1)]
-    stems: tuple[Annotated[str, StringConstraints(min_length=3), AfterValidator(_ascii)], ...] = ()
-    """Parts that many needles have: one search for all of those."""
 
     @cached_property
     def by_id(self) -> dict[str, Signature]:
@@ -243,14 +243,13 @@ class Catalogue(Model):
         return {signature.id: signature for signature in self.signatures}
 
     @cached_property
-    def by_stem(self) -> dict[bytes, dict[bytes, list[Signature]]]:
-        """What to search for, with the needles that contain it and their signatures."""
-        by_stem: dict[bytes, dict[bytes, list[Signature]]] = {}
+    def by_needle(self) -> dict[bytes, list[Signature]]:
+        """What to search for, with the signatures that have it."""
+        by_needle: dict[bytes, list[Signature]] = {}
         for signature in self.signatures:
-            for needle in map(str.encode, () if signature.last else signature.needles):
-                stem = next((s for s in map(str.encode, self.stems) if s in needle), needle)
-                by_stem.setdefault(stem, {}).setdefault(needle, []).append(signature)
-        return by_stem
+            for needle in signature.needles:
+                by_needle.setdefault(needle.encode(), []).append(signature)
+        return by_needle
 
     @model_validator(mode="after")
     def _one_signature_an_id(self) -> Self:
@@ -304,7 +303,7 @@ def _joined(brought: tuple[plugins.Found, ...], stamps: tuple[tuple[int, ...], .
     for signatures in (*(each for _, each in rows), builtin.signatures):
         for signature in signatures:
             signatures_by_id.setdefault(signature.id, signature)
-    return Catalogue(signatures=tuple(signatures_by_id.values()), stems=builtin.stems)
+    return Catalogue(signatures=tuple(signatures_by_id.values()))
 
 
 @cache

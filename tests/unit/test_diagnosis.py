@@ -23,9 +23,11 @@ from pipelines.diagnosis import report as reports
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.issue import anonymous, issue
 from pipelines.diagnosis.model import CATALOGUE_FILE, load_codes
+from pipelines.diagnosis.needles import Needles
 
 CATALOGUE = load_catalogue()
 EVERY = pytest.mark.parametrize("signature", CATALOGUE.signatures, ids=lambda s: s.id)
+NEEDLES = Needles(CATALOGUE.by_needle)
 DIAGNOSED = [signature for signature in CATALOGUE.signatures if signature.kind != "fact"]
 
 #: What this project has collected of real failures; each must keep its signature.
@@ -758,6 +760,21 @@ def test_needle_across_the_cut_of_a_long_line() -> None:
     for gap in range(2030, 2060):
         line = "nearly: error C9 ".ljust(gap) + "fatal error C1060: no heap" + " " * 3000
         assert found(diagnose([line]))[0] == ("oom-c1060", 1)
+
+
+@given(
+    before=st.text("aZ0 \t\\/\n'", max_size=9),
+    needle=st.sampled_from([*CATALOGUE.by_needle]),
+    after=st.text("eR9 \r./[", max_size=9),
+)
+def test_no_needle_is_ruled_out_where_it_stands(before: str, needle: bytes, after: str) -> None:
+    assert needle in NEEDLES.within(before.encode() + needle + after.encode())
+
+
+def test_needles_of_other_words_are_ruled_out() -> None:
+    """Otherwise each is searched for in each block."""
+    command = f"{NVCC} -Xcudafe --display_error_number -I{UNIT}".encode()
+    assert len(NEEDLES.within(command)) < len(CATALOGUE.by_needle) / 20
 
 
 def test_line_that_a_progress_bar_repeats_is_one_finding() -> None:
