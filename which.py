@@ -1342,6 +1342,213 @@ def device_code(path: str) -> Inventory:
 
 # -------------------- tables, and programs for processes of their own
 
+CAUSES = {'32-bit-python': ('this Python is a 32-bit one: there is neither torch nor a CUDA wheel for it',
+                   'install the 64-bit Python (Windows installer, 64-bit)',
+                   'error'),
+ 'broken-torch': ('torch is not whole: {at} has no version.py that says what it is',
+                  "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
+                  'error'),
+ 'changed-files': ('{package}: {count} files are not those that were installed, such as {path}',
+                   'install it again: pip install --force-reinstall --no-deps with the same '
+                   'wheel',
+                   'warning'),
+ 'cpu-torch': ('torch {version} is a build without CUDA: no GPU is used with it',
+               "install the same release of torch with CUDA, from PyTorch's index for that CUDA",
+               'error'),
+ 'cpu-torch.cuda': ('{wants}, of CUDA {built}, which torch {torch} does not have',
+                    'install a wheel that fits; the command is below, if the index has one',
+                    'error'),
+ 'cpu-torch.dll': ('{wants}, which torch {torch} does not have',
+                   'install a wheel that fits; the command is below, if the index has one',
+                   'error'),
+ 'cuda-mismatch': ('{package} was built with CUDA {built}, and torch with CUDA {cuda}',
+                   'install a wheel that fits; the command is below, if the index has one',
+                   'error'),
+ 'cuda-mismatch.dll': ('{wants}, of CUDA {built}, and torch is built with CUDA {cuda}',
+                       'install a wheel that fits; the command is below, if the index has one',
+                       'error'),
+ 'driver-trouble': ('the driver is of CUDA {release}, and programs cannot use it: {trouble}',
+                    'install the driver anew and restart',
+                    'error'),
+ 'half-installed.missing': ('{package}: {count} of {all} files are missing, such as {path}',
+                            'install it again: pip install --force-reinstall --no-deps with the '
+                            'same wheel',
+                            'error'),
+ 'half-installed.part': ('{package} has no {name}: it was built without that part',
+                         'install a wheel that fits; the command is below, if the index has one',
+                         'error'),
+ 'half-installed.record': ('{package} has no RECORD that can be read: an installation was cut '
+                           'off, or files were copied by hand',
+                           'install it again: pip install --force-reinstall --no-deps with the '
+                           'same wheel',
+                           'error'),
+ 'leftover': ('{path} is left of an installation that could not be removed whole: a program had '
+              'it open',
+              'end all programs of this Python, and remove that folder',
+              'warning'),
+ 'linux-files': ('{package} has files for Linux, such as {file}, and this is Windows',
+                 '{hint}',
+                 'error'),
+ 'missing-dll': ('{wants}, which is nowhere that Windows looks{but}',
+                 'install a wheel that fits; the command is below, if the index has one',
+                 'error'),
+ 'missing-dll.cuda': ('{wants}, which is nowhere that Windows looks{but}',
+                      "it is CUDA's: {projects} has it, or the toolkit in {folder}, for programs "
+                      'that name the folder to os.add_dll_directory; or install a wheel that '
+                      'fits; the command is below, if the index has one',
+                      'error'),
+ 'missing-dll.known': ('{wants}, which is nowhere that Windows looks', '{hint}', 'error'),
+ 'missing-dll.torch': ('{wants}, which torch {torch} does not have',
+                       'install a wheel that fits; the command is below, if the index has one',
+                       'error'),
+ 'missing-export': ('{name} wants {symbol} of {library}, and that{of} has none{built}',
+                    'install a wheel that fits; the command is below, if the index has one',
+                    'error'),
+ 'missing-export.runtime': ('{name} wants {symbol} of {library}, and that{of} has none{built}',
+                            'install a newer Visual C++ Redistributable for x64 '
+                            '(vc_redist.x64.exe)',
+                            'error'),
+ 'missing-requirement': ('{said}', 'install what it requires', 'warning'),
+ 'missing-requirement.imported': ('{project} imports {name}, which is not installed',
+                                  'install {name} with pip, without replacing torch',
+                                  'error'),
+ 'no-binary': ('{package} has no compiled part', '{hint}', 'error'),
+ 'no-driver': ('no NVIDIA driver can be reached{why}',
+               "install NVIDIA's driver for the GPU and restart; in a virtual machine or a "
+               'remote session the GPU has to be passed on',
+               'error'),
+ 'no-driver.dll': ("{wants}, which NVIDIA's driver brings, and there is none",
+                   "install NVIDIA's driver for the GPU",
+                   'error'),
+ 'no-gpu': ('the driver (CUDA {release}) shows no GPU',
+            'see in the device manager if the GPU is there and on',
+            'error'),
+ 'no-gpu.hidden': ('the driver (CUDA {release}) shows no GPU; CUDA_VISIBLE_DEVICES is set',
+                   'unset CUDA_VISIBLE_DEVICES',
+                   'error'),
+ 'no-msvc-runtime': ("{wants}, of Microsoft's C++ run-time, which is not installed",
+                     "install Microsoft's Visual C++ Redistributable for x64 (vc_redist.x64.exe)",
+                     'error'),
+ 'no-torch': ('no torch is installed in this Python',
+              'install torch with CUDA first; is this the Python that you use?',
+              'error'),
+ 'no-torch.dll': ('{wants}, a part of torch, and no torch is installed',
+                  'install torch with CUDA',
+                  'error'),
+ 'not-checked.dlls': ('more than {count} DLLs: not all of them are checked', '', 'unknown'),
+ 'not-checked.files': ('{package} is {what}: which files it has is not known here, and those are '
+                       'not checked',
+                       '',
+                       'unknown'),
+ 'not-checked.gpu-code': ('GPU code is not checked: {name}: {why}', '', 'unknown'),
+ 'not-checked.many-files': ('{package} has {count} files: not all of them are checked',
+                            '',
+                            'unknown'),
+ 'not-checked.some-gpu-code': ('not all GPU code of {name} was looked at', '', 'unknown'),
+ 'old-driver': ('torch {torch} is built with CUDA {cuda}, and the driver is of CUDA {driver}',
+                'install a driver of CUDA {major}.0 or newer',
+                'error'),
+ 'old-driver.ptx': ('for a GPU of {gpu} it has PTX alone, of CUDA {cuda}, and the driver is of '
+                    'CUDA {driver}',
+                    'install a driver of CUDA {cuda} or newer',
+                    'error'),
+ 'old-processor': ('this processor, or virtual machine, has no {needs}, which torch uses',
+                   '{hint}',
+                   'error'),
+ 'old-runtime': ('{name} takes {found} ({version}){why}',
+                 'install a newer Visual C++ Redistributable for x64 (vc_redist.x64.exe)',
+                 'error'),
+ 'old-runtime.shadows': ('{name} takes {found} ({version}){why}',
+                         'compare it with {systems}: update it, or rename it so that this is '
+                         'taken',
+                         'error'),
+ 'other-copy': ('{name} wants {symbol} of {library}, and {copy}, which is taken if loaded first, '
+                'has none',
+                'import this package first',
+                'warning'),
+ 'other-copy.runtime': ('what MSVC {mutex} and newer built crashes where {copy} ({version}) is '
+                        'loaded first',
+                        'import this package first',
+                        'warning'),
+ 'other-project': ('{package} has no compiled part and no module of its name, but {modules}: is '
+                   'it another project of that name?',
+                   '{hint}',
+                   'error'),
+ 'python-mismatch': ('{name} is for Python {built}, and this is Python {python}',
+                     'install a wheel that fits; the command is below, if the index has one',
+                     'error'),
+ 'python-mismatch.module': ('{file} of {package} is for Python {built}, and this is Python '
+                            '{python}',
+                            'install a wheel that fits; the command is below, if the index has '
+                            'one',
+                            'error'),
+ 'shadowed': ('{what} called {name} is taken for it, {at}: its own is in {folder}',
+              'rename it, or start Python in another folder',
+              'error'),
+ 'side-by-side': ('{project} is installed more than once: {where}; files of both may be mixed',
+                  'uninstall it until pip says that there is none, and install it once',
+                  'warning'),
+ 'some-gpu-code': ('{count} of its {all} parts have no code for a GPU of {gpu}',
+                   "calls of those parts end in 'no kernel image is available'",
+                   'warning'),
+ 'torch-mismatch': ('{package} was built for torch {built}, and torch is {torch}',
+                    'install a wheel that fits; the command is below, if the index has one',
+                    'error'),
+ 'torn-torch': ("torch's files are of {version}, and its metadata says {metadata}",
+                "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
+                'error'),
+ 'truncated': ('{name} is cut off: its end is missing',
+               'install a wheel that fits; the command is below, if the index has one',
+               'error'),
+ 'truncated.file': ('{package}: {path} is cut off',
+                    'install it again: pip install --force-reinstall --no-deps with the same '
+                    'wheel',
+                    'error'),
+ 'two-torches': ('torch is installed more than once: {where}',
+                 'uninstall torch until pip says that there is none, and install it once',
+                 'warning'),
+ 'unreadable-dll': ('{name} cannot be loaded: {why}',
+                    'install a wheel that fits; the command is below, if the index has one',
+                    'error'),
+ 'unreadable-dll.wanted': ('{name} wants {library}, and {found} cannot be loaded: {why}',
+                           'install a wheel that fits; the command is below, if the index has '
+                           'one',
+                           'error'),
+ 'user-site': ('{project} is installed for this user alone and in Python itself: {where}; '
+               '{first} is taken',
+               "uninstall it once, or set PYTHONNOUSERSITE=1: {version} is the user's own",
+               'warning'),
+ 'windows-on-arm': ("this Python is {how}: the driver's library there is not one for x64 "
+                    'programs',
+                    'use a PC with an x64 processor, or wheels that are built for ARM64',
+                    'error'),
+ 'wrong-gpu': ('it has code for {code}, and the GPU has compute capability {gpu}: its calls end '
+               "in 'no kernel image is available'",
+               'install a wheel that fits; the command is below, if the index has one',
+               'error'),
+ 'wrong-machine': ('{name} is for {machine}, and this Python is for {own}',
+                   'install a wheel that fits; the command is below, if the index has one',
+                   'error'),
+ 'wrong-machine.wanted': ('{name} wants {library}, and {found} is for {machine}',
+                          'install a wheel that fits; the command is below, if the index has one',
+                          'error'),
+ 'wrong-requirement': ('{said}', 'install what it requires', 'error')}
+
+FIT = 'install a wheel that fits; the command is below, if the index has one'
+
+REFUTED = ('missing-dll',
+ 'missing-export',
+ 'no-msvc-runtime',
+ 'unreadable-dll',
+ 'wrong-machine',
+ 'truncated',
+ 'half-installed',
+ 'python-mismatch',
+ 'torch-mismatch',
+ 'cuda-mismatch',
+ 'old-runtime',
+ 'wrong-requirement')
+
 CUDA_LIBRARIES = ((('cublas*64_12.dll', 'nvblas64_12.dll'), '12', 'nvidia-cublas-cu12'),
  (('cublas*64_13.dll', 'nvblas64_13.dll'), '13', 'nvidia-cublas'),
  (('cudart64_12.dll',), '12', 'nvidia-cuda-runtime-cu12'),
@@ -1647,6 +1854,11 @@ class Installed:
     """Whether it is installed as a link to a folder of sources (``pip install -e``)."""
     legacy: bool = False
     """Whether it is of the kind without RECORD: ``.egg-info``, as conda and setup.py leave it."""
+
+    @property
+    def label(self) -> str:
+        """Its name and version, for people."""
+        return f"{self.project} {self.version}"
 
     @property
     def tops(self) -> tuple[str, ...]:
@@ -2069,7 +2281,6 @@ _LOCAL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)(?:\.?(\d))?(?!\d)")
 # With a marker it may be required elsewhere alone, or of an extra.
 _REQUIRED = re.compile(r"torch\s*\(?\s*==\s*(\d{1,2})\.(\d{1,3})(?=[.\d*+a-z]*\s*\)?\s*$)")
 _TORCH_INDEX = "https://download.pytorch.org/whl/"
-FIT = "install a wheel that fits; the command is below, if the index has one"
 
 
 @dataclass(frozen=True)
@@ -2090,6 +2301,13 @@ class Finding:
     def failed(self) -> bool:
         """Whether nothing works with it."""
         return self.level == "error"
+
+
+def cause(key: str, level: str = "", do: tuple[str, ...] = (), /, **said: object) -> Finding:
+    """A row of ``causes.yaml``, filled in; ``level`` where it is not the row's."""
+    actual, hint, usual = CAUSES[key]
+    words = actual.format(**said), hint.format(**said)
+    return Finding(key.partition(".")[0], *words, level or usual, do)
 
 
 @dataclass(frozen=True)
@@ -2118,54 +2336,27 @@ def built_for(package: Installed) -> Built:
 def of_python(place: Place, driver: Driver) -> Iterator[Finding]:
     """A Python for which there are no such wheels."""
     if place.platform in ("win32", "linux_i686"):
-        yield Finding(
-            "32-bit-python",
-            "this Python is a 32-bit one: there is neither torch nor a CUDA wheel for it",
-            "install the 64-bit Python (Windows installer, 64-bit)",
-        )
-    if place.platform == "win_arm64" or (place.platform == "win_amd64" and driver.native):
-        how = "an ARM64 one" if place.platform == "win_arm64" else "an x64 one on Windows for ARM64"
-        yield Finding(
-            "windows-on-arm",
-            f"this Python is {how}: the driver's library there is not one for x64 programs",
-            "use a PC with an x64 processor, or wheels that are built for ARM64",
-        )
+        yield cause("32-bit-python")
+    if place.platform == "win_arm64":
+        yield cause("windows-on-arm", how="an ARM64 one")
+    if place.platform == "win_amd64" and driver.native:
+        yield cause("windows-on-arm", how="an x64 one on Windows for ARM64")
 
 
 def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """No driver, an old one, no GPU."""
     if not driver.release:
-        why = f" ({driver.trouble})" if driver.trouble else ""
-        yield Finding(
-            "no-driver",
-            f"no NVIDIA driver can be reached{why}",
-            "install NVIDIA's driver for the GPU and restart; in a virtual machine or a remote "
-            "session the GPU has to be passed on",
-        )
+        yield cause("no-driver", why=f" ({driver.trouble})" if driver.trouble else "")
         return
     if driver.trouble:
-        yield Finding(
-            "driver-trouble",
-            f"the driver is of CUDA {driver.release}, and programs cannot use it: {driver.trouble}",
-            "install the driver anew and restart",
-        )
+        yield cause("driver-trouble", release=driver.release, trouble=driver.trouble)
     if not driver.gpus:
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        yield Finding(
-            "no-gpu",
-            f"the driver (CUDA {driver.release}) shows no GPU"
-            + ("; CUDA_VISIBLE_DEVICES is set" if hidden is not None else ""),
-            "unset CUDA_VISIBLE_DEVICES"
-            if hidden is not None
-            else "see in the device manager if the GPU is there and on",
-        )
-    if torch and torch.cuda and minor_of(torch.cuda)[0] > minor_of(driver.release)[0]:
-        yield Finding(
-            "old-driver",
-            f"torch {torch.version} is built with CUDA {torch.cuda}, and the driver is of CUDA "
-            f"{driver.release}",
-            f"install a driver of CUDA {minor_of(torch.cuda)[0]}.0 or newer",
-        )
+        hidden = "CUDA_VISIBLE_DEVICES" in os.environ
+        yield cause("no-gpu.hidden" if hidden else "no-gpu", release=driver.release)
+    major = minor_of(torch.cuda)[0] if torch and torch.cuda else 0
+    if torch and major > minor_of(driver.release)[0]:
+        said = {"torch": torch.version, "cuda": torch.cuda, "driver": driver.release}
+        yield cause("old-driver", major=major, **said)
 
 
 def is_release_of(said: str, own: str) -> bool:
@@ -2181,8 +2372,7 @@ def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """A processor without instructions that torch has been compiled for."""
     hint, _, needs = KNOWN["torch"]
     if torch and needs in driver.lacks:
-        said = f"this processor, or virtual machine, has no {needs.upper()}, which torch uses"
-        yield Finding("old-processor", said, hint)
+        yield cause("old-processor", needs=needs.upper(), hint=hint)
 
 
 def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
@@ -2202,44 +2392,18 @@ def of_torch(
 ) -> Iterator[Finding]:
     """None, one without CUDA, half of one, two of them; ``there``: every installation of it."""
     if torch is None:
-        at = found_at(place, "torch")
-        if there or at:
-            yield Finding(
-                "broken-torch",
-                f"torch is not whole: {shown(at or there[0].info)} has no version.py that says "
-                "what it is",
-                "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
-            )
-        else:
-            yield Finding(
-                "no-torch",
-                "no torch is installed in this Python",
-                "install torch with CUDA first; is this the Python that you use?",
-                do=torch_for(place, driver),
-            )
+        at = found_at(place, "torch") or (there[0].info if there else "")
+        do = () if at else torch_for(place, driver)
+        yield cause("broken-torch" if at else "no-torch", "", do, at=shown(at))
         return
     if not torch.cuda:
-        yield Finding(
-            "cpu-torch",
-            f"torch {torch.version} is a build without CUDA: no GPU is used with it",
-            "install the same release of torch with CUDA, from PyTorch's index for that CUDA",
-            do=torch_for(place, driver, torch.version.partition("+")[0]),
-        )
-    said = {one.version for one in there}
+        do = torch_for(place, driver, torch.version.partition("+")[0])
+        yield cause("cpu-torch", "", do, version=torch.version)
     if len(there) > 1:
         where = " and ".join(shown(f"{one.version} in {one.folder}", 150) for one in there[:3])
-        yield Finding(
-            "two-torches",
-            f"torch is installed more than once: {where}",
-            "uninstall torch until pip says that there is none, and install it once",
-            level="warning",
-        )
-    elif there and not any(is_release_of(one, torch.version) for one in said):
-        yield Finding(
-            "torn-torch",
-            f"torch's files are of {torch.version}, and its metadata says {there[0].version}",
-            "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
-        )
+        yield cause("two-torches", where=where)
+    elif there and not is_release_of(there[0].version, torch.version):
+        yield cause("torn-torch", version=torch.version, metadata=there[0].version)
 
 
 def against_torch(package: Installed, built: Built, machine: Machine) -> Iterator[Finding]:
@@ -2247,20 +2411,10 @@ def against_torch(package: Installed, built: Built, machine: Machine) -> Iterato
     wanted, there = minor_of(built.torch), minor_of(machine.torch)
     later = built.stable and there > wanted
     if built.torch and machine.torch and wanted != there and not later:
-        yield Finding(
-            "torch-mismatch",
-            f"{package.project} {package.version} was built for torch {built.torch}, and torch is "
-            f"{machine.torch}",
-            FIT,
-        )
+        yield cause("torch-mismatch", package=package.label, built=built.torch, torch=machine.torch)
     own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
     if own and has and own != has:
-        yield Finding(
-            "cuda-mismatch",
-            f"{package.project} {package.version} was built with CUDA {built.cuda}, and torch with "
-            f"CUDA {machine.cuda}",
-            FIT,
-        )
+        yield cause("cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda)
 
 
 # -------------------- publish/which/requiring.py
@@ -2340,12 +2494,10 @@ def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
             continue
         if absent or wrong:
             is_ = f"{name} is {own.version}" if own else "that is not installed"
-            said = f"{package.project} {package.version} requires {name}{versions}, and {is_}"
+            said = shown(f"{package.label} requires {name}{versions}, and {is_}")
             # By its name alone pip would take a torch without CUDA.
             do = () if name == "torch" else ("install", pip_line(place, name, versions))
-            level = "error" if wrong else "warning"
-            kind = "wrong-requirement" if wrong else "missing-requirement"
-            yield Finding(kind, shown(said), "install what it requires", level, do)
+            yield cause("wrong-requirement" if wrong else "missing-requirement", "", do, said=said)
 
 
 def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:
@@ -2366,7 +2518,6 @@ _MOST_FILES = 20_000
 _MOST_READ, _DEEP = 400, 3
 _IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 _TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3}t?)-[\w-]+\.(?:pyd|so)$")
-_AGAIN = "install it again: pip install --force-reinstall --no-deps with the same wheel"
 
 
 def binaries_of(package: Installed) -> list[str]:
@@ -2407,14 +2558,15 @@ def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
     if not names or package.linked or any(one.endswith(BINARIES) for one in names):
         return
     name, known = package.project, KNOWN.get(package.project)
-    hint = known[0] if known else f"if it should have one, {FIT}"
-    said = f"{name} {package.version} has no compiled part"
+    said = {
+        "package": package.label,
+        "hint": known[0] if known else f"if it should have one, {FIT}",
+    }
     if {name.replace("-", "_"), *name.split("-")} & {one.lower() for one in package.tops}:
-        yield Finding("no-binary", said, hint, "error" if compiled or known else "warning")
+        yield cause("no-binary", "error" if compiled or known else "warning", **said)
         return
-    said += f" and no module of its name, but {shown(', '.join(package.tops), 100)}: is it another "
-    said += "project of that name?"
-    yield Finding("other-project", said, hint, do=("uninstall", name))
+    modules = shown(", ".join(package.tops), 100)
+    yield cause("other-project", "", ("uninstall", name), modules=modules, **said)
 
 
 def _path(package: Installed, path: str) -> str:
@@ -2424,22 +2576,11 @@ def _path(package: Installed, path: str) -> str:
 def of_files(package: Installed) -> Iterator[Finding]:
     """What RECORD lists and is not there, or has another size."""
     if package.legacy or package.linked:
-        said = "a link to a folder of sources" if package.linked else "not installed from a wheel"
-        yield Finding(
-            "not-checked",
-            f"{package.project} {package.version} is {said}: which files it has is not known here, "
-            "and those are not checked",
-            "",
-            level="unknown",
-        )
+        what = "a link to a folder of sources" if package.linked else "not installed from a wheel"
+        yield cause("not-checked.files", package=package.label, what=what)
         return
     if package.files is None:
-        yield Finding(
-            "half-installed",
-            f"{package.project} {package.version} has no RECORD that can be read: an installation "
-            "was cut off, or files were copied by hand",
-            _AGAIN,
-        )
+        yield cause("half-installed.record", package=package.label)
         return
     missing: list[str] = []
     cut: list[str] = []
@@ -2453,59 +2594,30 @@ def of_files(package: Installed) -> Iterator[Finding]:
         if size is not None and has != size:
             kind = cut if has < size and path.lower().endswith(BINARIES) else other
             kind.append(f"{path} ({has} of {size} bytes)")
-    name = f"{package.project} {package.version}"
-    if len(package.files) > _MOST_FILES:
-        said = f"{name} has {len(package.files)} files: not all of them are checked"
-        yield Finding("not-checked", said, "", level="unknown")
-    if missing:
-        yield Finding(
-            "half-installed",
-            f"{name}: {len(missing)} of {len(package.files)} files are missing, such as "
-            f"{shown(missing[0])}",
-            _AGAIN,
-        )
-    if cut:
-        yield Finding("truncated", f"{name}: {shown(cut[0])} is cut off", _AGAIN)
-    if other:
-        yield Finding(
-            "changed-files",
-            f"{name}: {len(other)} files are not those that were installed, such as "
-            f"{shown(other[0])}",
-            _AGAIN,
-            level="warning",
-        )
+    count = len(package.files)
+    if count > _MOST_FILES:
+        yield cause("not-checked.many-files", package=package.label, count=count)
+    kinds = ("half-installed.missing", missing), ("truncated.file", cut), ("changed-files", other)
+    for key, paths in kinds:
+        if paths:
+            said = {"count": len(paths), "all": count, "path": shown(paths[0])}
+            yield cause(key, package=package.label, **said)
 
 
 def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Finding]:
     """Several installations, of which one hides the others, and what is left of earlier ones."""
     first = copies[0]
     for left in leftovers(place, first.project)[:1]:
-        yield Finding(
-            "leftover",
-            f"{shown(left)} is left of an installation that could not be removed whole: a program "
-            "had it open",
-            "end all programs of this Python, and remove that folder",
-            level="warning",
-        )
+        yield cause("leftover", path=shown(left))
     if len(copies) == 1:
         return
     where = " and ".join(shown(f"{one.version} in {one.folder}", 160) for one in copies[:3])
     own = [one for one in copies if place.user and one.folder == place.user]
+    key = "side-by-side"
     if own and any(one.folder != place.user for one in copies):
-        yield Finding(
-            "user-site",
-            f"{first.project} is installed for this user alone and in Python itself: {where}; "
-            f"{shown(first.folder, 160)} is taken",
-            f"uninstall it once, or set PYTHONNOUSERSITE=1: {own[0].version} is the user's own",
-            level="warning",
-        )
-    else:
-        yield Finding(
-            "side-by-side",
-            f"{first.project} is installed more than once: {where}; files of both may be mixed",
-            "uninstall it until pip says that there is none, and install it once",
-            level="warning",
-        )
+        key = "user-site"
+    said = {"first": shown(first.folder, 160), "version": own[0].version if own else ""}
+    yield cause(key, project=first.project, where=where, **said)
 
 
 def of_names(place: Place, package: Installed) -> Iterator[Finding]:
@@ -2518,39 +2630,26 @@ def of_names(place: Place, package: Installed) -> Iterator[Finding]:
         bare = os.path.isdir(at) and "__init__.py" not in names_in(at)
         if at and not bare and os.path.dirname(at) != package.folder:
             what = "a folder" if os.path.isdir(at) else "a file"
-            yield Finding(
-                "shadowed",
-                f"{what} called {name} is taken for it, {shown(at)}: "
-                f"its own is in {shown(package.folder)}",
-                "rename it, or start Python in another folder",
-            )
+            folder = shown(package.folder)
+            yield cause("shadowed", what=what, name=name, at=shown(at), folder=folder)
 
 
 def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[Finding]:
     """Modules of another Python or another system."""
-    name = f"{package.project} {package.version}"
     linux = [one for one in paths if one.endswith(".so")]
     windows = [one for one in paths if one.lower().endswith((".pyd", ".dll"))]
     if place.windows and linux and not windows:
         hint, install, _ = KNOWN.get(package.project, (FIT, "", ""))
-        yield Finding(
-            "linux-files",
-            f"{name} has files for Linux, such as {shown(os.path.basename(linux[0]))}, and this is "
-            "Windows",
-            hint,
-            do=("install", install) if install else ("uninstall", package.project),
-        )
+        do = ("install", install) if install else ("uninstall", package.project)
+        file = shown(os.path.basename(linux[0]))
+        yield cause("linux-files", "", do, package=package.label, file=file, hint=hint)
         return
     own = place.python.replace(".", "")
     tagged = {match[1]: one for one in paths if (match := _TAGGED.search(one))}
     if tagged and own not in tagged:
         other, path = next(iter(tagged.items()))
-        yield Finding(
-            "python-mismatch",
-            f"{shown(os.path.basename(path))} of {name} is for Python {other[0]}.{other[1:]}, and "
-            f"this is Python {place.python}",
-            FIT,
-        )
+        said = {"file": shown(os.path.basename(path)), "built": f"{other[0]}.{other[1:]}"}
+        yield cause("python-mismatch.module", package=package.label, python=place.python, **said)
 
 
 def of_this_python(place: Place, paths: Sequence[str]) -> list[str]:
@@ -2580,8 +2679,6 @@ def stray(place: Place, project: str) -> str:
 
 _RUNTIME = re.compile(r"(?:msvcp140|vcruntime140|concrt140|vcomp140)(?:_\w+)?\.dll", re.ASCII)
 _MOST_DLLS = 400
-_FIRST = "import this package first"
-_REDIST = "Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
 
@@ -2603,38 +2700,34 @@ def of_dlls(
             continue
         done.add(path)
         seen.add(path)
-        for cause, further in _of_one(shelf, path, built):
-            if further:
-                left.append(further)
+        for one in _of_one(shelf, path, built):
+            if isinstance(one, str):
+                left.append(one)
+                continue
             # One run-time is told of once, whatever takes it.
-            runtime = cause and cause.id == "old-runtime"
-            if (
-                cause
-                and (key := (cause.level, cause.hint if runtime else cause.actual)) not in told
-            ):
+            key = one.level, one.hint if one.id == "old-runtime" else one.actual
+            if key not in told:
                 told.add(key)
-                yield cause
+                yield one
     if left:
-        said = f"more than {_MOST_DLLS} DLLs: not all of them are checked"
-        yield Finding("not-checked", said, "", level="unknown")
+        yield cause("not-checked.dlls", count=_MOST_DLLS)
 
 
-def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[tuple[Finding | None, str]]:
+def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[Finding | str]:
+    """What is wrong with one, and the DLLs that are to be looked at for it."""
     own, name = shelf.read(path), shown(os.path.basename(path), 100)
     if isinstance(own, str):
-        yield Finding("unreadable-dll", f"{name} cannot be loaded: {shown(own, 150)}", FIT), ""
+        yield cause("unreadable-dll", name=name, why=shown(own, 150))
         return
     if not own.whole:
-        yield Finding("truncated", f"{name} is cut off: its end is missing", FIT), ""
+        yield cause("truncated", name=name)
         return
     wanted = _OF_PLATFORM.get(shelf.place.platform, own.machine)
     if own.machine != wanted:
-        said = f"{name} is for {_for_machine(own)}, and this Python is for {MACHINES[wanted]}"
-        yield Finding("wrong-machine", said, FIT), ""
+        yield cause("wrong-machine", name=name, machine=_for_machine(own), own=MACHINES[wanted])
         return
     if other := of_python_dll(shelf.place, own.libraries):
-        said = f"{name} is for Python {other}, and this is Python {shelf.place.python}"
-        yield Finding("python-mismatch", said, FIT), ""
+        yield cause("python-mismatch", name=name, built=other, python=shelf.place.python)
         return
     for late, needs in enumerate((own.needs, own.late)):
         of: dict[str, list[str]] = {one: [] for one in (() if late else own.libraries)}
@@ -2647,67 +2740,59 @@ def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[tuple[Finding | N
             if not found:
                 yield _absent(shelf, name, library, late=bool(late))
                 continue
-            yield _of_runtime(shelf, own, name, found), ""
-            yield _of_copies(shelf, path, found, symbols), ""
-            yield _lacking(shelf, path, found, symbols, built, late=bool(late)), ""
+            yield from _of_runtime(shelf, own, name, found)
+            yield from _of_copies(shelf, path, found, symbols)
+            yield from _lacking(shelf, path, found, symbols, built, late=bool(late))
             ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
             if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
-                yield None, found
+                yield found
 
 
-def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> tuple[Finding | None, str]:
+def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | str:
     """A DLL that is nowhere, or where Windows does not look; else where it is."""
     there = shelf.brought.get(library) or shelf.elsewhere(library)
     if there and shelf.adds:
-        return None, there
+        return there
     there = there or shelf.aside(library)
-    kind, said, hint = _known(shelf, library) or _of_cudas(shelf, library, there)
-    when = " when it is first called" if late else ""
-    said = f"{name} wants {shown(library, 100)}{when}, {said}"
-    return Finding(kind, said, hint, "warning" if late else "error"), ""
+    key, said = _known(shelf, library) or _of_cudas(shelf, library, there)
+    wants = f"{name} wants {shown(library, 100)}{' when it is first called' if late else ''}"
+    return cause(key, "warning" if late else "error", wants=wants, **said)
 
 
-def _known(shelf: Shelf, library: str) -> tuple[str, str, str] | None:
-    """Kind, words and hint of one that a package of Windows', NVIDIA's or torch's brings."""
+def _known(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
+    """The cause of one that a package of Windows', NVIDIA's or torch's brings."""
     if _RUNTIME.fullmatch(library):
-        hint = "install Microsoft's " + _REDIST
-        return "no-msvc-runtime", "of Microsoft's C++ run-time, which is not installed", hint
+        return "no-msvc-runtime", {}
     if library in KNOWN:
-        return "missing-dll", "which is nowhere that Windows looks", KNOWN[library][0]
+        return "missing-dll.known", {"hint": KNOWN[library][0]}
     if library in ("nvcuda.dll", "nvml.dll"):
-        said = "which NVIDIA's driver brings, and there is none"
-        return "no-driver", said, "install NVIDIA's driver for the GPU"
+        return "no-driver.dll", {}
     if not any(fnmatch.fnmatchcase(library, one) for one in TORCH_LIBRARIES):
         return None
     if shelf.torch is None:
-        return "no-torch", "a part of torch, and no torch is installed", "install torch with CUDA"
-    kind = "missing-dll" if shelf.torch.cuda else "cpu-torch"
-    return kind, f"which torch {shelf.torch.version} does not have", FIT
+        return "no-torch.dll", {}
+    key = "missing-dll.torch" if shelf.torch.cuda else "cpu-torch.dll"
+    return key, {"torch": shelf.torch.version}
 
 
-def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, str, str]:
+def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, dict[str, str]]:
     """The same of a library of CUDA's, or of nobody that is known."""
     rows = [row for row in CUDA_LIBRARIES if any(fnmatch.fnmatchcase(library, n) for n in row[0])]
     majors = sorted({major for _, major, _ in rows})
     own = shelf.torch.cuda if shelf.torch and shelf.with_torch else ""
     if rows and own and own.partition(".")[0] not in majors:
-        said = f"of CUDA {' or '.join(majors)}, and torch is built with CUDA {own}"
-        return "cuda-mismatch", said, FIT
+        return "cuda-mismatch.dll", {"built": " or ".join(majors), "cuda": own}
     if rows and shelf.torch and shelf.with_torch and not own and not there:
-        said = f"of CUDA {' or '.join(majors)}, which torch {shelf.torch.version} does not have"
-        return "cpu-torch", said, FIT
-    said = "which is nowhere that Windows looks"
-    if there:
-        first = "imports torch first" if shelf.is_torchs(there) else "adds that folder itself"
-        said += f"; {shown(there)} is found only by a program that {first}"
+        return "cpu-torch.cuda", {"built": " or ".join(majors), "torch": shelf.torch.version}
+    first = "imports torch first" if shelf.is_torchs(there) else "adds that folder itself"
+    but = f"; {shown(there)} is found only by a program that {first}" if there else ""
     projects = " or ".join(dict.fromkeys(row[2] for row in rows))
-    where = r"%CUDA_PATH%\bin\x64" if majors[-1:] >= ["13"] else r"%CUDA_PATH%\bin"
-    hint = f"it is CUDA's: {projects} has it, or the toolkit in {where}, for programs that name "
-    hint += f"the folder to os.add_dll_directory; or {FIT}"
-    return "missing-dll", said, hint if rows else FIT
+    folder = r"%CUDA_PATH%\bin\x64" if majors[-1:] >= ["13"] else r"%CUDA_PATH%\bin"
+    key = "missing-dll.cuda" if rows else "missing-dll"
+    return key, {"but": but, "projects": projects, "folder": folder}
 
 
-def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Finding | None:
+def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Iterator[Finding]:
     """An older C++ run-time than the toolset of the binary, or than Windows has.
 
     https://learn.microsoft.com/cpp/porting/binary-compat-2015-2017
@@ -2715,30 +2800,32 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Finding | N
     """
     library = os.path.basename(found).lower()
     if not library.startswith("msvcp140"):
-        return None
+        return
     systems = os.path.join(shelf.place.system, library)
     version, other, msvc = file_version(found), file_version(systems), own.linker
-    said, has = f"{name} takes {shown(found)} ({version or 'says no version'})", minor_of(version)
-    hint, do = "install a newer " + _REDIST, tuple[str, ...]()
+    said = {"name": name, "found": shown(found), "version": version or "says no version"}
+    has, silent = minor_of(version), "says no version"
+    key, do = "old-runtime", tuple[str, ...]()
     if found != systems and os.path.isfile(systems):
-        hint = f"compare it with {shown(systems)}: update it, or rename it so that this is taken"
-        do = ("ren", found, f"{library}.off")
+        key, do = "old-runtime.shadows", ("ren", found, f"{library}.off")
+        said["systems"] = shown(systems)
     if version and has < msvc and msvc[0] == has[0]:
-        said += f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
+        why = f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
         level = "error" if has < minor_of(MUTEX) <= msvc else "warning"
-        return Finding("old-runtime", said, hint, level, do)
+        yield cause(key, level, do, why=why, **said)
+        return
     older = not version or has < minor_of(other)
     if do and older and shelf.read(found) != shelf.read(systems):
-        said += f" before that of Windows ({other or 'says no version'})"
-        return Finding("old-runtime", said, hint, "warning", do)
+        why = f" before that of Windows ({other or silent})"
+        yield cause(key, "warning", do, why=why, **said)
+        return
     for copy in shelf.copies(library) if msvc >= minor_of(MUTEX) else ():
         if (0, 0) < minor_of(brought := file_version(copy)) < minor_of(MUTEX):
-            said = f"what MSVC {MUTEX} and newer built crashes where {shown(copy)} ({brought}) is "
-            return Finding("other-copy", said + "loaded first", _FIRST, "warning")
-    return None
+            yield cause("other-copy.runtime", mutex=MUTEX, copy=shown(copy), version=brought)
+            return
 
 
-def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Finding | None:
+def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Iterator[Finding]:
     """Another package's DLL of that name, which is taken if it is loaded first, and has less."""
     library, name = (shown(os.path.basename(one), 100) for one in (found, path))
     for other in (
@@ -2747,51 +2834,36 @@ def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Findi
         image = shelf.read(other) if shelf.top(other) != shelf.top(path) else ""
         gone = [] if isinstance(image, str) else [s for s in symbols if s not in image.exports]
         if gone:
-            said = f"{name} wants {shown(gone[0], 160)} of {library}, and {shown(other)}, which is "
-            return Finding(
-                "other-copy", said + "taken if loaded first, has none", _FIRST, "warning"
-            )
-    return None
+            said = {"symbol": shown(gone[0], 160), "library": library, "copy": shown(other)}
+            yield cause("other-copy", name=name, **said)
+            return
 
 
 def _lacking(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
-) -> Finding | None:
+) -> Iterator[Finding]:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
     name, library = (shown(os.path.basename(one), 100) for one in (path, found))
     runtime = bool(_RUNTIME.fullmatch(library.lower()))
     if shelf.is_systems(found) and not runtime:
-        return None
-    other = _usable(shelf, path, found, late=late)
-    if isinstance(other, Finding):
-        return other
-    missing = [one for one in symbols if one not in other.exports]
-    if not missing:
-        return None
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    of = f" of torch {shelf.torch.version}" if shelf.torch and shelf.is_torchs(found) else ""
-    said = f"{name} wants {shown(missing[0], 160)}{more} of {library}, and that{of} has none"
-    if of and built.torch:
-        said += f"; it was built for torch {built.torch}"
-    hint = FIT
-    if runtime:
-        hint = "install a newer " + _REDIST
-    return Finding("missing-export", said, hint, level="warning" if late else "error")
-
-
-def _usable(shelf: Shelf, path: str, found: str, *, late: bool) -> Loaded | Finding:
-    """A DLL that was found, if Windows would take it."""
-    name, library = (shown(os.path.basename(one), 100) for one in (path, found))
+        return
     own, other = shelf.read(path), shelf.read(found)
+    said, level = {"name": name, "library": library}, "warning" if late else "error"
     if isinstance(other, str):
-        said = f"{name} wants {library}, and {shown(found)} cannot be loaded: {shown(other, 150)}"
-        return Finding("unreadable-dll", said, FIT, level="warning" if late else "error")
-    if not isinstance(own, str) and other.machine != own.machine:
-        said = f"{name} wants {library}, and {shown(found)} is for {_for_machine(other)}"
-        return Finding("wrong-machine", said, FIT, level="warning" if late else "error")
-    if not other.whole:
-        return Finding("truncated", f"{shown(found)} is cut off: its end is missing", FIT)
-    return other
+        yield cause(
+            "unreadable-dll.wanted", level, found=shown(found), why=shown(other, 150), **said
+        )
+    elif not isinstance(own, str) and other.machine != own.machine:
+        machine = _for_machine(other)
+        yield cause("wrong-machine.wanted", level, found=shown(found), machine=machine, **said)
+    elif not other.whole:
+        yield cause("truncated", name=shown(found))
+    elif missing := [one for one in symbols if one not in other.exports]:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        of = f" of torch {shelf.torch.version}" if shelf.torch and shelf.is_torchs(found) else ""
+        said["built"] = f"; it was built for torch {built.torch}" if of and built.torch else ""
+        key = "missing-export.runtime" if runtime else "missing-export"
+        yield cause(key, level, symbol=shown(missing[0], 160) + more, of=of, **said)
 
 
 def _for_machine(image: Loaded) -> str:
@@ -2809,13 +2881,12 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
         try:
             found = device_code(path)
         except OSError as error:
-            said = f"{shown(os.path.basename(path))}: {shown(error.strerror)}"
-            yield Finding("not-checked", f"GPU code is not checked: {said}", "", level="unknown")
+            why = shown(error.strerror)
+            yield cause("not-checked.gpu-code", name=shown(os.path.basename(path)), why=why)
             continue
         units += found.containers
         if not found.complete:
-            said = f"not all GPU code of {shown(os.path.basename(path))} was looked at"
-            yield Finding("not-checked", said, "", level="unknown")
+            yield cause("not-checked.some-gpu-code", name=shown(os.path.basename(path)))
     if not units:
         return
     code = sorted({arch for one in units for arch in one.sass}, key=number)
@@ -2825,29 +2896,15 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
         arch = gpu.replace(".", "")
         without = [one for one in units if not _runs(one, arch)]
         if len(without) == len(units):
-            yield Finding(
-                "wrong-gpu",
-                f"it has code for {has}, and the GPU has compute capability {gpu}: "
-                "its calls end in 'no kernel image is available'",
-                FIT,
-            )
+            yield cause("wrong-gpu", code=has, gpu=gpu)
         elif without:
-            yield Finding(
-                "some-gpu-code",
-                f"{len(without)} of its {len(units)} parts have no code for a GPU of {gpu}",
-                "calls of those parts end in 'no kernel image is available'",
-                level="warning",
-            )
+            yield cause("some-gpu-code", count=len(without), all=len(units), gpu=gpu)
         elif not any(serves(one, arch) for one in code):
             releases = [minor_of(one) for unit in units for one in unit.releases]
             newest = max(releases, default=(0, 0))
             if driver and newest > minor_of(driver):
-                yield Finding(
-                    "old-driver",
-                    f"for a GPU of {gpu} it has PTX alone, of CUDA {newest[0]}.{newest[1]}, "
-                    f"and the driver is of CUDA {driver}",
-                    f"install a driver of CUDA {newest[0]}.{newest[1]} or newer",
-                )
+                cuda = f"{newest[0]}.{newest[1]}"
+                yield cause("old-driver.ptx", gpu=gpu, cuda=cuda, driver=driver)
 
 
 def _runs(unit: Container, arch: str) -> bool:
@@ -2911,12 +2968,9 @@ def lacking_module(place: Place, package: Installed, error: str) -> list[Finding
     if name == "torch" or not name.isidentifier():
         return []
     if name.startswith(package.project.replace("-", "_") + "_"):  # nobody else has that
-        said = f"{package.project} {package.version} has no {name}: it was built without that part"
-        return [Finding("half-installed", said, FIT)]
-    said = f"{package.project} imports {name}, which is not installed"
-    hint = f"install {name} with pip, without replacing torch"
+        return [cause("half-installed.part", package=package.label, name=name)]
     do = ("install", pip_line(place, name)) if name in KNOWN else ()
-    return [Finding("missing-requirement", said, hint, do=do)]
+    return [cause("missing-requirement.imported", "", do, project=package.project, name=name)]
 
 
 # -------------------- publish/which/reporting.py
@@ -2925,21 +2979,6 @@ def lacking_module(place: Place, package: Installed, error: str) -> list[Finding
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
 _STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
-#: What an import that succeeds shows to be no hindrance.
-REFUTED = (
-    "missing-dll",
-    "missing-export",
-    "no-msvc-runtime",
-    "unreadable-dll",
-    "wrong-machine",
-    "truncated",
-    "half-installed",
-    "python-mismatch",
-    "torch-mismatch",
-    "cuda-mismatch",
-    "old-runtime",
-    "wrong-requirement",
-)
 
 
 @dataclass(frozen=True)

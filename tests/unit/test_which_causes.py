@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
+import string
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from environments import ARM64, IMPORTS, RTX_4090, X86, Windows, machine, module
 from pes import dll
 
-from pipelines.publish.which import loading
+from pipelines.publish.which import data, loading
 from pipelines.publish.which.causes import Finding
 from pipelines.publish.which.looking import Driver, Place
 from pipelines.publish.which.reporting import Report, report
@@ -390,3 +392,22 @@ def test_what_was_not_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     windows.flash(more={"flash_attn/_D.pyd": module()})
     (own,) = causes(seen(windows))
     assert (own.id, own.failed) == ("not-checked", False)
+
+
+def test_each_cause_is_looked_for_and_filled_in() -> None:
+    said: set[str] = set()
+    for file in Path(data.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said.add(node.value)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "cause":
+                given = {word.arg for word in node.keywords}
+                keys = [
+                    one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)
+                ]
+                for key in keys if None not in given else ():
+                    slots = {slot for text in data.CAUSES[str(key)][:2]
+                             for _, slot, _, _ in string.Formatter().parse(text) if slot}  # fmt: skip
+                    assert slots <= given, key
+    assert not data.CAUSES.keys() - said
+    assert not set(data.REFUTED) - {key.partition(".")[0] for key in data.CAUSES}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipelines.publish.which.data import KNOWN, TORCHES
+from pipelines.publish.which.data import CAUSES, KNOWN, TORCHES
 from pipelines.publish.which.looking import Driver, Installed, Place, Torch, found_at
 from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.texts import minor_of, shown
@@ -18,7 +18,6 @@ _LOCAL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)(?:\.?(\d))?(?!\d)")
 # With a marker it may be required elsewhere alone, or of an extra.
 _REQUIRED = re.compile(r"torch\s*\(?\s*==\s*(\d{1,2})\.(\d{1,3})(?=[.\d*+a-z]*\s*\)?\s*$)")
 _TORCH_INDEX = "https://download.pytorch.org/whl/"
-FIT = "install a wheel that fits; the command is below, if the index has one"
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,13 @@ class Finding:
     def failed(self) -> bool:
         """Whether nothing works with it."""
         return self.level == "error"
+
+
+def cause(key: str, level: str = "", do: tuple[str, ...] = (), /, **said: object) -> Finding:
+    """A row of ``causes.yaml``, filled in; ``level`` where it is not the row's."""
+    actual, hint, usual = CAUSES[key]
+    words = actual.format(**said), hint.format(**said)
+    return Finding(key.partition(".")[0], *words, level or usual, do)
 
 
 @dataclass(frozen=True)
@@ -67,54 +73,27 @@ def built_for(package: Installed) -> Built:
 def of_python(place: Place, driver: Driver) -> Iterator[Finding]:
     """A Python for which there are no such wheels."""
     if place.platform in ("win32", "linux_i686"):
-        yield Finding(
-            "32-bit-python",
-            "this Python is a 32-bit one: there is neither torch nor a CUDA wheel for it",
-            "install the 64-bit Python (Windows installer, 64-bit)",
-        )
-    if place.platform == "win_arm64" or (place.platform == "win_amd64" and driver.native):
-        how = "an ARM64 one" if place.platform == "win_arm64" else "an x64 one on Windows for ARM64"
-        yield Finding(
-            "windows-on-arm",
-            f"this Python is {how}: the driver's library there is not one for x64 programs",
-            "use a PC with an x64 processor, or wheels that are built for ARM64",
-        )
+        yield cause("32-bit-python")
+    if place.platform == "win_arm64":
+        yield cause("windows-on-arm", how="an ARM64 one")
+    if place.platform == "win_amd64" and driver.native:
+        yield cause("windows-on-arm", how="an x64 one on Windows for ARM64")
 
 
 def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """No driver, an old one, no GPU."""
     if not driver.release:
-        why = f" ({driver.trouble})" if driver.trouble else ""
-        yield Finding(
-            "no-driver",
-            f"no NVIDIA driver can be reached{why}",
-            "install NVIDIA's driver for the GPU and restart; in a virtual machine or a remote "
-            "session the GPU has to be passed on",
-        )
+        yield cause("no-driver", why=f" ({driver.trouble})" if driver.trouble else "")
         return
     if driver.trouble:
-        yield Finding(
-            "driver-trouble",
-            f"the driver is of CUDA {driver.release}, and programs cannot use it: {driver.trouble}",
-            "install the driver anew and restart",
-        )
+        yield cause("driver-trouble", release=driver.release, trouble=driver.trouble)
     if not driver.gpus:
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        yield Finding(
-            "no-gpu",
-            f"the driver (CUDA {driver.release}) shows no GPU"
-            + ("; CUDA_VISIBLE_DEVICES is set" if hidden is not None else ""),
-            "unset CUDA_VISIBLE_DEVICES"
-            if hidden is not None
-            else "see in the device manager if the GPU is there and on",
-        )
-    if torch and torch.cuda and minor_of(torch.cuda)[0] > minor_of(driver.release)[0]:
-        yield Finding(
-            "old-driver",
-            f"torch {torch.version} is built with CUDA {torch.cuda}, and the driver is of CUDA "
-            f"{driver.release}",
-            f"install a driver of CUDA {minor_of(torch.cuda)[0]}.0 or newer",
-        )
+        hidden = "CUDA_VISIBLE_DEVICES" in os.environ
+        yield cause("no-gpu.hidden" if hidden else "no-gpu", release=driver.release)
+    major = minor_of(torch.cuda)[0] if torch and torch.cuda else 0
+    if torch and major > minor_of(driver.release)[0]:
+        said = {"torch": torch.version, "cuda": torch.cuda, "driver": driver.release}
+        yield cause("old-driver", major=major, **said)
 
 
 def is_release_of(said: str, own: str) -> bool:
@@ -130,8 +109,7 @@ def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """A processor without instructions that torch has been compiled for."""
     hint, _, needs = KNOWN["torch"]
     if torch and needs in driver.lacks:
-        said = f"this processor, or virtual machine, has no {needs.upper()}, which torch uses"
-        yield Finding("old-processor", said, hint)
+        yield cause("old-processor", needs=needs.upper(), hint=hint)
 
 
 def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
@@ -151,44 +129,18 @@ def of_torch(
 ) -> Iterator[Finding]:
     """None, one without CUDA, half of one, two of them; ``there``: every installation of it."""
     if torch is None:
-        at = found_at(place, "torch")
-        if there or at:
-            yield Finding(
-                "broken-torch",
-                f"torch is not whole: {shown(at or there[0].info)} has no version.py that says "
-                "what it is",
-                "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
-            )
-        else:
-            yield Finding(
-                "no-torch",
-                "no torch is installed in this Python",
-                "install torch with CUDA first; is this the Python that you use?",
-                do=torch_for(place, driver),
-            )
+        at = found_at(place, "torch") or (there[0].info if there else "")
+        do = () if at else torch_for(place, driver)
+        yield cause("broken-torch" if at else "no-torch", "", do, at=shown(at))
         return
     if not torch.cuda:
-        yield Finding(
-            "cpu-torch",
-            f"torch {torch.version} is a build without CUDA: no GPU is used with it",
-            "install the same release of torch with CUDA, from PyTorch's index for that CUDA",
-            do=torch_for(place, driver, torch.version.partition("+")[0]),
-        )
-    said = {one.version for one in there}
+        do = torch_for(place, driver, torch.version.partition("+")[0])
+        yield cause("cpu-torch", "", do, version=torch.version)
     if len(there) > 1:
         where = " and ".join(shown(f"{one.version} in {one.folder}", 150) for one in there[:3])
-        yield Finding(
-            "two-torches",
-            f"torch is installed more than once: {where}",
-            "uninstall torch until pip says that there is none, and install it once",
-            level="warning",
-        )
-    elif there and not any(is_release_of(one, torch.version) for one in said):
-        yield Finding(
-            "torn-torch",
-            f"torch's files are of {torch.version}, and its metadata says {there[0].version}",
-            "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
-        )
+        yield cause("two-torches", where=where)
+    elif there and not is_release_of(there[0].version, torch.version):
+        yield cause("torn-torch", version=torch.version, metadata=there[0].version)
 
 
 def against_torch(package: Installed, built: Built, machine: Machine) -> Iterator[Finding]:
@@ -196,17 +148,7 @@ def against_torch(package: Installed, built: Built, machine: Machine) -> Iterato
     wanted, there = minor_of(built.torch), minor_of(machine.torch)
     later = built.stable and there > wanted
     if built.torch and machine.torch and wanted != there and not later:
-        yield Finding(
-            "torch-mismatch",
-            f"{package.project} {package.version} was built for torch {built.torch}, and torch is "
-            f"{machine.torch}",
-            FIT,
-        )
+        yield cause("torch-mismatch", package=package.label, built=built.torch, torch=machine.torch)
     own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
     if own and has and own != has:
-        yield Finding(
-            "cuda-mismatch",
-            f"{package.project} {package.version} was built with CUDA {built.cuda}, and torch with "
-            f"CUDA {machine.cuda}",
-            FIT,
-        )
+        yield cause("cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pipelines.config.presets import load_presets
 from pipelines.core.model import Dated, Model, Name, Text, read_data
@@ -19,6 +20,20 @@ class Known(Dated):
     needs: str = ""
 
 
+class Words(Model):
+    """What is said of a cause, and its hint; they name what is filled in."""
+
+    actual: Text
+    hint: str | None = None
+    level: Literal["error", "warning", "unknown"] = "error"
+
+
+class _Causes(Model):
+    fit: Text
+    refuted: tuple[str, ...]
+    causes: dict[str, Words]
+
+
 class _File(Model):
     packages: dict[Name, Known]
     dlls: dict[str, Known]
@@ -26,6 +41,13 @@ class _File(Model):
     mutex: Release
 
 
+_SAID = read_data(Path(__file__).with_name("causes.yaml"), _Causes)
+#: Of each cause: its words, its hint, its level.
+CAUSES: dict[str, tuple[str, str, str]] = {
+    key: (one.actual, _SAID.fit if one.hint is None else one.hint, one.level)
+    for key, one in _SAID.causes.items()
+}
+FIT, REFUTED = _SAID.fit, _SAID.refuted
 _FILE = read_data(Path(__file__).with_name("known.yaml"), _File)
 #: Of each library of CUDA's: globs of its name, CUDA's major version, the project that has it.
 CUDA_LIBRARIES: tuple[tuple[tuple[str, ...], str, str], ...] = tuple(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from pipelines.core.architectures.serving import number, serves
-from pipelines.publish.which.causes import FIT, Finding
+from pipelines.publish.which.causes import Finding, cause
 from pipelines.publish.which.images import device_code
 from pipelines.publish.which.texts import minor_of, shown
 from pipelines.wheels.fatbin import Container
@@ -20,13 +20,12 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
         try:
             found = device_code(path)
         except OSError as error:
-            said = f"{shown(os.path.basename(path))}: {shown(error.strerror)}"
-            yield Finding("not-checked", f"GPU code is not checked: {said}", "", level="unknown")
+            why = shown(error.strerror)
+            yield cause("not-checked.gpu-code", name=shown(os.path.basename(path)), why=why)
             continue
         units += found.containers
         if not found.complete:
-            said = f"not all GPU code of {shown(os.path.basename(path))} was looked at"
-            yield Finding("not-checked", said, "", level="unknown")
+            yield cause("not-checked.some-gpu-code", name=shown(os.path.basename(path)))
     if not units:
         return
     code = sorted({arch for one in units for arch in one.sass}, key=number)
@@ -36,29 +35,15 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
         arch = gpu.replace(".", "")
         without = [one for one in units if not _runs(one, arch)]
         if len(without) == len(units):
-            yield Finding(
-                "wrong-gpu",
-                f"it has code for {has}, and the GPU has compute capability {gpu}: "
-                "its calls end in 'no kernel image is available'",
-                FIT,
-            )
+            yield cause("wrong-gpu", code=has, gpu=gpu)
         elif without:
-            yield Finding(
-                "some-gpu-code",
-                f"{len(without)} of its {len(units)} parts have no code for a GPU of {gpu}",
-                "calls of those parts end in 'no kernel image is available'",
-                level="warning",
-            )
+            yield cause("some-gpu-code", count=len(without), all=len(units), gpu=gpu)
         elif not any(serves(one, arch) for one in code):
             releases = [minor_of(one) for unit in units for one in unit.releases]
             newest = max(releases, default=(0, 0))
             if driver and newest > minor_of(driver):
-                yield Finding(
-                    "old-driver",
-                    f"for a GPU of {gpu} it has PTX alone, of CUDA {newest[0]}.{newest[1]}, "
-                    f"and the driver is of CUDA {driver}",
-                    f"install a driver of CUDA {newest[0]}.{newest[1]} or newer",
-                )
+                cuda = f"{newest[0]}.{newest[1]}"
+                yield cause("old-driver.ptx", gpu=gpu, cuda=cuda, driver=driver)
 
 
 def _runs(unit: Container, arch: str) -> bool:

@@ -131,7 +131,9 @@ def _imports(imports: dict[str, set[str]]) -> list[str]:
 
 def _constants() -> str:
     texts = {name: getattr(data, name) for name in ("PROBE", "LOADER")}
-    names = ("CUDA_LIBRARIES", "TORCH_LIBRARIES", "PRESETS", "KNOWN", "EXITS", "MUTEX", "TORCHES")
+    names = [
+        name for name in vars(data) if name[0].isupper() and name.isupper() and name not in texts
+    ]
     tables = {name: getattr(data, name) for name in names}
     said = [f"{name} = {pprint.pformat(table, width=98)}" for name, table in tables.items()]
     for name, text in texts.items():

@@ -98,6 +98,11 @@ class Installed:
     """Whether it is of the kind without RECORD: ``.egg-info``, as conda and setup.py leave it."""
 
     @property
+    def label(self) -> str:
+        """Its name and version, for people."""
+        return f"{self.project} {self.version}"
+
+    @property
     def tops(self) -> tuple[str, ...]:
         """The modules that it has at the top."""
         found: dict[str, None] = {}

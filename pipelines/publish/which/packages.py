@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipelines.publish.which.causes import FIT, Finding
-from pipelines.publish.which.data import KNOWN
+from pipelines.publish.which.causes import Finding, cause
+from pipelines.publish.which.data import FIT, KNOWN
 from pipelines.publish.which.looking import (
     Installed,
     Place,
@@ -23,7 +23,6 @@ _MOST_FILES = 20_000
 _MOST_READ, _DEEP = 400, 3
 _IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 _TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3}t?)-[\w-]+\.(?:pyd|so)$")
-_AGAIN = "install it again: pip install --force-reinstall --no-deps with the same wheel"
 
 
 def binaries_of(package: Installed) -> list[str]:
@@ -64,14 +63,15 @@ def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
     if not names or package.linked or any(one.endswith(BINARIES) for one in names):
         return
     name, known = package.project, KNOWN.get(package.project)
-    hint = known[0] if known else f"if it should have one, {FIT}"
-    said = f"{name} {package.version} has no compiled part"
+    said = {
+        "package": package.label,
+        "hint": known[0] if known else f"if it should have one, {FIT}",
+    }
     if {name.replace("-", "_"), *name.split("-")} & {one.lower() for one in package.tops}:
-        yield Finding("no-binary", said, hint, "error" if compiled or known else "warning")
+        yield cause("no-binary", "error" if compiled or known else "warning", **said)
         return
-    said += f" and no module of its name, but {shown(', '.join(package.tops), 100)}: is it another "
-    said += "project of that name?"
-    yield Finding("other-project", said, hint, do=("uninstall", name))
+    modules = shown(", ".join(package.tops), 100)
+    yield cause("other-project", "", ("uninstall", name), modules=modules, **said)
 
 
 def _path(package: Installed, path: str) -> str:
@@ -81,22 +81,11 @@ def _path(package: Installed, path: str) -> str:
 def of_files(package: Installed) -> Iterator[Finding]:
     """What RECORD lists and is not there, or has another size."""
     if package.legacy or package.linked:
-        said = "a link to a folder of sources" if package.linked else "not installed from a wheel"
-        yield Finding(
-            "not-checked",
-            f"{package.project} {package.version} is {said}: which files it has is not known here, "
-            "and those are not checked",
-            "",
-            level="unknown",
-        )
+        what = "a link to a folder of sources" if package.linked else "not installed from a wheel"
+        yield cause("not-checked.files", package=package.label, what=what)
         return
     if package.files is None:
-        yield Finding(
-            "half-installed",
-            f"{package.project} {package.version} has no RECORD that can be read: an installation "
-            "was cut off, or files were copied by hand",
-            _AGAIN,
-        )
+        yield cause("half-installed.record", package=package.label)
         return
     missing: list[str] = []
     cut: list[str] = []
@@ -110,59 +99,30 @@ def of_files(package: Installed) -> Iterator[Finding]:
         if size is not None and has != size:
             kind = cut if has < size and path.lower().endswith(BINARIES) else other
             kind.append(f"{path} ({has} of {size} bytes)")
-    name = f"{package.project} {package.version}"
-    if len(package.files) > _MOST_FILES:
-        said = f"{name} has {len(package.files)} files: not all of them are checked"
-        yield Finding("not-checked", said, "", level="unknown")
-    if missing:
-        yield Finding(
-            "half-installed",
-            f"{name}: {len(missing)} of {len(package.files)} files are missing, such as "
-            f"{shown(missing[0])}",
-            _AGAIN,
-        )
-    if cut:
-        yield Finding("truncated", f"{name}: {shown(cut[0])} is cut off", _AGAIN)
-    if other:
-        yield Finding(
-            "changed-files",
-            f"{name}: {len(other)} files are not those that were installed, such as "
-            f"{shown(other[0])}",
-            _AGAIN,
-            level="warning",
-        )
+    count = len(package.files)
+    if count > _MOST_FILES:
+        yield cause("not-checked.many-files", package=package.label, count=count)
+    kinds = ("half-installed.missing", missing), ("truncated.file", cut), ("changed-files", other)
+    for key, paths in kinds:
+        if paths:
+            said = {"count": len(paths), "all": count, "path": shown(paths[0])}
+            yield cause(key, package=package.label, **said)
 
 
 def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Finding]:
     """Several installations, of which one hides the others, and what is left of earlier ones."""
     first = copies[0]
     for left in leftovers(place, first.project)[:1]:
-        yield Finding(
-            "leftover",
-            f"{shown(left)} is left of an installation that could not be removed whole: a program "
-            "had it open",
-            "end all programs of this Python, and remove that folder",
-            level="warning",
-        )
+        yield cause("leftover", path=shown(left))
     if len(copies) == 1:
         return
     where = " and ".join(shown(f"{one.version} in {one.folder}", 160) for one in copies[:3])
     own = [one for one in copies if place.user and one.folder == place.user]
+    key = "side-by-side"
     if own and any(one.folder != place.user for one in copies):
-        yield Finding(
-            "user-site",
-            f"{first.project} is installed for this user alone and in Python itself: {where}; "
-            f"{shown(first.folder, 160)} is taken",
-            f"uninstall it once, or set PYTHONNOUSERSITE=1: {own[0].version} is the user's own",
-            level="warning",
-        )
-    else:
-        yield Finding(
-            "side-by-side",
-            f"{first.project} is installed more than once: {where}; files of both may be mixed",
-            "uninstall it until pip says that there is none, and install it once",
-            level="warning",
-        )
+        key = "user-site"
+    said = {"first": shown(first.folder, 160), "version": own[0].version if own else ""}
+    yield cause(key, project=first.project, where=where, **said)
 
 
 def of_names(place: Place, package: Installed) -> Iterator[Finding]:
@@ -175,39 +135,26 @@ def of_names(place: Place, package: Installed) -> Iterator[Finding]:
         bare = os.path.isdir(at) and "__init__.py" not in names_in(at)
         if at and not bare and os.path.dirname(at) != package.folder:
             what = "a folder" if os.path.isdir(at) else "a file"
-            yield Finding(
-                "shadowed",
-                f"{what} called {name} is taken for it, {shown(at)}: "
-                f"its own is in {shown(package.folder)}",
-                "rename it, or start Python in another folder",
-            )
+            folder = shown(package.folder)
+            yield cause("shadowed", what=what, name=name, at=shown(at), folder=folder)
 
 
 def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[Finding]:
     """Modules of another Python or another system."""
-    name = f"{package.project} {package.version}"
     linux = [one for one in paths if one.endswith(".so")]
     windows = [one for one in paths if one.lower().endswith((".pyd", ".dll"))]
     if place.windows and linux and not windows:
         hint, install, _ = KNOWN.get(package.project, (FIT, "", ""))
-        yield Finding(
-            "linux-files",
-            f"{name} has files for Linux, such as {shown(os.path.basename(linux[0]))}, and this is "
-            "Windows",
-            hint,
-            do=("install", install) if install else ("uninstall", package.project),
-        )
+        do = ("install", install) if install else ("uninstall", package.project)
+        file = shown(os.path.basename(linux[0]))
+        yield cause("linux-files", "", do, package=package.label, file=file, hint=hint)
         return
     own = place.python.replace(".", "")
     tagged = {match[1]: one for one in paths if (match := _TAGGED.search(one))}
     if tagged and own not in tagged:
         other, path = next(iter(tagged.items()))
-        yield Finding(
-            "python-mismatch",
-            f"{shown(os.path.basename(path))} of {name} is for Python {other[0]}.{other[1:]}, and "
-            f"this is Python {place.python}",
-            FIT,
-        )
+        said = {"file": shown(os.path.basename(path)), "built": f"{other[0]}.{other[1:]}"}
+        yield cause("python-mismatch.module", package=package.label, python=place.python, **said)
 
 
 def of_this_python(place: Place, paths: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from pipelines.publish.which.causes import (
     of_torch,
 )
 from pipelines.publish.which.choosing import Choice, choose
+from pipelines.publish.which.data import REFUTED
 from pipelines.publish.which.devices import of_devices
 from pipelines.publish.which.listed import Row
 from pipelines.publish.which.loading import of_dlls
@@ -53,21 +54,6 @@ from pipelines.publish.which.trying import lacking_module, try_import
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
 _STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
-#: What an import that succeeds shows to be no hindrance.
-REFUTED = (
-    "missing-dll",
-    "missing-export",
-    "no-msvc-runtime",
-    "unreadable-dll",
-    "wrong-machine",
-    "truncated",
-    "half-installed",
-    "python-mismatch",
-    "torch-mismatch",
-    "cuda-mismatch",
-    "old-runtime",
-    "wrong-requirement",
-)
 
 
 @dataclass(frozen=True)

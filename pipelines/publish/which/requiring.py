@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from pipelines.publish.which.causes import Finding
+from pipelines.publish.which.causes import Finding, cause
 from pipelines.publish.which.data import KNOWN
 from pipelines.publish.which.looking import Installed, Place, found_at, installed
 from pipelines.publish.which.texts import project, satisfies, shown
@@ -85,12 +85,10 @@ def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
             continue
         if absent or wrong:
             is_ = f"{name} is {own.version}" if own else "that is not installed"
-            said = f"{package.project} {package.version} requires {name}{versions}, and {is_}"
+            said = shown(f"{package.label} requires {name}{versions}, and {is_}")
             # By its name alone pip would take a torch without CUDA.
             do = () if name == "torch" else ("install", pip_line(place, name, versions))
-            level = "error" if wrong else "warning"
-            kind = "wrong-requirement" if wrong else "missing-requirement"
-            yield Finding(kind, shown(said), "install what it requires", level, do)
+            yield cause("wrong-requirement" if wrong else "missing-requirement", "", do, said=said)
 
 
 def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from pipelines.publish.which.causes import FIT, Finding
+from pipelines.publish.which.causes import Finding, cause
 from pipelines.publish.which.children import run_child
 from pipelines.publish.which.data import EXITS, KNOWN, LOADER
 from pipelines.publish.which.images import opened
@@ -67,9 +67,6 @@ def lacking_module(place: Place, package: Installed, error: str) -> list[Finding
     if name == "torch" or not name.isidentifier():
         return []
     if name.startswith(package.project.replace("-", "_") + "_"):  # nobody else has that
-        said = f"{package.project} {package.version} has no {name}: it was built without that part"
-        return [Finding("half-installed", said, FIT)]
-    said = f"{package.project} imports {name}, which is not installed"
-    hint = f"install {name} with pip, without replacing torch"
+        return [cause("half-installed.part", package=package.label, name=name)]
     do = ("install", pip_line(place, name)) if name in KNOWN else ()
-    return [Finding("missing-requirement", said, hint, do=do)]
+    return [cause("missing-requirement.imported", "", do, project=package.project, name=name)]
