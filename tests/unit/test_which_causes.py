@@ -406,8 +406,8 @@ def test_each_cause_is_looked_for_and_filled_in() -> None:
                     one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)
                 ]
                 for key in keys if None not in given else ():
-                    slots = {slot for text in data.CAUSES[str(key)][:2]
-                             for _, slot, _, _ in string.Formatter().parse(text) if slot}  # fmt: skip
+                    text = "".join(data.CAUSES[str(key)][:2])
+                    slots = {slot for _, slot, _, _ in string.Formatter().parse(text) if slot}
                     assert slots <= given, key
     assert not data.CAUSES.keys() - said
     assert not set(data.REFUTED) - {key.partition(".")[0] for key in data.CAUSES}
