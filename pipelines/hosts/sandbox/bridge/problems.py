@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,57 +12,37 @@ from pipelines.core.model import Model, read_data
 from pipelines.hosts.sandbox.bridge.driver import Driver
 
 _FILE = Path(__file__).with_name("problems.yaml")
-_DRIVERS = "https://www.nvidia.com/drivers"
-_PLAIN = "remove --gpu and 'gpu: bridge': the sandbox works without them"
-_CONTAINER = "in a container: docker run --gpus all"
 #: CUcomputemode -> its name; in the others at most one process may use the GPU.
 _MODES = {1: "exclusive to a thread", 2: "prohibited", 3: "exclusive to a process"}
 
 
 class Problem(Model):
-    """The meaning of a CUresult from the driver."""
+    """What it means that the driver gives a CUresult, or that something is not there."""
 
-    code: int
-    rule: str
+    rule: str = ""
     message: str
     hint: str
-    raises: Literal["SetupError", "HostError"] = "SetupError"
+    raises: Literal["SetupError", "HostError", "ConfigError"] = "SetupError"
     sure: bool = False
     """Whether the driver itself reports the reason; otherwise a missing device may be the cause."""
 
 
-class ProblemCodes(Model):
+class Problems(Model):
     """``problems.yaml``."""
 
-    codes: tuple[Problem, ...]
+    problems: dict[str, Problem]
 
 
-#: For every other code.
-_OTHER = Problem(
-    code=-1,
-    rule="driver-broken",
-    message="NVIDIA's driver does not work",
-    hint="see nvidia-smi; reboot",
-    raises="HostError",
-)
-
-
-#: Of this machine's driver, or of its GPUs.
-_missing = partial(Finding, level="error", source="this machine", raises="SetupError")
-
-
-#: https://docs.nvidia.com/cuda/wsl-user-guide: Windows' driver puts its libcuda.so.1 into WSL.
-_WINDOWS = _missing(
-    id="driver-windows",
-    actual="CUDA does not start in this WSL, which uses NVIDIA's driver from Windows",
-    hint=f"install or update the driver in Windows ({_DRIVERS}), and none in WSL; then type there: "
-    "wsl --update; wsl --shutdown",
-)
-
-
-@cache
-def _codes() -> dict[int, Problem]:
-    return {problem.code: problem for problem in read_data(_FILE, ProblemCodes).codes}
+def _problem(key: str, *, after: str = "", **said: object) -> Finding:
+    row = read_data(_FILE, Problems).problems[key]
+    return Finding(
+        id=row.rule or key,
+        level="error",
+        source="this machine",
+        actual=row.message.format(**said) + after,
+        hint=row.hint,
+        raises=row.raises,
+    )
 
 
 def problems(driver: Driver, numbers: tuple[int, ...] = ()) -> tuple[Finding, ...]:
@@ -79,86 +58,42 @@ def _unreached(driver: Driver) -> Finding | None:
         return _absent(driver)
     if not driver.failure and driver.gpus:
         return None
-    problem = _codes().get(driver.code, _OTHER)
-    if driver.wsl and not problem.sure:
-        return _WINDOWS
-    if not driver.control and not problem.sure:
-        return _missing(
-            id="driver-devices",
-            actual="libcuda.so.1 exists, but not /dev/nvidiactl and /dev/nvidia0",
-            hint=f"{_CONTAINER}; on the machine itself: sudo modprobe nvidia && "
-            "sudo nvidia-modprobe",
-        )
-    if not driver.uvm and not problem.sure:
-        return _missing(
-            id="driver-uvm",
-            actual="/dev/nvidia-uvm is missing, which CUDA needs to start",
-            hint="in a container: add --device /dev/nvidia-uvm, or use nvidia-container-toolkit; "
-            "on the machine itself: sudo nvidia-modprobe -u",
-        )
-    says = f"{problem.message} ({driver.failure})"
-    return _missing(id=problem.rule, actual=says, hint=problem.hint, raises=problem.raises)
+    known = read_data(_FILE, Problems).problems
+    key = str(driver.code) if str(driver.code) in known else "other"
+    if not known[key].sure:
+        if driver.wsl:
+            return _problem("driver-windows")
+        if not driver.control:
+            return _problem("driver-devices")
+        if not driver.uvm:
+            return _problem("driver-uvm")
+    return _problem(key, after=f" ({driver.failure})")
 
 
 def _absent(driver: Driver) -> Finding:
     if driver.wsl:
-        return _WINDOWS
+        return _problem("driver-windows")
     if driver.module or driver.control:
-        return _missing(
-            id="no-driver",
-            actual="the kernel has NVIDIA's driver, but there is no libcuda.so.1",
-            hint="in a container: docker run --gpus all, with the capability compute "
-            "(NVIDIA_DRIVER_CAPABILITIES=compute,utility); on the machine itself: install the "
-            "driver's CUDA library, on Debian libcuda1",
-        )
+        return _problem("no-library")
     if "no NVIDIA driver" not in driver.failure:
-        return _missing(
-            id="driver-broken",
-            actual=f"cannot determine whether there is an NVIDIA driver: {driver.failure}",
-            hint=f"see nvidia-smi, or {_PLAIN}",
-            raises="HostError",
-        )
-    return _missing(
-        id="no-driver",
-        actual="this machine has no NVIDIA driver: there is no libcuda.so.1",
-        hint=f"install NVIDIA's driver ({_DRIVERS}); {_CONTAINER}; or {_PLAIN}",
-    )
+        return _problem("unknown", why=driver.failure)
+    return _problem("no-driver")
 
 
 def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Finding]:
     """Problems of a driver that works."""
     if driver.compiler:
-        yield _missing(
-            id="driver-compiler",
-            actual=f"the driver cannot compile PTX: {driver.compiler}",
-            hint="install the driver's libnvidia-ptxjitcompiler.so.1, on Debian "
-            "libnvidia-ptxjitcompiler1; in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-        )
+        yield _problem("driver-compiler", why=driver.compiler)
     known = {gpu.number for gpu in driver.gpus}
     if numbers and known == {-1}:
-        yield _missing(
-            id="gpu-numbers",
-            actual=f"the numbers of the GPUs are unknown: {driver.unnumbered or 'no reason given'}",
-            hint="in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility; or set gpu: bridge "
-            "without numbers",
-        )
+        yield _problem("no-numbers", why=driver.unnumbered or "no reason given")
         return
     if missing := sorted({*numbers} - known):
-        there = ", ".join(str(number) for number in sorted(known))
-        yield _missing(
-            id="gpu-numbers",
-            actual=f"no GPU {', '.join(map(str, missing))} here, available: {there}",
-            hint="use the numbers that nvidia-smi lists, or set gpu: bridge for all of them",
-            raises="ConfigError",
-        )
+        there = ", ".join(map(str, sorted(known)))
+        yield _problem("gpu-numbers", missing=", ".join(map(str, missing)), there=there)
     for gpu in driver.chosen(numbers):
         if mode := _MODES.get(gpu.compute_mode):
-            yield _missing(
-                id="gpu-compute-mode",
-                actual=f"{gpu} is {mode}, but a smoke suite needs several processes on it",
-                hint="type: sudo nvidia-smi -c 0",
-                raises="HostError",
-            )
+            yield _problem("gpu-compute-mode", gpu=gpu, mode=mode)
 
 
 def require(driver: Driver, numbers: tuple[int, ...] = ()) -> None:
