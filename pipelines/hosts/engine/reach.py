@@ -20,11 +20,10 @@ from requests.exceptions import Timeout
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, named
 from pipelines.core.hosttext import safe
 from pipelines.hosts.engine.contexts import DEFAULT, context, in_use
-from pipelines.hosts.engine.error_patterns import match_pattern
+from pipelines.hosts.engine.error_patterns import match_pattern, table
 from pipelines.hosts.engine.transport import Client, Ssh, SshError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-Known = tuple[type[PipelineError], str, str]
 
 
 def target(name: str) -> str:
@@ -110,59 +109,14 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or at.__context__
 
 
-#: The meaning of one error of the chain: its type, our error, message and hint.
-_CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Known], ...] = (
-    (
-        (TimeoutError, Timeout),
-        (
-            HostError,
-            "the Docker engine at {where} does not respond",
-            "Type there: docker info. If that hangs too: sudo systemctl restart docker (Windows: "
-            "Restart-Service docker).",
-        ),
-    ),
-    (
-        FileNotFoundError,
-        (
-            SetupError,
-            "no Docker engine at {where}",
-            "",  # depends on what selected it
-        ),
-    ),
-    (
-        PermissionError,
-        (
-            SetupError,
-            "no permission to use the Docker engine at {where}",
-            'Type: sudo usermod -aG docker "$USER" (Windows: join the group docker-users), then '
-            "sign in again.",
-        ),
-    ),
-    (
-        ConnectionRefusedError,
-        (
-            HostError,
-            "the Docker engine at {where} is not running",
-            "Type there: sudo systemctl start docker (Windows: Start-Service docker).",
-        ),
-    ),
-    (
-        socket.gaierror,
-        (
-            HostError,
-            "the Docker engine at {where}: unknown host name",
-            "Check the spelling, and that DNS or /etc/hosts knows it.",
-        ),
-    ),
-    (
-        (ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError),
-        (
-            HostError,
-            "the TLS connection to the Docker engine at {where} failed: {cause}",
-            "Port 2376 needs TLS: set 'engine_tls' to the directory with ca.pem, cert.pem and "
-            "key.pem. Port 2375 does not use it.",
-        ),
-    ),
+#: Errors of the chain -> what each means.
+_CAUSES: tuple[tuple[str, tuple[type[BaseException], ...]], ...] = (
+    ("silent", (TimeoutError, Timeout)),
+    ("absent", (FileNotFoundError,)),
+    ("denied", (PermissionError,)),
+    ("refused", (ConnectionRefusedError,)),
+    ("unknown-name", (socket.gaierror,)),
+    ("tls", (ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)),
 )
 
 
@@ -209,10 +163,11 @@ def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
         return SetupError(
             "an engine over ssh needs the program ssh", hint="Install: openssh-client."
         )
-    for types, (kind, says, hint) in _CAUSES:
+    for key, types in _CAUSES:
         if isinstance(cause, types):
-            message = says.replace("{where}", where).replace("{cause}", safe(str(cause), 200))
-            return kind(message, hint=hint or _installed(name))
+            row = table().unreachable[key]
+            message = row.message.format(where=where, cause=safe(str(cause), 200))
+            return named(row.kind)(message, hint=row.hint or _installed(name))
     return None
 
 

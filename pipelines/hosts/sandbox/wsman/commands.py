@@ -101,11 +101,11 @@ class Command:
         except BrokenPipeError:
             if not data and end:
                 return  # closing twice is not an error
-            raise faults.input_closed() from None
+            raise faults.fault("input-closed") from None
         except BlockingIOError:
-            raise faults.busy() from None
+            raise faults.fault("busy") from None
         if not taken:
-            raise faults.timed_out()
+            raise faults.fault("timed-out")
 
     def receive(self, timeout: float, limit: int, peer: int = _NO_FD) -> Output:
         """Output as soon as there is any, up to ``limit`` bytes (MS-WSMV 3.1.4.14).
@@ -114,7 +114,7 @@ class Command:
         """
         deadline = time.monotonic() + timeout
         if not self._receiving.acquire(timeout=timeout):
-            raise faults.timed_out()
+            raise faults.fault("timed-out")
         try:
             while not self._terminated:
                 _raise_if_gone(peer)
@@ -125,7 +125,7 @@ class Command:
                         self._quiet_since = time.monotonic()
                     return Output(data, ended, self._exit_code if done else None)
                 self._sleep(deadline, peer)
-            raise faults.aborted()
+            raise faults.fault("aborted")
         finally:
             self._receiving.release()
 
@@ -144,7 +144,7 @@ class Command:
                 return
             until = min(deadline, give_up)
         if now >= deadline:
-            raise faults.timed_out()
+            raise faults.fault("timed-out")
         for fd in self._output.fds():
             poller.register(fd, select.POLLIN)
         poller.register(self._stopped, select.POLLIN)

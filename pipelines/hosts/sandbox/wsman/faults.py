@@ -38,77 +38,50 @@ class WsmanFaultError(Exception):
         return f"{self.subcode} ({self.code}): {self.reason}"
 
 
-def timed_out() -> WsmanFaultError:
-    """No output (or no room for input) within OperationTimeout: the client asks again."""
-    return WsmanFaultError(
-        TIMED_OUT, "TimedOut", "The operation did not complete within its OperationTimeout."
-    )
-
-
-def shell_not_found(shell_id: str) -> WsmanFaultError:
-    """The ShellId selector names no live shell."""
-    return WsmanFaultError(
-        SHELL_NOT_FOUND, "InvalidSelectors", f"No shell has the id '{shell_id}'.", by_sender=True
-    )
-
-
-def command_not_found(command_id: str) -> WsmanFaultError:
-    """The CommandId names no command of this shell."""
-    return WsmanFaultError(
-        SHELL_NOT_FOUND,
-        "InvalidSelectors",
-        f"No command has the id '{command_id}'.",
-        by_sender=True,
-    )
-
-
-def envelope_too_large(size: int, limit: int) -> WsmanFaultError:
-    """The request is above MaxEnvelopeSizekb (DSP0226 5.4.9)."""
-    return WsmanFaultError(
-        ENVELOPE_TOO_LARGE,
+#: Of each fault its code, its subcode and its text; ``{names}`` are filled in.
+_KINDS = {
+    "access-denied": (ACCESS_DENIED, "AccessDenied", "Access is denied."),
+    "command-not-found": (SHELL_NOT_FOUND, "InvalidSelectors", "No command has the id '{id}'."),
+    "envelope-too-large": (
+        ENVELOPE_TOO_LARGE,  # DSP0226 5.4.9
         "EncodingLimit",
-        f"The request has {size} bytes; MaxEnvelopeSizekb allows {limit}.",
-        by_sender=True,
-    )
-
-
-def too_many_shells(limit: int) -> WsmanFaultError:
-    """MaxShellsPerUser is reached."""
-    return WsmanFaultError(
+        "The request has {size} bytes; MaxEnvelopeSizekb allows {limit}.",
+    ),
+    "shell-not-found": (SHELL_NOT_FOUND, "InvalidSelectors", "No shell has the id '{id}'."),
+    "too-many-shells": (
         TOO_MANY_SHELLS,
         "QuotaLimit",
-        f"{limit} shells are open, which is the limit.",
-        by_sender=True,
-    )
-
-
-def too_many_commands(limit: int) -> WsmanFaultError:
-    """MaxProcessesPerShell is reached."""
-    return WsmanFaultError(
+        "{limit} shells are open, which is the limit.",
+    ),
+    "unknown-action": (INVALID_ACTION, "ActionNotSupported", "Unknown action '{action}'."),
+    "unknown-resource": (
+        RESOURCE_NOT_FOUND,
+        "InvalidResourceURI",
+        "This service only has command shells and its configuration.",
+    ),
+}
+#: The same of those that are no fault of the sender; a client asks again after ``timed-out``.
+_OURS = {
+    "aborted": (OPERATION_ABORTED, "InternalError", "The operation was aborted."),
+    "busy": (BUSY, "InternalError", "The requested resource is in use."),
+    "input-closed": (PIPE_CLOSING, "InternalError", "The pipe is being closed."),
+    "timed-out": (
+        TIMED_OUT,
+        "TimedOut",
+        "The operation did not complete within its OperationTimeout.",
+    ),
+    "too-many-commands": (
         TOO_MANY_OPERATIONS,
         "QuotaLimit",
-        f"{limit} commands run in this shell, which is the limit.",
-    )
+        "{limit} commands run in this shell, which is the limit.",
+    ),
+}
 
 
-def access_denied() -> WsmanFaultError:
-    """The shell belongs to another user."""
-    return WsmanFaultError(ACCESS_DENIED, "AccessDenied", "Access is denied.", by_sender=True)
-
-
-def aborted() -> WsmanFaultError:
-    """The command was terminated while this request waited for it."""
-    return WsmanFaultError(OPERATION_ABORTED, "InternalError", "The operation was aborted.")
-
-
-def busy() -> WsmanFaultError:
-    """A Send while the previous one is still in progress (ERROR_BUSY)."""
-    return WsmanFaultError(BUSY, "InternalError", "The requested resource is in use.")
-
-
-def input_closed() -> WsmanFaultError:
-    """Send after the end of the stream, or to a command that no longer reads."""
-    return WsmanFaultError(PIPE_CLOSING, "InternalError", "The pipe is being closed.")
+def fault(kind: str, **said: object) -> WsmanFaultError:
+    """The fault of that kind."""
+    code, subcode, reason = (_KINDS | _OURS)[kind]
+    return WsmanFaultError(code, subcode, reason.format(**said), by_sender=kind in _KINDS)
 
 
 def invalid(reason: str) -> WsmanFaultError:

@@ -54,7 +54,7 @@ class WsmanService:
         if len(raw) > limit:
             match = _MESSAGE_ID.search(raw[:_HEADER_BYTES])
             relates_to = match.group(1).decode() if match else ""
-            too_large = faults.envelope_too_large(len(raw), limit)
+            too_large = faults.fault("envelope-too-large", size=len(raw), limit=limit)
             return self._answer("", 500, fault_envelope(relates_to, too_large))
         request: Request | None = None
         try:
@@ -82,12 +82,7 @@ class WsmanService:
         if request.resource_uri == CONFIG_RESOURCE and action == f"{TRANSFER}/Get":
             return (replies.config(self.limits),)
         if not request.resource_uri.startswith(SHELL):
-            raise faults.WsmanFaultError(
-                faults.RESOURCE_NOT_FOUND,
-                "InvalidResourceURI",
-                "This service only has command shells and its configuration.",
-                by_sender=True,
-            )
+            raise faults.fault("unknown-resource")
         if action == f"{TRANSFER}/Create":
             return (self._create(request, caller),)
         shell_id = request.selectors.get("ShellId", "")
@@ -96,12 +91,7 @@ class WsmanService:
             return ()
         do = self._shell_actions.get(action)
         if do is None:
-            raise faults.WsmanFaultError(
-                faults.INVALID_ACTION,
-                "ActionNotSupported",
-                f"Unknown action '{action}'.",
-                by_sender=True,
-            )
+            raise faults.fault("unknown-action", action=action)
         shell = self._table.get(shell_id, caller.name)
         with shell.in_use():
             return do(request, shell, caller)

@@ -97,16 +97,16 @@ class Shell:
                 self._commands[command_id] = command
                 return command_id
         command.terminate()  # the shell was deleted while the command started
-        raise faults.shell_not_found(self.id)
+        raise faults.fault("shell-not-found", id=self.id)
 
     def _make_room(self, limit: int) -> None:
         """Refuse if too many run; forget the oldest results that were never released."""
         with self._lock:
             if self._closed:
-                raise faults.shell_not_found(self.id)
+                raise faults.fault("shell-not-found", id=self.id)
             finished = [command for command in self._commands.values() if not command.running]
             if len(self._commands) - len(finished) >= limit:
-                raise faults.too_many_commands(limit)
+                raise faults.fault("too-many-commands", limit=limit)
             forgotten = finished[: max(0, len(finished) - limit + 1)]
             for command in forgotten:
                 del self._commands[command.id]
@@ -118,7 +118,7 @@ class Shell:
         with self._lock:
             command = self._commands.get(command_id)
         if command is None:
-            raise faults.command_not_found(command_id)
+            raise faults.fault("command-not-found", id=command_id)
         return command
 
     def terminate(self, command_id: str) -> None:
@@ -179,7 +179,7 @@ class ShellTable:
         )
         with self._changed:
             if self._closed or len(self._shells) >= limits.max_shells:
-                raise faults.too_many_shells(limits.max_shells)
+                raise faults.fault("too-many-shells", limit=limits.max_shells)
             if shell.id in self._shells:
                 raise faults.invalid("A shell with this id already exists.")
             self._shells[shell.id] = shell
@@ -190,9 +190,9 @@ class ShellTable:
         """A live shell of this owner, or the fault."""
         shell = self._shells.get(shell_id)
         if shell is None:
-            raise faults.shell_not_found(shell_id)
+            raise faults.fault("shell-not-found", id=shell_id)
         if shell.owner != owner:
-            raise faults.access_denied()
+            raise faults.fault("access-denied")
         return shell
 
     def delete(self, shell_id: str, owner: str) -> None:
@@ -200,7 +200,7 @@ class ShellTable:
         shell = self.get(shell_id, owner)
         with self._changed:
             if self._shells.pop(shell_id, None) is None:
-                raise faults.shell_not_found(shell_id)
+                raise faults.fault("shell-not-found", id=shell_id)
         shell.close()
 
     def _reap(self) -> None:
