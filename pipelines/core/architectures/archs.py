@@ -2,10 +2,6 @@
 
 SASS runs on one architecture (or, with the ``f`` suffix, one family); PTX is compiled by the
 driver on GPUs that are newer. ``120+PTX`` asks for both, ``compute_120`` for PTX alone.
-
-The table of what each CUDA release compiles for follows the release notes of the PTX ISA and
-``nvcc --list-gpu-code`` (13.0 to 13.3: 75 80 86 87 88 89 90 100 103 110 120 121, 13.4 and 13.5: 107
-as well, and the ``a`` and ``f`` targets that ``nvcc --help`` lists).
 """
 
 from __future__ import annotations
@@ -13,9 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from pipelines.core.architectures.serving import number
 from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model, read_data
+from pipelines.core.versions import Release
 
 Version = tuple[int, int]
 
@@ -36,45 +38,19 @@ class Span:
         return first if self.gone is None else f"{first}, but older than {_dotted(self.gone)}"
 
 
-#: In ascending order. sm_101 became sm_110 in CUDA 13.
+class _Archs(Model):
+    archs: dict[str, Annotated[tuple[Release, ...], Field(min_length=1, max_length=2)]]
+
+
+def _parts(release: str) -> Version:
+    major, _, minor = release.partition(".")
+    return int(major), int(minor)
+
+
+#: In ascending order.
 KNOWN: dict[str, Span] = {
-    "50": Span((6, 0), (13, 0)),
-    "52": Span((6, 5), (13, 0)),
-    "53": Span((7, 0), (13, 0)),
-    "60": Span((8, 0), (13, 0)),
-    "61": Span((8, 0), (13, 0)),
-    "62": Span((8, 0), (13, 0)),
-    "70": Span((9, 0), (13, 0)),
-    "72": Span((9, 1), (13, 0)),
-    "75": Span((10, 0)),
-    "80": Span((11, 0)),
-    "86": Span((11, 1)),
-    "87": Span((11, 4)),
-    "88": Span((13, 0)),
-    "89": Span((11, 8)),
-    "90": Span((11, 8)),
-    "90a": Span((12, 0)),
-    "100": Span((12, 8)),
-    "100a": Span((12, 8)),
-    "100f": Span((12, 9)),
-    "101": Span((12, 8), (13, 0)),
-    "101a": Span((12, 8), (13, 0)),
-    "101f": Span((12, 9), (13, 0)),
-    "103": Span((12, 9)),
-    "103a": Span((12, 9)),
-    "103f": Span((12, 9)),
-    "107": Span((13, 4)),
-    "107a": Span((13, 4)),
-    "107f": Span((13, 4)),
-    "110": Span((13, 0)),
-    "110a": Span((13, 0)),
-    "110f": Span((13, 0)),
-    "120": Span((12, 8)),
-    "120a": Span((12, 8)),
-    "120f": Span((12, 9)),
-    "121": Span((12, 9)),
-    "121a": Span((12, 9)),
-    "121f": Span((12, 9)),
+    arch: Span(*map(_parts, row))
+    for arch, row in read_data(Path(__file__).with_name("archs.yaml"), _Archs).archs.items()
 }
 #: One GPU's by CUDA 12 and by CUDA 13: neither compiles by the other's name.
 _RENAMED = {"101": "110", "101a": "110a", "101f": "110f"}
