@@ -271,45 +271,30 @@ def _named(problems: str, text: Any) -> str:
     return re.sub(r" signatures\.(\d{1,6})\b", name, problems)
 
 
-def load_catalogue(path: Path | None = None) -> Catalogue:
-    """Read the file; :class:`ConfigError` names the file and the key that is wrong.
+def load_catalogue() -> Catalogue:
+    """The catalogue that is built in, after ``signatures.yaml`` of the repository and of packages.
 
-    Without one it is the catalogue that is built in, with ``signatures.yaml`` of the user's
-    repository and of packages before it: those are found first, and take the place of one that has
-    their id.
+    Theirs are found first, and take the place of one that has their id.
     """
-    if path is not None:
-        return _read(path, _stamp(path))
     brought = plugins.each(plugins.SIGNATURES)
-    return _joined(brought, tuple(_stamp(entry.path) for entry in brought))
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Identifies a version of a file for the cache; empty if it does not exist."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return ()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
-@cache
-def _joined(brought: tuple[plugins.Found, ...], stamps: tuple[tuple[int, ...], ...]) -> Catalogue:
-    pairs = zip(brought, stamps, strict=True)
-    rows = [(entry, _read(entry.path, stamp).signatures) for entry, stamp in pairs]
+    rows = [(entry, read_catalogue(entry.path).signatures) for entry in brought]
     plugins.refuse_doubles(((entry, [s.id for s in each]) for entry, each in rows), "signature")
-    builtin = _read(CATALOGUE_FILE, _stamp(CATALOGUE_FILE))
-    signatures_by_id: dict[str, Signature] = {}
-    for signatures in (*(each for _, each in rows), builtin.signatures):
-        for signature in signatures:
-            signatures_by_id.setdefault(signature.id, signature)
-    return Catalogue(signatures=tuple(signatures_by_id.values()))
+    if not rows:
+        return _builtin()
+    by_id: dict[str, Signature] = {}
+    for signature in (*(one for _, each in rows for one in each), *_builtin().signatures):
+        by_id.setdefault(signature.id, signature)
+    return Catalogue(signatures=tuple(by_id.values()))
 
 
 @cache
-def _read(path: Path, _: tuple[int, ...]) -> Catalogue:
-    own = path != CATALOGUE_FILE
-    text = read_yaml(path, hint="" if own else "Restore it from git.")
+def _builtin() -> Catalogue:
+    return read_catalogue(CATALOGUE_FILE)
+
+
+def read_catalogue(path: Path) -> Catalogue:
+    """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
+    text = read_yaml(path, hint="Restore it from git." if path == CATALOGUE_FILE else "")
     try:
         return Catalogue.model_validate(text)
     except ValidationError as error:

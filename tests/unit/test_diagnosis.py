@@ -22,7 +22,7 @@ from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, l
 from pipelines.diagnosis import report as reports
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.issue import anonymous, issue
-from pipelines.diagnosis.model import CATALOGUE_FILE, load_codes
+from pipelines.diagnosis.model import CATALOGUE_FILE, load_codes, read_catalogue
 from pipelines.diagnosis.needles import Needles
 
 CATALOGUE = load_catalogue()
@@ -365,11 +365,11 @@ def test_wrong_catalogue_names_file_key_and_expectation(
 ) -> None:
     path = tmp_path / "catalogue.yaml"
     path.write_text(yaml.safe_dump({"signatures": [GOOD]}))
-    assert load_catalogue(path).by_id["boom"].order == 0
+    assert read_catalogue(path).by_id["boom"].order == 0
     bad = tmp_path / "bad.yaml"
     bad.write_text(yaml.safe_dump({"signatures": [GOOD | {"id": "other"}, GOOD | change]}))
     with pytest.raises(ConfigError) as caught:
-        load_catalogue(bad)
+        read_catalogue(bad)
     assert told in caught.value.message
     assert f"{bad}: signatures.boom" in caught.value.message
 
@@ -379,11 +379,11 @@ def test_catalogue_that_is_no_catalogue(tmp_path: Path) -> None:
         path = tmp_path / f"{abs(hash(text))}.yaml"
         path.write_text(text)
         with pytest.raises(ConfigError, match=re.escape(str(path))):
-            load_catalogue(path)
+            read_catalogue(path)
     twice = tmp_path / "twice.yaml"
     twice.write_text(yaml.safe_dump({"signatures": [GOOD, GOOD]}))
     with pytest.raises(ConfigError, match="same id: boom"):
-        load_catalogue(twice)
+        read_catalogue(twice)
 
 
 # -- whole logs -----------------------------------------------------------------------------------
