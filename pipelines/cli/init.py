@@ -63,11 +63,10 @@ def init(
     from pipelines.scaffold.choices import decide, questions
     from pipelines.scaffold.detect import detect
     from pipelines.scaffold.files import made
-    from pipelines.scaffold.writer import compare, refuse_leftovers, write
+    from pipelines.scaffold.writer import compare, write
     from pipelines.toolchain.lock import load_lock
 
     root = Path(directory).expanduser().absolute()
-    refuse_leftovers(root)
     left_out = tuple(exclude or ())
     project = detect(root, left_out)
     _show(project)

@@ -1,23 +1,15 @@
-"""Writes files into a repository, all or none."""
+"""Writes files into a repository, and compares them with those that are there."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors
-
-#: Prefix of a temporary directory in the repository.
-_SCRATCH = ".wcw-init-"
-#: In it: the new files, and backups of the old ones.
-_NEW, _OLD = "new", "old"
 
 
 @dataclass(frozen=True)
@@ -59,85 +51,26 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
-    """Write all files or none.
+    """Write the files, each whole or not at all.
 
-    They are first written to a temporary directory, with backups of existing files, then renamed
-    into place. If a step fails, the previous ones are undone. Raises :class:`StorageError` if the
-    disk is full.
+    Nothing is replaced before all of them are on the disk under other names. The same command
+    completes what was interrupted. Raises :class:`StorageError` if the disk is full.
     """
-    with disk_errors(root), tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=root) as scratch:
-        new, old = Path(scratch, _NEW), Path(scratch, _OLD)
-        for name, text in files.items():
-            _synced(new / name, text.encode())
-            if (path := root / name).exists():
-                _parents((old / name).parent)
-                shutil.copy2(path, old / name)
-                (new / name).chmod(path.stat().st_mode)
-        done: list[tuple[Path, Path]] = []
-        made: list[Path] = []
+    parts = {root / name: (root / name).with_name(f".{Path(name).name}.part") for name in files}
+    with disk_errors(root):
         try:
-            for name in files:
-                made += _parents((root / name).parent)
-                done.append((root / name, old / name))
-                (new / name).replace(root / name)
-        except BaseException:
-            _undo(done, made)
-            raise
-
-
-def refuse_leftovers(root: Path) -> None:
-    """Raise :class:`ConfigError` if an ``init`` was killed while it replaced files.
-
-    If it had not replaced any, its leftovers are removed.
-    """
-    for left in sorted(root.glob(f"{_SCRATCH}*")):
-        if left.is_symlink() or not left.is_dir():
-            continue
-        inside = [*left.glob("*")]
-        if not {path.name for path in inside} <= {_NEW, _OLD} or any(map(Path.is_symlink, inside)):
-            continue  # not ours
-        old = left / _OLD
-        backups = [path.relative_to(old).as_posix() for path in old.rglob("*") if path.is_file()]
-        if backups:
-            raise ConfigError(
-                f"{left.name} is from an interrupted init; its {_OLD} has the previous files: "
-                f"{', '.join(sorted(backups)[:10])}",
-                hint=f"Restore what you want to keep, remove {left}, and run the command again.",
-            )
-        with disk_errors(root):
-            shutil.rmtree(left)
-
-
-def _undo(done: list[tuple[Path, Path]], made: list[Path]) -> None:
-    for path, backup in reversed(done):
-        with suppress(OSError):
-            if backup.exists():
-                backup.replace(path)
-            else:
-                path.unlink(missing_ok=True)
-    for folder in reversed(made):
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _parents(folder: Path) -> list[Path]:
-    """Create a directory and its parents; the list of those created."""
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for folder in reversed(missing):
-        folder.mkdir()
-    return missing[::-1]
-
-
-def _synced(path: Path, data: bytes) -> None:
-    _parents(path.parent)
-    with path.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    path.chmod(0o644)
+            for (path, part), text in zip(parts.items(), files.values(), strict=True):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with part.open("wb") as stream:
+                    stream.write(text.encode())
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                part.chmod(path.stat().st_mode if path.exists() else 0o644)
+            for path, part in parts.items():
+                part.replace(path)
+        finally:
+            for part in parts.values():
+                part.unlink(missing_ok=True)
 
 
 def _leaves(root: Path, path: Path) -> bool:

@@ -19,7 +19,7 @@ import yaml
 
 from pipelines.cli.program import run
 from pipelines.config.model import load_config
-from pipelines.core.errors import ConfigError
+from pipelines.core.errors import ConfigError, StorageError
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.suite import suite_of
 from pipelines.scaffold import writer
@@ -543,26 +543,23 @@ def test_a_directory_or_a_link_in_the_way(
 
 
 @pytest.mark.parametrize("fails_at", range(4))
-def test_all_files_or_none(fails_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_replaced_before_all_is_written(
+    fails_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = files(tmp_path / "it", {"b": "old", "keep/c": "other"})
     before = everything(root)
-    real, count = Path.replace, [0]
+    left = iter(range(fails_at, -1, -1))
 
-    def replace(path: Path, target: Path) -> Path:
-        if "new" in path.parts[:-1] and ".wcw-init-" in str(path):
-            count[0] += 1
-            if count[0] == fails_at + 1:
-                raise OSError(5, "Input/output error")
-        return real(path, target)
+    def synced(_: int) -> None:
+        if not next(left):
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(os, "fsync", synced)
     wanted = {"a": "1", "b": "2", "new/deep/d": "3", "keep/c": "4"}
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(StorageError, match="No space left"):
         write(root, wanted)
     assert everything(root) == before
-    assert not (root / "new").exists()
-    assert not [path for path in root.iterdir() if path.name.startswith(".wcw-init")]
-    monkeypatch.setattr(Path, "replace", real)
+    monkeypatch.undo()
     writer.write(root, wanted)
     assert {name: data.decode() for name, data in everything(root).items()} == wanted
 

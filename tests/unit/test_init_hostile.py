@@ -14,11 +14,10 @@ import pytest
 import yaml
 
 from pipelines.cli.program import run
-from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import load_recipe
 from pipelines.scaffold.detect import detect
 from pipelines.scaffold.setuppy import read_setup
-from pipelines.scaffold.writer import refuse_leftovers
+from pipelines.scaffold.writer import write
 
 PROJECT = "[project]\nname='mine'\nversion='1'\n"
 CMAKE_BACKEND = (
@@ -379,32 +378,14 @@ write(Path(sys.argv[1]), {"a": "new", "deep/b": "new", "c": "new"})
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
 @pytest.mark.parametrize("after", range(3))
-@pytest.mark.parametrize("there", [{}, {"c": "mine"}])
-def test_what_a_killed_init_leaves_is_told_or_removed(
-    after: int, there: dict[str, str | bytes], tmp_path: Path
-) -> None:
-    """What was there is there at any moment, or kept; nobody has to look for it."""
-    written(tmp_path, there)
+def test_what_a_killed_init_leaves_is_completed(after: int, tmp_path: Path) -> None:
+    """Each file is the old or the new one at any moment."""
+    written(tmp_path, {"c": "mine"})
     command = [sys.executable, "-c", _KILLED, str(tmp_path), str(after)]
     done = subprocess.run(command, check=False)
     assert done.returncode == -signal.SIGKILL
-    assert "c" not in there or (tmp_path / "c").read_text() == "mine"
-    (left,) = tmp_path.glob(".wcw-init-*")
-    if there:
-        with pytest.raises(ConfigError, match="its old"):
-            refuse_leftovers(tmp_path)
-        assert (left / "old/c").read_text() == "mine"
-        shutil.rmtree(left)
-    refuse_leftovers(tmp_path)
-    assert not [*tmp_path.glob(".wcw-init-*")]
-
-
-def test_what_is_only_called_so_is_left_alone(root: Path, tmp_path: Path) -> None:
-    written(root, {".wcw-init-x/mine": "1", ".wcw-init-y": "2"})
-    (root / ".wcw-init-z").mkdir()
-    written(tmp_path, {"disk/file": "3"})
-    (root / ".wcw-init-z/old").symlink_to(tmp_path / "disk")  # which could be a whole one
-    refuse_leftovers(root)
-    assert (root / ".wcw-init-z/old/file").exists()
-    assert (root / ".wcw-init-x/mine").exists()
-    assert (root / ".wcw-init-y").exists()
+    assert (tmp_path / "c").read_text() == "mine"
+    wanted = {"a": "new", "deep/b": "new", "c": "new"}
+    write(tmp_path, wanted)
+    there = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert {str(path.relative_to(tmp_path)): path.read_text() for path in there} == wanted
