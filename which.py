@@ -65,6 +65,9 @@ from urllib.parse import quote
 # -------------------- core/architectures/serving.py
 # Which machine code and which PTX run on which GPU.
 
+BY_CODE, BY_PTX = "machine code", "PTX"
+
+
 def number(arch: str) -> int:
     """``90a`` and its like as the number that GPUs report: 90."""
     return int(arch.rstrip("af"))
@@ -81,6 +84,13 @@ def serves(code: str, gpu: str, *, ptx: bool = False) -> bool:
         return True
     near = own // 10 == other // 10
     return own < other and not code.endswith("a") and (near or (ptx and code.isdigit()))
+
+
+def way(sass: Iterable[str], ptx: Iterable[str], gpu: str) -> str:
+    """By what code of one unit, or of a whole wheel, runs on a GPU; empty: by none."""
+    if any(serves(code, gpu) for code in sass):
+        return BY_CODE
+    return BY_PTX if any(serves(code, gpu, ptx=True) for code in ptx) else ""
 
 
 # -------------------- wheels/fatbin.py
@@ -1025,7 +1035,7 @@ def _rank(
 ) -> tuple[bool, bool, bool, VersionKey, tuple[int, int], str, str]:
     row = one.row
     return (
-        one.by == "machine code",
+        one.by == BY_CODE,
         row.tested,
         final(row.version),  # no installer takes another of itself
         version_key(row.version),
@@ -1111,7 +1121,7 @@ def _of_driver(row: Row, machine: Machine, by: str) -> str:
     if not machine.driver:
         return f"it is for CUDA {row.cuda}, and there is no NVIDIA driver"
     own, wanted = minor_of(machine.driver), minor_of(row.cuda)
-    if own[0] < wanted[0] or (by == "PTX" and own < wanted):
+    if own[0] < wanted[0] or (by == BY_PTX and own < wanted):
         how = "its PTX" if own[0] == wanted[0] else "it"
         return (
             f"{how} needs a driver of CUDA {row.cuda}, and the driver is of CUDA {machine.driver}"
@@ -1131,12 +1141,10 @@ def _of_gpus(row: Row, machine: Machine, by: str) -> str:
 
 def _served(row: Row, machine: Machine) -> str:
     """By what it runs on every GPU of the machine; PTX if one of them has nothing better."""
-    archs = [one.replace(".", "") for one in machine.gpus]
-    exact = [any(serves(code, gpu) for code in row.sass) for gpu in archs]
-    late = [any(serves(code, gpu, ptx=True) for code in row.ptx) for gpu in archs]
-    if not archs or not all(a or late[at] for at, a in enumerate(exact)):
+    ways = [way(row.sass, row.ptx, one.replace(".", "")) for one in machine.gpus]
+    if not all(ways):
         return ""
-    return "machine code" if all(exact) else "PTX"
+    return BY_PTX if BY_PTX in ways else "".join(ways[:1])
 
 
 # -------------------- publish/which/children.py
@@ -2894,7 +2902,7 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
     has = ", ".join([*code, *(f"{one} as PTX" for one in ptx)]) or "no GPU"
     for gpu in dict.fromkeys(gpus):
         arch = gpu.replace(".", "")
-        without = [one for one in units if not _runs(one, arch)]
+        without = [one for one in units if not way(one.sass, one.ptx, arch)]
         if len(without) == len(units):
             yield cause("wrong-gpu", code=has, gpu=gpu)
         elif without:
@@ -2905,12 +2913,6 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
             if driver and newest > minor_of(driver):
                 cuda = f"{newest[0]}.{newest[1]}"
                 yield cause("old-driver.ptx", gpu=gpu, cuda=cuda, driver=driver)
-
-
-def _runs(unit: Container, arch: str) -> bool:
-    return any(serves(one, arch) for one in unit.sass) or any(
-        serves(one, arch, ptx=True) for one in unit.ptx
-    )
 
 
 # -------------------- publish/which/trying.py

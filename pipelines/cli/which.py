@@ -5,10 +5,8 @@ from __future__ import annotations
 import secrets
 import sys
 import tempfile
-from collections.abc import Sequence
 from json import loads
 from pathlib import Path
-from typing import Any
 
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
@@ -71,20 +69,14 @@ def which(
             hint="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
     if json:
-        answer(_read(rows, python))
+        try:
+            answer(loads("\n".join(rows)))
+        except (ValueError, RecursionError):
+            raise ConfigError(
+                f"{line(python, 300)} has given an answer that is no JSON",
+                hint="Something of that Python prints as well: type the same without --json.",
+            ) from None
     else:
         for row in rows:
             print(block(row, 100_000))
     return ended.code
-
-
-def _read(rows: Sequence[str], python: str) -> Any:
-    from pipelines.core.hosttext import line
-
-    try:
-        return loads("\n".join(rows))
-    except (ValueError, RecursionError):
-        raise ConfigError(
-            f"{line(python, 300)} has given an answer that is no JSON",
-            hint="Something of that Python prints as well: type the same without --json.",
-        ) from None

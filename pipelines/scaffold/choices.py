@@ -6,7 +6,6 @@ import glob
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -14,10 +13,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError, PipelineError
-from pipelines.core.model import Dated, Model, Text, read_data
 from pipelines.core.units import few
 from pipelines.core.versions import as_release
 from pipelines.record.toolsets import NEEDED, Api
+from pipelines.scaffold.knowledge import known, note
 from pipelines.scaffold.project import FileFacts, Project
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import wheel_name
@@ -31,7 +30,6 @@ _ARCH_VARIABLE = re.compile(
     r"(?!VSCMD_|PROCESSOR_|TORCH_CUDA_ARCH_LIST$)(?!.*(ROCM|HIP|OSX)).*"
     r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_\w*|$)"
 )
-_GONE = Path(__file__).with_name("gone.yaml")
 _PYTHON = re.compile(r"3\.\d{1,2}")
 #: Current GPUs from RTX 20 on, with PTX of the newest for future ones.
 ARCHS = "75;80;86;89;90;120+PTX"
@@ -73,17 +71,6 @@ class Choices:
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Key -> value of questions answered by their defaults."""
     doubts: tuple[str, ...] = ()
-
-
-class Gone(Dated):
-    """A module that is gone: from which release of what, and what to do."""
-
-    of: Text
-    hint: Text
-
-
-class _Gone(Model):
-    modules: dict[str, Gone]
 
 
 def arch_variable(facts: FileFacts) -> str:
@@ -135,27 +122,19 @@ def decide(
     test = _known(project.facts.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
     if project.absent:
-        doubts.append(
-            f"{project.build} names missing sources: {few(project.absent)}: it cannot be built; "
-            "the repository may have files that the source distribution does not"
-        )
-    for name, gone in read_data(_GONE, _Gone).modules.items():
+        doubts.append(note("missing-sources", build=project.build, names=few(project.absent)))
+    for name, gone in known().gone.items():
         if name in project.facts.imports:
-            doubts.append(f"{project.build} imports {name}, gone since {gone.of}: {gone.hint}")
+            said = {"of": gone.of, "hint": gone.hint}
+            doubts.append(note("gone", build=project.build, name=name, **said))
     if project.facts.archs and not (arch_variable(project.facts) or project.facts.arch_define):
-        named = few(project.facts.archs)
-        doubts.append(f"{project.build} names the GPUs {named} itself, and may ignore --archs")
+        doubts.append(note("own-gpus", build=project.build, names=few(project.facts.archs)))
     if project.idle:
-        doubts.append(f"--exclude matches nothing for {few(project.idle)}")
+        doubts.append(note("idle", names=few(project.idle)))
     if project.facts.py_api == "py2.py3":
-        doubts.append(
-            "wheel.py-api is py2.py3, but the audit refuses Python 2 wheels: change it to py3"
-        )
+        doubts.append(note("python-2"))
     if workflow and project.inside:
-        doubts.append(
-            f"no workflow: GitHub only reads those at the top of a repository, and this is its "
-            f"directory {project.inside}: see docs/hosts/github-actions.md"
-        )
+        doubts.append(note("no-workflow", inside=project.inside))
     arch = arch_lists.check  # the chosen CUDA must support them
     arch(gpus.read(answers["archs"]), answers["cuda"])
     return Choices(
@@ -263,10 +242,7 @@ def _known(
         if name in wheels:
             names[name] = None
         else:
-            doubts.append(
-                f"{what} {requirement}, which is not in the lock: add it to .wcw/toolchain.yaml "
-                "and run wcw lock (docs/init.md)"
-            )
+            doubts.append(note("not-in-lock", what=what, requirement=requirement))
     return tuple(names)
 
 

@@ -13,6 +13,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.units import few
 from pipelines.recipe.worktree import BY_GIT, listing, top_of
 from pipelines.scaffold.cmake import read_cmake
+from pipelines.scaffold.knowledge import known
 from pipelines.scaffold.project import FileFacts, Project, joined
 from pipelines.scaffold.pyproject import backend_of, read_pyproject
 from pipelines.scaffold.setuppy import read_setups
@@ -25,27 +26,6 @@ _NOT_PACKAGED = re.compile(
     r"(^|/)(tests?|benchmarks?|examples?|docs?|third_?party|extern(al)?|deps)/"
 )
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]{1,200})[>"]', re.MULTILINE)
-#: Headers -> what they imply for the package; the first match counts.
-_HEADERS = (
-    (re.compile(r"torch/(csrc/stable|headeronly)/"), "torch-stable"),
-    (re.compile(r"(torch|ATen|c10)/"), "torch"),
-    (re.compile(r"pybind11/"), "pybind11"),
-    (re.compile(r"nanobind/"), "nanobind"),
-    (re.compile(r"(cub|thrust|cute|cutlass)/"), "stl-in-cu"),
-    (re.compile(r"(cublas|cusparse|cusolver|cufft|curand|cudnn)"), "libraries"),
-)
-#: Headers of the C++ standard library that need a full implementation.
-_STL = frozenset(
-    (
-        *("algorithm", "any", "array", "atomic", "chrono", "complex", "condition_variable"),
-        *("deque", "exception", "filesystem", "forward_list", "fstream", "future", "iomanip"),
-        *("ios", "iostream", "istream", "iterator", "list", "locale", "map", "memory", "mutex"),
-        *("numeric", "optional", "ostream", "queue", "random", "ratio", "regex", "set"),
-        *("shared_mutex", "span", "sstream", "stack", "stdexcept", "streambuf", "string"),
-        *("string_view", "system_error", "thread", "tuple", "typeindex", "unordered_map"),
-        *("unordered_set", "variant", "vector"),
-    )
-)
 _MOST = 1 << 20  # bytes of a source that are read
 _MANY = 4000  # sources
 _LISTS = re.compile(r"""["']((?![\w./-]*(?:dev|test|doc))[\w./-]*requirements[\w./-]*\.txt)["']""")
@@ -186,8 +166,10 @@ def _uses(root: Path, files: Iterable[str]) -> Iterable[str]:
             text = stream.read(_MOST)
         for raw in _INCLUDE.findall(text):
             header = raw.decode("utf-8", "replace")
-            yield next((what for pattern, what in _HEADERS if pattern.match(header)), "")
-            if header in _STL and name.endswith((*_CPLUSPLUS, ".cuh", ".hpp", ".h")):
+            yield next(
+                (what for pattern, what in known().headers.items() if re.match(pattern, header)), ""
+            )
+            if header in known().stl and name.endswith((*_CPLUSPLUS, ".cuh", ".hpp", ".h")):
                 yield "stl-in-cu" if name.endswith((".cu", ".cuh")) else "stl"
 
 

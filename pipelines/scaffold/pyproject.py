@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.errors import ConfigError
+from pipelines.scaffold.knowledge import known
 from pipelines.scaffold.project import Backend, Binding, FileFacts
 
 _LONG = 100  # characters: longer text is the license itself
-_BACKENDS: dict[str, Backend] = {
-    "setuptools": "setuptools",
-    "scikit_build_core": "scikit-build-core",
-    "mesonpy": "meson-python",
-    "hatchling": "hatchling",
-}
 #: Keys that may be dynamic -> their field.
 _DYNAMIC = {
     "version": "version",
@@ -29,7 +24,7 @@ def backend_of(named: str) -> Backend:
     """The known back end; setuptools if none is named."""
     if not named:
         return "setuptools"
-    return _BACKENDS.get(named.partition(":")[0].partition(".")[0], "other")
+    return known().backends.get(named.partition(":")[0].partition(".")[0], "other")
 
 
 def read_pyproject(path: Path, shown: str) -> FileFacts:
@@ -90,16 +85,6 @@ def _is_settled(key: str, tool: dict[str, Any]) -> bool:
     return key in read or (key == "version" and "setuptools_scm" in tool)
 
 
-#: Unambiguous license classifiers -> SPDX.
-_LICENSES = {
-    "MIT License": "MIT",
-    "Apache Software License": "Apache-2.0",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
-    "GNU General Public License v3 (GPLv3)": "GPL-3.0-only",
-    "ISC License (ISCL)": "ISC",
-}
-
-
 def _license(project: dict[str, Any]) -> str:
     """A short ``license``, else one from a classifier."""
     value = project.get("license", "")
@@ -107,7 +92,7 @@ def _license(project: dict[str, Any]) -> str:
     if text and len(text) <= _LONG:
         return text
     names = (classifier.rpartition(" :: ")[2] for classifier in _texts(project.get("classifiers")))
-    return next((_LICENSES[name] for name in names if name in _LICENSES), "")
+    return next(filter(None, map(known().licenses.get, names)), "")
 
 
 def _table(of: dict[str, Any], key: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from packaging.version import Version
 
 from pipelines.core.architectures.archs import ArchList
-from pipelines.core.architectures.serving import serves
+from pipelines.core.architectures.serving import way
 from pipelines.core.finding import Level
 from pipelines.core.units import few
 from pipelines.wheels.binary import Binary
@@ -253,13 +253,7 @@ def uncovered(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
     """
     units = [unit for binary in binaries for unit in binary.inventory.containers]
     return [
-        arch
-        for arch in archs.sass
-        if not all(
-            any(serves(code, arch) for code in unit.sass)
-            or any(serves(code, arch, ptx=True) for code in unit.ptx)
-            for unit in units
-        )
+        arch for arch in archs.sass if not all(way(unit.sass, unit.ptx, arch) for unit in units)
     ]
 
 

@@ -5,6 +5,10 @@ Standard library only: this file is also a part of ``which.py``, which an index 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+BY_CODE, BY_PTX = "machine code", "PTX"
+
 
 def number(arch: str) -> int:
     """``90a`` and its like as the number that GPUs report: 90."""
@@ -22,3 +26,10 @@ def serves(code: str, gpu: str, *, ptx: bool = False) -> bool:
         return True
     near = own // 10 == other // 10
     return own < other and not code.endswith("a") and (near or (ptx and code.isdigit()))
+
+
+def way(sass: Iterable[str], ptx: Iterable[str], gpu: str) -> str:
+    """By what code of one unit, or of a whole wheel, runs on a GPU; empty: by none."""
+    if any(serves(code, gpu) for code in sass):
+        return BY_CODE
+    return BY_PTX if any(serves(code, gpu, ptx=True) for code in ptx) else ""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelines.core.architectures.serving import serves
+from pipelines.core.architectures.serving import BY_CODE, BY_PTX, way
 from pipelines.publish.which.listed import Row
 from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.texts import VersionKey, final, minor_of, takes, version_key
@@ -50,7 +50,7 @@ def _rank(
 ) -> tuple[bool, bool, bool, VersionKey, tuple[int, int], str, str]:
     row = one.row
     return (
-        one.by == "machine code",
+        one.by == BY_CODE,
         row.tested,
         final(row.version),  # no installer takes another of itself
         version_key(row.version),
@@ -136,7 +136,7 @@ def _of_driver(row: Row, machine: Machine, by: str) -> str:
     if not machine.driver:
         return f"it is for CUDA {row.cuda}, and there is no NVIDIA driver"
     own, wanted = minor_of(machine.driver), minor_of(row.cuda)
-    if own[0] < wanted[0] or (by == "PTX" and own < wanted):
+    if own[0] < wanted[0] or (by == BY_PTX and own < wanted):
         how = "its PTX" if own[0] == wanted[0] else "it"
         return (
             f"{how} needs a driver of CUDA {row.cuda}, and the driver is of CUDA {machine.driver}"
@@ -156,9 +156,7 @@ def _of_gpus(row: Row, machine: Machine, by: str) -> str:
 
 def _served(row: Row, machine: Machine) -> str:
     """By what it runs on every GPU of the machine; PTX if one of them has nothing better."""
-    archs = [one.replace(".", "") for one in machine.gpus]
-    exact = [any(serves(code, gpu) for code in row.sass) for gpu in archs]
-    late = [any(serves(code, gpu, ptx=True) for code in row.ptx) for gpu in archs]
-    if not archs or not all(a or late[at] for at, a in enumerate(exact)):
+    ways = [way(row.sass, row.ptx, one.replace(".", "")) for one in machine.gpus]
+    if not all(ways):
         return ""
-    return "machine code" if all(exact) else "PTX"
+    return BY_PTX if BY_PTX in ways else "".join(ways[:1])

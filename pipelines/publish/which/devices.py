@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from pipelines.core.architectures.serving import number, serves
+from pipelines.core.architectures.serving import number, serves, way
 from pipelines.publish.which.causes import Finding, cause
 from pipelines.publish.which.images import device_code
 from pipelines.publish.which.texts import minor_of, shown
@@ -33,7 +33,7 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
     has = ", ".join([*code, *(f"{one} as PTX" for one in ptx)]) or "no GPU"
     for gpu in dict.fromkeys(gpus):
         arch = gpu.replace(".", "")
-        without = [one for one in units if not _runs(one, arch)]
+        without = [one for one in units if not way(one.sass, one.ptx, arch)]
         if len(without) == len(units):
             yield cause("wrong-gpu", code=has, gpu=gpu)
         elif without:
@@ -44,9 +44,3 @@ def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterat
             if driver and newest > minor_of(driver):
                 cuda = f"{newest[0]}.{newest[1]}"
                 yield cause("old-driver.ptx", gpu=gpu, cuda=cuda, driver=driver)
-
-
-def _runs(unit: Container, arch: str) -> bool:
-    return any(serves(one, arch) for one in unit.sass) or any(
-        serves(one, arch, ptx=True) for one in unit.ptx
-    )
