@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors
+from pipelines.remote.files import replace
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def write(root: Path, files: Mapping[str, str]) -> None:
                     os.fsync(stream.fileno())
                 part.chmod(path.stat().st_mode if path.exists() else 0o644)
             for path, part in parts.items():
-                part.replace(path)
+                replace(part, path)
         finally:
             for part in parts.values():
                 part.unlink(missing_ok=True)

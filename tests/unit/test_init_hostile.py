@@ -365,13 +365,13 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from pipelines.scaffold.writer import write
-real, left = Path.replace, [int(sys.argv[2])]
+real, left = os.replace, [int(sys.argv[2])]
 def replace(path, target):
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
     left[0] -= 1
     return real(path, target)
-Path.replace = replace
+os.replace = replace
 write(Path(sys.argv[1]), {"a": "new", "deep/b": "new", "c": "new"})
 """
 

@@ -19,10 +19,12 @@ from requests.exceptions import Timeout
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, named
 from pipelines.core.hosttext import safe
+from pipelines.core.refusals import refusal
 from pipelines.hosts.engine.contexts import DEFAULT, context, in_use
-from pipelines.hosts.engine.error_patterns import match_pattern, table
+from pipelines.hosts.engine.error_patterns import match_pattern
 from pipelines.hosts.engine.transport import Client, Ssh, SshError
 
+_FILE = Path(__file__).with_name("unreachable.yaml")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -165,9 +167,9 @@ def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
         )
     for key, types in _CAUSES:
         if isinstance(cause, types):
-            row = table().unreachable[key]
-            message = row.message.format(where=where, cause=safe(str(cause), 200))
-            return named(row.kind)(message, hint=row.hint or _installed(name))
+            error = refusal(_FILE, key, where=where, cause=safe(str(cause), 200))
+            error.hint = error.hint or _installed(name)
+            return error
     return None
 
 

@@ -126,7 +126,7 @@ class WinRSStream:
         connection.operation_timeout_sec = max(seconds, self.endpoint.operation_timeout)
         connection.transport.read_timeout_sec = max(seconds + 20, self.endpoint.read_timeout)
 
-    def _explain(self, error: Exception) -> HostError:
+    def _explain(self, error: Exception) -> PipelineError:
         problem = explain(error, self.endpoint)
         if isinstance(problem, AuthError):
             self._shut_out = True

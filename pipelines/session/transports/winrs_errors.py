@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
-from typing import Literal
 
-from pipelines.core.errors import AuthError, HostError
-from pipelines.core.model import Model, read_data
+from pipelines.core.errors import PipelineError
+from pipelines.core.refusals import refusal, refusals
 from pipelines.session.transports.endpoint import Endpoint
 
 _FILE = Path(__file__).with_name("winrs_errors.yaml")
@@ -16,24 +14,6 @@ _IN_USE = 170
 _BUSY = {_IN_USE, 2150859174}  # busy; too many operations of this user
 #: urllib3's message for a certificate with another fingerprint than the pinned one.
 _OTHER_PRINT = re.compile(r'Fingerprints did not match.*?got \\?"([0-9a-f]{64})', re.DOTALL)
-
-
-class Explained(Model):
-    """What an error means, and what to do."""
-
-    message: str
-    hint: str = ""
-    raises: Literal["AuthError", "HostError"] = "HostError"
-
-
-class _Errors(Model):
-    errors: dict[str, Explained]
-
-
-@cache
-def explanations() -> dict[str, Explained]:
-    """``winrs_errors.yaml``."""
-    return read_data(_FILE, _Errors).errors
 
 
 def refused(error: Exception) -> bool:
@@ -63,7 +43,7 @@ def in_use(error: Exception) -> bool:
     return isinstance(error, WSManFaultError) and error.wsman_fault_code == _IN_USE
 
 
-def explain(error: Exception, endpoint: Endpoint) -> HostError:
+def explain(error: Exception, endpoint: Endpoint) -> PipelineError:
     """``error`` as a message with a hint; never contains a password."""
     from pipelines.session.transports.signins import LIMIT
 
@@ -77,10 +57,7 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
     }
     key, more = _kind(error, endpoint)
     own = f"{key}-{endpoint.transport}"
-    row = explanations()[own if own in explanations() else key]
-    said |= more
-    kind = AuthError if row.raises == "AuthError" else HostError
-    return kind(row.message.format(**said), hint=row.hint.format(**said))
+    return refusal(_FILE, own if own in refusals(_FILE) else key, **{**said, **more})
 
 
 def _kind(error: Exception, endpoint: Endpoint) -> tuple[str, dict[str, object]]:
@@ -122,7 +99,7 @@ def _kind(error: Exception, endpoint: Endpoint) -> tuple[str, dict[str, object]]
         reason = endpoint.blank(" ".join(error.reason.split()))[:400]
         own = f"fault-{error.wsman_fault_code}"
         said: dict[str, object] = {"reason": reason, "code": error.wsman_fault_code}
-        return own if own in explanations() else key, said
+        return own if own in refusals(_FILE) else key, said
     return key, {"code": error.code} if isinstance(error, WinRMTransportError) else {}
 
 

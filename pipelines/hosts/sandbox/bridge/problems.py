@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from pipelines.core.errors import named
 from pipelines.core.finding import Finding
 from pipelines.core.model import Model, read_data
+from pipelines.core.refusals import Refusal
 from pipelines.hosts.sandbox.bridge.driver import Driver
 
 _FILE = Path(__file__).with_name("problems.yaml")
@@ -16,13 +16,10 @@ _FILE = Path(__file__).with_name("problems.yaml")
 _MODES = {1: "exclusive to a thread", 2: "prohibited", 3: "exclusive to a process"}
 
 
-class Problem(Model):
+class Problem(Refusal):
     """What it means that the driver gives a CUresult, or that something is not there."""
 
     rule: str = ""
-    message: str
-    hint: str
-    raises: Literal["SetupError", "HostError", "ConfigError"] = "SetupError"
     sure: bool = False
     """Whether the driver itself reports the reason; otherwise a missing device may be the cause."""
 
