@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.cli.command import command
 from pipelines.cli.options import Flags
 from pipelines.core.errors import ConfigError
-from pipelines.record.seal import ANY
+from pipelines.core.evidence import ANY, TRUST
 
 if TYPE_CHECKING:
     from pipelines.publish.index.catalogue import Wheel
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         "because": "with --yank: why, in a line",
         "tracks": "address of the index of which the projects here are the same (PEP 708)",
         "unlock": "take away the lock of a publish that has died",
-        "trust": "key of another controller whose records are believed, or 'any'; may be repeated",
+        "trust": "KEY=KIND: records of another controller (or 'any') on windows, linux or sandbox "
+        "hosts are believed; may be repeated",
         "check": "fetch all of the index at this address as its users do, and compare it",
         "dry_run": "only say what would be published, or why not",
     },
@@ -141,9 +142,9 @@ def _require(holds: bool, message: str, hint: str) -> None:
 
 
 def _key(text: str) -> str:
-    good = text == ANY or re.fullmatch(r"[0-9a-f]{64}", text) is not None
-    message = f"--trust {text[:80]!r}: expected the 64 hex digits of a key, or {ANY}"
-    _require(good, message, "A refusal names the key.")
+    good = re.fullmatch(TRUST, text.replace(f"{ANY}=", "0" * 64 + "=")) is not None
+    message = f"--trust {text[:80]!r}: expected KEY=KIND with the 64 hex digits of a key, or {ANY}"
+    _require(good, message, "A refusal names the key, and the kinds of hosts.")
     return text
 
 

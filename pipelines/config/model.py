@@ -21,6 +21,7 @@ from pydantic import (
 
 from pipelines.config.fleet import FleetSettings
 from pipelines.core.errors import ConfigError
+from pipelines.core.evidence import TRUST
 from pipelines.core.model import (
     Model,
     Name,
@@ -77,8 +78,9 @@ class Provenance(Model):
     """File of a private key, ed25519 or ECDSA: absolute, or as seen from the top of the project."""
     passphrase_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
     """Environment variable with the key's passphrase; without it, it is asked for."""
-    trust: tuple[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")], ...] = ()
-    """Keys of other controllers whose runs may be signed and published here."""
+    trust: tuple[Annotated[str, StringConstraints(pattern=TRUST)], ...] = ()
+    """``KEY=KIND``: keys of other controllers, each with a kind of their hosts (windows, linux or
+    sandbox), whose runs may be signed and published here; docs/provenance.md."""
 
 
 class Config(Model):

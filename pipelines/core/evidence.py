@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -54,6 +56,27 @@ _UNSHOWN = {
         "times on Windows",
     )
 }
+
+
+#: Kinds of hosts that keys of other controllers are trusted for -> the levels of their runs.
+HOSTS: Mapping[str, frozenset[Evidence]] = MappingProxyType(
+    {
+        "windows": frozenset({Evidence.WRITTEN}),
+        "linux": frozenset({Evidence.WRITTEN, Evidence.GPU}),
+        "sandbox": frozenset({Evidence.BINARIES}),
+    }
+)
+#: Those whose wheels may be published.
+PUBLISHING = frozenset({"windows", "linux"})
+#: Whose records are believed, and of which kind of host: ``KEY=KIND``.
+TRUST = rf"^[0-9a-f]{{64}}=({'|'.join(HOSTS)})$"
+#: In the place of a key: whoever it is.
+ANY = "any"
+
+
+def is_trusted(key: str, kinds: Collection[str], trusted: Collection[str]) -> bool:
+    """Whether one of ``trusted``, :data:`TRUST` each, is about the key and one of the kinds."""
+    return any(f"{name}={kind}" in trusted for name in (key, ANY) for kind in kinds)
 
 
 def _capability(text: str) -> str:

@@ -58,6 +58,8 @@ class Manifest(BaseModel):
     finished: datetime | None
     publishable: bool | None
     evidence: Evidence | None
+    sealers: Annotated[tuple[Sha256, ...], Field(max_length=100)] = ()
+    """Keys of the controllers that have recorded it."""
     stages: Annotated[dict[Short, Short], Field(max_length=50)]
     inputs: _Inputs
     toolset: dict[Short, Any]

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from pipelines.core.evidence import Bridge, Evidence, GpuResult, Origin
+from pipelines.core.evidence import HOSTS, PUBLISHING, Bridge, Evidence, GpuResult, Origin
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
@@ -267,6 +267,12 @@ class SmokeResult(StageResult):
     """The user's test that was run with an external wheel."""
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """The kind of host that it ran on; all of them, if the system is unknown."""
+        kind = {"Windows": "windows", "Wine": "sandbox"}.get(self.system.partition(" ")[0], "linux")
+        return frozenset({kind} if self.system else HOSTS)
+
+    @property
     def driver_models(self) -> str:
         """Each driver model once."""
         return ", ".join(dict.fromkeys(filter(None, (gpu.driver_model for gpu in self.gpus))))
@@ -393,3 +399,9 @@ class RunFacts(Model):
     """By their names in the lock."""
     remade: tuple[str, ...] = ()
     """Why the host was recreated during the run, each time."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of host that have its level, and may publish if it says so."""
+        kinds = {kind for kind, levels in HOSTS.items() if self.evidence in (None, *levels)}
+        return frozenset(kinds & PUBLISHING if self.publishable else kinds)

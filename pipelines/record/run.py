@@ -31,6 +31,7 @@ from pipelines.core.errors import (
     StorageError,
     TimeUpError,
 )
+from pipelines.core.evidence import HOSTS, is_trusted
 from pipelines.core.files import disk_errors, new_directory
 from pipelines.core.hosttext import line, redact, redact_all
 from pipelines.core.model import first_problem
@@ -41,11 +42,12 @@ from pipelines.record.results import (
     BuildResult,
     ErrorResult,
     RunFacts,
+    SmokeResult,
     StageRecord,
     StageResult,
     State,
 )
-from pipelines.record.seal import ANY, Entry, Seal, sealer, verify
+from pipelines.record.seal import Entry, sealer, verify
 from pipelines.record.target import Target
 from pipelines.remote.locks import claim
 
@@ -260,55 +262,57 @@ class Run:
         with self._damage(), self._database() as database:
             database.execute("BEGIN IMMEDIATE")
             entries = _entries(database)
-            before = _require_sealed(database, entries)
+            _require_sealed(database, entries)
+            before = _hashes(database)
             statement = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 - ours
             database.executemany(statement, rows)
-            changed = {k: v for k, v in _hashes(database).items() if before.rows.get(k) != v}
+            changed = {k: v for k, v in _hashes(database).items() if before.get(k) != v}
             if not changed:
                 return
             # What a job is at is written every few seconds: such an entry replaces the last one.
             if len(entries) > 1 and set(entries[-1].rows) == set(changed) == {f"jobs/{rows[0][0]}"}:
                 del entries[-1]
-            entry = sealer().entry(changed, verify(entries).head)
+            entry = sealer().entry(changed, verify(entries)[1])
             database.execute(
                 "INSERT OR REPLACE INTO seals VALUES (?, ?, ?, ?)",
                 (len(entries), json.dumps(entry.rows), entry.sealer, entry.signature),
             )
 
     @property
-    def sealers(self) -> tuple[str, ...]:
-        """Who wrote its facts and stages: the identities of their keys, this controller's first.
+    def sealers(self) -> dict[str, str]:
+        """Whose key has sealed each of its facts and stages, by ``table/key``.
 
         :class:`ConfigError` for a record that was changed after it was written.
         """
         with self._damage(StorageError), self._database() as database:
-            seal = _require_sealed(database, _entries(database))
-        found = {who for row, who in seal.sealers.items() if not row.startswith("jobs/")}
-        mine = {sealer().identity} & found
-        return (*mine, *sorted(found - mine))
+            return _require_sealed(database, _entries(database))
 
     @property
     def recorded_by(self) -> str:
         """Whose record it is, where a part of it is another controller's; else empty."""
-        mine = sealer().identity
-        keys = [who[:16] for who in self.sealers if who != mine]
+        keys = [who[:16] for who in sorted({*self.sealers.values()} - {sealer().identity})]
         return f"recorded by another controller (key {', '.join(keys)})" if keys else ""
 
     def require_sealed_by(self, trusted: Sequence[str] = ()) -> None:
-        """Refuse a record of which a row is neither this controller's nor of one that is trusted.
+        """Refuse what another controller has recorded, unless its key is trusted for such a host.
 
-        The same of the objects that a wheel was linked from. :class:`AuditError` names the key.
+        ``trusted``: :data:`pipelines.core.evidence.TRUST` each. A record's level, and whether it
+        may be published, must be those of a host of that kind; a test must have run on one. The
+        same of the objects that a wheel was linked from. :class:`AuditError` names the key.
         """
-        if ANY in trusted:
-            return
-        known, built = {sealer().identity, *trusted}, self.result(BuildResult)
+        level, test, built = self.facts().kinds, self.result(SmokeResult), self.result(BuildResult)
+        claims = {"facts/evidence": level, "facts/publishable": level}
+        claims |= {"stages/test": test.kinds} if test else {}
+        rows = [(who, claims.get(row, frozenset(HOSTS))) for row, who in self.sealers.items()]
         lent = built.divided.lent if built is not None and built.divided is not None else ()
-        for who in (*self.sealers, *(key for one in lent for key in one.sealers)):
-            if who not in known:
+        rows += [(key, level) for one in lent for key in one.sealers]
+        for who, kinds in rows:
+            if who != sealer().identity and not is_trusted(who, kinds, trusted):
                 raise AuditError(
-                    f"{self.path}: its record is sealed with the key {who} of another controller",
-                    hint="If you know whose key that is, add it to provenance.trust in "
-                    "pipeline.yaml: docs/provenance.md.",
+                    f"{self.path}: its record is sealed with the key {who} of another controller, "
+                    f"which is not trusted for {' or '.join(sorted(kinds)) or 'such'} hosts",
+                    hint="If you know whose key that is, and its hosts, add KEY=KIND to "
+                    "provenance.trust in pipeline.yaml: docs/provenance.md.",
                 )
 
     def facts(self) -> RunFacts:
@@ -457,13 +461,12 @@ def _hashes(database: sqlite3.Connection) -> dict[str, str]:
     }
 
 
-def _require_sealed(database: sqlite3.Connection, entries: Sequence[Entry]) -> Seal:
-    """What is sealed; ``ValueError`` for a row that is another, missing, or one too many."""
-    seal, found = verify(entries), _hashes(database)
-    if found != seal.rows:
-        names = {*found.items()} ^ {*seal.rows.items()}
+def _require_sealed(database: sqlite3.Connection, entries: Sequence[Entry]) -> dict[str, str]:
+    """Who sealed each fact and stage; ``ValueError`` for a row that is another, or one too many."""
+    sealed, _ = verify(entries)
+    if names := {(k, v) for k, (v, _) in sealed.items()} ^ {*_hashes(database).items()}:
         raise ValueError(f"{min(names)[0]} was changed after it was written")
-    return seal
+    return {row: who for row, (_, who) in sealed.items() if not row.startswith("jobs/")}
 
 
 def _stage(row: Any) -> StageRecord:

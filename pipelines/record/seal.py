@@ -27,8 +27,6 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors
 
 VARIABLE = "WCW_SEAL_KEY"
-#: In the place of a trusted key: whoever it is.
-ANY = "any"
 _MAKE = "Make one: openssl genpkey -algorithm ed25519"
 
 
@@ -51,18 +49,6 @@ class Entry:
         return sha256(json.dumps([previous, dict(self.rows), self.sealer]).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Seal:
-    """What a chain of entries says."""
-
-    rows: Mapping[str, str]
-    """``table/key`` -> sha256 of the row as it was written last."""
-    sealers: Mapping[str, str]
-    """``table/key`` -> who wrote it."""
-    head: str
-    """Digest of the last entry."""
-
-
 class Sealer:
     """A controller's key."""
 
@@ -80,18 +66,19 @@ class Sealer:
         return self._key.sign(text.encode()).hex()
 
 
-def verify(entries: Iterable[Entry]) -> Seal:
-    """What the entries say; ``ValueError`` unless each is signed and in its place."""
-    rows: dict[str, str] = {}
-    sealers: dict[str, str] = {}
+def verify(entries: Iterable[Entry]) -> tuple[dict[str, tuple[str, str]], str]:
+    """Each row's sha256 and who wrote it last, by ``table/key``; and the last entry's digest.
+
+    ``ValueError`` unless each entry is signed and in its place.
+    """
+    rows: dict[str, tuple[str, str]] = {}
     head = ""
     for number, entry in enumerate(entries, 1):
         head = entry.digest(head)
         if not is_signed(entry.sealer, entry.signature, head):
             raise ValueError(f"entry {number} of its seal is not signed by the key that it names")
-        rows |= entry.rows
-        sealers |= dict.fromkeys(entry.rows, entry.sealer)
-    return Seal(rows, sealers, head)
+        rows |= {row: (digest, entry.sealer) for row, digest in entry.rows.items()}
+    return rows, head
 
 
 @lru_cache(maxsize=4096)

@@ -693,8 +693,7 @@ def test_what_watch_publishes(shell: Shell) -> None:
         "github:o/r@wheels",
         "--pages",
         "index",
-        "--trust",
-        "any",
+        *("--trust", "any=windows", "--trust", "any=sandbox"),
     ]
     assert shell.typed() == [words]
     (shell.place / "runs/c/wheels/y.whl").unlink()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,11 +25,12 @@ from packaging.version import Version
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from pipelines.core.errors import AuditError, ConfigError
+from pipelines.core.evidence import PUBLISHING, is_trusted
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import Model, first_problem
 from pipelines.record.comparison import Verdict
 from pipelines.record.prebuilt import Sha256
-from pipelines.record.seal import ANY, Sealer, is_signed
+from pipelines.record.seal import Sealer, is_signed
 
 #: Its name in an index.
 CATALOGUE = "catalogue.json"
@@ -172,6 +173,9 @@ class Wheel(Model):
     beside: dict[Kind, Sha256] = Field(default={})
     """Its evidence files: sha256 of each."""
     rebuilt: Annotated[tuple[Rebuilt, ...], Field(max_length=100)] = ()
+    stated: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
+    """What the object store stated of its files when they were last hashed, see
+    :func:`pipelines.publish.index.store.stated`."""
     yanked: Short | None = None
     """Why it should not be used any more."""
 
@@ -179,6 +183,13 @@ class Wheel(Model):
     def name(self) -> WheelName:
         """Its parsed file name."""
         return WheelName.read(self.file)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Path -> sha256 of each of its files in the index itself, not in a release."""
+        own = {self.url: self.sha256, f"{self.url}.metadata": self.metadata_sha256}
+        beside = {self.beside_url(kind): hashed for kind, hashed in self.beside.items()}
+        return beside if "://" in self.url else own | beside
 
     def beside_url(self, kind: Kind) -> str:
         """The path of that evidence file; ``KeyError`` if there is none."""
@@ -235,19 +246,29 @@ class Catalogue(Model):
         named = self.model_copy(update={"sealer": sealer.identity})
         return named.model_copy(update={"signature": sealer.sign(named.digest)})
 
-    def require_signed(self, trusted: Collection[str], where: str) -> None:
-        """Refuse one with wheels that none of these keys has signed: :class:`ConfigError`."""
+    def require_signed(self, own: str, trusted: Collection[str], where: str) -> None:
+        """Refuse one with wheels that neither the key ``own`` nor one of ``trusted`` has signed.
+
+        Those are :data:`pipelines.core.evidence.TRUST` each, and count for hosts whose wheels may
+        be published. Raises :class:`ConfigError`.
+        """
         if self.wheels and not is_signed(self.sealer, self.signature, self.digest):
             raise ConfigError(
                 f"{where}/{CATALOGUE} is not as it was signed: somebody else has changed it",
                 hint="Nothing was changed. Put the last one that was published back.",
             )
-        if self.wheels and not {self.sealer, ANY} & {*trusted}:
+        known = self.sealer == own or is_trusted(self.sealer, PUBLISHING, trusted)
+        if self.wheels and not known:
             raise ConfigError(
                 f"{where}/{CATALOGUE} is signed with the key {self.sealer} of another controller",
-                hint="If you know whose key that is, add it to provenance.trust in pipeline.yaml: "
-                "docs/provenance.md.",
+                hint=f"If you know whose key that is, add {self.sealer}=windows (or linux) to "
+                "provenance.trust in pipeline.yaml: docs/provenance.md.",
             )
+
+    def stating(self, stated: Callable[[Wheel], str]) -> Catalogue:
+        """With what is stated of each wheel's files, where something is."""
+        wheels = (w.model_copy(update={"stated": stated(w) or w.stated}) for w in self.wheels)
+        return self.model_copy(update={"wheels": tuple(wheels)})
 
     def dump(self) -> bytes:
         """Its JSON."""

@@ -146,6 +146,7 @@ def _internal(made: Manifest) -> dict[str, Any]:
         "toolset": _filled(made.toolset),
         "evidence": {"level": level.value, "meaning": level.meaning} if level else {},
         "publishable": made.publishable,
+        "sealers": list(made.sealers),
         "serial": str(made.serial),
         "stages": made.stages,
         "job": made.inputs.job,
