@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from pipelines.core.errors import StorageError
 from pipelines.remote.files import replace
 
 #: What the operating system says when a disk cannot take more.
 DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+_PIECE = 4 << 20
 
 
 def sha256_of(path: Path) -> str:
@@ -30,15 +34,20 @@ def hint(error: OSError, space: str = "some space") -> str:
 
 
 @contextmanager
-def disk_errors(where: Path) -> Iterator[None]:
-    """Turn "no space" and its kin into :class:`StorageError` naming ``where``."""
+def disk_errors(
+    where: Path, otherwise: str = "name another directory: out in pipeline.yaml"
+) -> Iterator[None]:
+    """Turn "no space" and its kin into :class:`StorageError` naming ``where``.
+
+    ``otherwise``: what else helps.
+    """
     try:
         yield
     except OSError as error:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
                 f"cannot write to {where}: {error.strerror}",
-                hint=f"{hint(error)}, or name another directory: out in pipeline.yaml.",
+                hint=f"{hint(error)}, or {otherwise}.",
             ) from error
         raise
 
@@ -60,17 +69,22 @@ def new_directory(parent: Path, name: str, what: str) -> Path:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
+    """Write a file so that it is there whole or not at all, even after a power failure."""
     with disk_errors(path.parent):
-        try:
-            with part.open("wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        copy_atomic(io.BytesIO(data), path)
+
+
+def copy_atomic(source: BinaryIO, path: Path) -> None:
+    """The same of what is read from ``source``; errors are those of the system."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as stream:
+            shutil.copyfileobj(source, stream, _PIECE)
+            stream.flush()
+            os.fsync(stream.fileno())
+        replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def beside(path: Path, name: str) -> Path | None:

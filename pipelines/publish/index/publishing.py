@@ -17,6 +17,7 @@ from email.parser import HeaderParser
 from hashlib import sha256
 from pathlib import Path
 
+from pipelines.core.console import bars
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.hosttext import line, safe
@@ -38,7 +39,7 @@ from pipelines.publish.index.catalogue import (
 from pipelines.publish.index.lock import locked, require_mine
 from pipelines.publish.index.pages import COMBINED, release_files, render
 from pipelines.publish.index.releases import Release
-from pipelines.publish.index.store import Store
+from pipelines.publish.index.store import Store, stated
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
 from pipelines.publish.memory import memory_file, older, remember
 from pipelines.record.seal import sealer
@@ -127,6 +128,7 @@ def publish(
             release.finish()
         for place, data in (*_shown(order, after), *release_files(after).values()):
             store.place(place, _written(Path(room), data), sha256(data).hexdigest())
+        after = after.stating(lambda wheel: stated(wheel.files, store.hashed))
         if after != before:
             after = after.model_copy(update={"generation": before.generation + 1})
             after = after.signed(sealer())
@@ -153,13 +155,13 @@ def _fresh(before: Catalogue, after: Catalogue) -> tuple[Wheel, ...]:
 def _read(store: Store, order: Order) -> Catalogue:
     """The catalogue: signed by a key that is trusted, and not older than the last one seen."""
     data = store.read(CATALOGUE, MOST)
-    if data is None and (store.read("index.html", 1) is not None or store.sizes(COMBINED)):
+    if data is None and (store.read("index.html", 1) is not None or store.listed(COMBINED)):
         raise ConfigError(
             f"{store.name} is not a wcw index: it has pages but no {CATALOGUE}",
             hint=f"Nothing was changed. Restore {CATALOGUE}, or use an empty directory.",
         )
     found = Catalogue() if data is None else read_catalogue(data, store.name)
-    found.require_signed({sealer().identity, *order.trusted}, store.name)
+    found.require_signed(sealer().identity, order.trusted, store.name)
     if why := older(store.address, found.generation, found.digest):
         raise ConfigError(
             f"{store.name}/{CATALOGUE}: {why}",
@@ -193,34 +195,47 @@ def _changed(
 
 
 def _require_intact(store: Store, release: Release | None, catalogue: Catalogue) -> None:
-    """Require every file of the catalogue with its size, in a directory also its hash."""
+    """Require every file of the catalogue with its hash.
+
+    It is read, unless an object store still states of it what it did when it was last hashed.
+    """
     if not catalogue.wheels:
         return
-    here = store.sizes("files")
-    there = release.sizes() if release else {}
-    missing = []
-    for wheel in catalogue.wheels:
-        if "://" not in wheel.url:
-            size = here.get(wheel.url) if f"{wheel.url}.metadata" in here else None
-        elif release is None or not wheel.url.startswith(release.assets):
-            size = wheel.size  # of another release: not checked
-        else:
-            size = there.get(wheel.url) if f"{wheel.url}.metadata" in there else None
-        hashes = {wheel.beside_url(kind): hashed for kind, hashed in wheel.beside.items()}
-        if "://" not in wheel.url:
-            hashes |= {wheel.url: wheel.sha256, f"{wheel.url}.metadata": wheel.metadata_sha256}
-        if (
-            size != wheel.size
-            or any(path not in here for path in hashes)
-            or (store.is_local and any(store.sha256(path) != hashes[path] for path in hashes))
-        ):
-            missing.append(wheel.file)
-    if missing:
+    here, damaged, done = store.listed("files"), [], 0
+    tags = {path: tag for path, (_, tag) in here.items()}
+    read = [
+        wheel
+        for wheel in catalogue.wheels
+        if "://" in wheel.url or not wheel.stated or wheel.stated != stated(wheel.files, tags)
+    ]
+    total = sum(wheel.size for wheel in read)
+    with bars() as show:
+        for wheel in read:
+            most = {wheel.url: wheel.size}
+            sizes = {path: here[path][0] for path in wheel.files if path in here}
+            if (
+                len(sizes) < len(wheel.files)
+                or any(size > most.get(path, MOST) for path, size in sizes.items())
+                or any(store.sha256(path) != hashed for path, hashed in wheel.files.items())
+                or not _is_released(release, wheel)
+            ):
+                damaged.append(wheel.file)
+            done += wheel.size
+            show("read the index", done, total)
+    if damaged:
         raise ConfigError(
-            f"{store.name} is damaged: files of {len(missing)} wheels are missing or differ: "
-            f"{few(safe(name, 120) for name in missing)}",
+            f"{store.name} is damaged: files of {len(damaged)} wheels are missing or differ: "
+            f"{few(safe(name, 120) for name in damaged)}",
             hint="Nothing was changed. Restore the files at their paths in the catalogue.",
         )
+
+
+def _is_released(release: Release | None, wheel: Wheel) -> bool:
+    """Whether the release has a wheel of its own. Those of other releases are not looked at."""
+    if release is None or not wheel.url.startswith(release.assets):
+        return True
+    hashes = {wheel.url: wheel.sha256, f"{wheel.url}.metadata": wheel.metadata_sha256}
+    return all(release.sha256(address) == hashed for address, hashed in hashes.items())
 
 
 def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path, bytes, Wheel]]:

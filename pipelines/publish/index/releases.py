@@ -141,10 +141,12 @@ class Release:
         drafted = f"{self.assets}{quote(asset.name, safe='')}"
         return drafted if self._release.draft else asset.browser_download_url
 
-    def sizes(self) -> dict[str, int]:
-        """Address -> size of every complete asset."""
-        uploaded = (asset for asset in self._assets.values() if asset.state == "uploaded")
-        return {self._address(asset): asset.size for asset in uploaded}
+    def sha256(self, address: str) -> str:
+        """Of the complete asset at an address, as GitHub states it; else it is read."""
+        for asset in self._assets.values():
+            if asset.state == "uploaded" and self._address(asset) == address:
+                return self._digest(asset)
+        return ""
 
     def _upload(self, name: str, source: Path) -> _Asset:
         size = source.stat().st_size
@@ -159,15 +161,15 @@ class Release:
             return self._read(_Asset, self._once("POST", address, data=stream))
 
     def _require(self, asset: _Asset, name: str, size: int, sha256: str) -> None:
-        digest = asset.digest or f"sha256:{self._hash(asset)}"
+        digest = self._digest(asset)
         wrong = ""
         if asset.name != name:
             wrong = f"its name there is {line(asset.name, 200)}"
         elif asset.state != "uploaded":
             wrong = f"its state is {line(asset.state, 40)}"
-        elif asset.size != size or digest != f"sha256:{sha256}":
-            wrong = f"it has {asset.size} bytes and {line(digest, 80)} there, but {size} bytes and "
-            wrong += f"sha256:{sha256} here"
+        elif asset.size != size or digest != sha256:
+            wrong = f"it has {asset.size} bytes and sha256 {line(digest, 80)} there, but {size} "
+            wrong += f"bytes and sha256 {sha256} here"
         if wrong:
             raise StorageError(
                 f"{self.name}: {name}: {wrong}",
@@ -175,8 +177,9 @@ class Release:
                 "was never installed.",
             )
 
-    def _hash(self, asset: _Asset) -> str:
-        """Hash an asset without a digest by downloading it."""
+    def _digest(self, asset: _Asset) -> str:
+        if asset.digest and asset.digest.startswith("sha256:"):
+            return asset.digest.removeprefix("sha256:")
         hashed = hashlib.sha256()
         headers = {"Accept": "application/octet-stream"}
         try:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from pipelines.core.architectures.archs import capability
 from pipelines.core.architectures.serving import number
 from pipelines.core.units import few
 from pipelines.publish.index.catalogue import Catalogue, Wheel
@@ -141,9 +142,7 @@ def _gpus(wheel: Wheel) -> str:
 def capabilities(archs: Iterable[str]) -> list[str]:
     """Compute capabilities such as ``9.0a`` for ``90a``, ascending."""
     ordered = sorted(archs, key=lambda arch: (number(arch), arch))
-    return [
-        f"{number(arch) // 10}.{number(arch) % 10}{arch.lstrip('0123456789')}" for arch in ordered
-    ]
+    return [f"{capability(arch)}{arch.lstrip('0123456789')}" for arch in ordered]
 
 
 def smoke_words(wheel: Wheel, cards: int = 64) -> str:

@@ -10,9 +10,7 @@ import errno
 import hashlib
 import io
 import mimetypes
-import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
@@ -21,10 +19,9 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import ConfigError, SetupError, StorageError
-from pipelines.core.files import DISK_ERRNOS
+from pipelines.core.files import DISK_ERRNOS, copy_atomic
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.shell import pip_install
-from pipelines.remote.files import replace
 
 #: Hint for every storage error.
 AGAIN = "The index is intact. Run the same command again to continue."
@@ -40,6 +37,13 @@ _UNFIT = {
 #: botocore would append a CRC32, which R2 and others refuse. Uploads are read back and hashed
 #: anyway. https://github.com/amd/gaia/pull/3029
 _AS_BEFORE = {"config_kwargs": {"request_checksum_calculation": "when_required"}}
+
+
+def stated(paths: Iterable[str], tags: Mapping[str, str]) -> str:
+    """A hash over the tags of some files, their ETags; empty, if one has none, or without files."""
+    rows = sorted((path, tags.get(path, "")) for path in paths)
+    whole = rows and all(tag for _, tag in rows)
+    return hashlib.sha256(repr(rows).encode()).hexdigest() if whole else ""
 
 
 class Store:
@@ -82,6 +86,8 @@ class Store:
         """Whether it is a directory of this machine."""
         self.address = self._root if self.is_local else address
         """As seen from wherever this is called."""
+        self.hashed: dict[str, str] = {}
+        """Path -> tag of each file that was read and hashed."""
         self._s3 = "s3" in (filesystem.protocol if not self.is_local else ())
 
     def _path(self, path: str) -> str:
@@ -98,8 +104,8 @@ class Store:
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Path -> size of every file below ``folder``."""
+    def listed(self, folder: str) -> dict[str, tuple[int, str]]:
+        """Path -> size, and tag (see :func:`stated`), of every file below ``folder``."""
         with self._errors(folder):
             self._fs.invalidate_cache()
             try:
@@ -107,14 +113,16 @@ class Store:
             except FileNotFoundError:
                 return {}
         cut = len(self._root) + 1
-        return {str(path)[cut:]: int(about["size"] or 0) for path, about in entries.items()}
+        return {
+            str(path)[cut:]: (int(about["size"] or 0), _tag(about))
+            for path, about in entries.items()
+        }
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace a file."""
         with self._errors(path):
             if self.is_local:
-                target = Path(self._path(path))
-                _put(io.BytesIO(data), target)
+                self._copy(io.BytesIO(data), path)
             else:
                 self._fs.pipe_file(self._path(path), data, **self._kind(path))
 
@@ -139,7 +147,7 @@ class Store:
             with self._errors(path):
                 if self.is_local:
                     with source.open("rb") as stream:
-                        _put(stream, Path(self._path(path)))
+                        self._copy(stream, path)
                 else:
                     self._fs.put_file(str(source), self._path(path), **self._kind(path))
                 self._fs.invalidate_cache()
@@ -165,11 +173,18 @@ class Store:
         with self._errors(path):
             try:
                 with self._fs.open(self._path(path), "rb") as stream:
+                    tag = _tag(getattr(stream, "details", {}))  # S3 is asked for these bytes
                     while piece := stream.read(_PIECE):
                         hashed.update(piece)
             except FileNotFoundError:
                 return None
+        self.hashed[path] = tag
         return hashed.hexdigest()
+
+    def _copy(self, source: BinaryIO, path: str) -> None:
+        target = Path(self._path(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy_atomic(source, target)
 
     def _kind(self, path: str) -> dict[str, str]:
         """The content type, which object stores need to serve pages."""
@@ -201,15 +216,5 @@ class Store:
             ) from error
 
 
-def _put(stream: BinaryIO, target: Path) -> None:
-    """Write a file atomically, even across a power failure."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
-    try:
-        with part.open("wb") as into:
-            shutil.copyfileobj(stream, into, _PIECE)
-            into.flush()
-            os.fsync(into.fileno())
-        replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+def _tag(about: Mapping[str, Any]) -> str:
+    return str(about.get("ETag") or about.get("etag") or "")

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pipelines.core.errors import HostError, StorageError
-from pipelines.core.files import DISK_ERRNOS, sha256_of
+from pipelines.core.errors import HostError
+from pipelines.core.files import disk_errors, sha256_of
 from pipelines.hosts.sandbox import health
 from pipelines.hosts.sandbox.bridge import compiling
 from pipelines.hosts.sandbox.bridge.compiling import make
@@ -73,7 +72,8 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
     exports = names(libraries)
     health.check_files(prefix)
     target = cache.root / "bridges" / _key(cache, health.image_of(prefix), exports)
-    with _storage_errors(target), alone(target):
+    more = "set XDG_CACHE_HOME to a larger disk: the GPU bridge needs 20 MiB"
+    with disk_errors(target.parent, more), alone(target):
         if listed(target) is None:
             step("compiling the GPU bridge")
             with scratch_for(target) as scratch:
@@ -96,16 +96,3 @@ def _key(cache: Cache, image: str, exports: Mapping[str, Sequence[str]]) -> str:
         if source.is_file():
             digest.update(f"{source.name} {sha256_of(source)}".encode())
     return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _storage_errors(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_ERRNOS:
-            raise StorageError(
-                f"cannot build the GPU bridge in {target.parent}: {error.strerror}",
-                hint="It needs 20 MiB. Free some space, or set XDG_CACHE_HOME to a larger disk.",
-            ) from error
-        raise
