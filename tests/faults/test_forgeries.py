@@ -12,7 +12,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,20 @@ from pipelines.cli import program
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.provenance.signing import load_private, sign
-from pipelines.publish.provenance.statement import SIGNED, UNSIGNED
+from pipelines.publish.provenance.statement import (
+    MANIFEST,
+    SIGNED,
+    UNSIGNED,
+    encoded,
+    statement,
+    write_statements,
+)
 from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 
 Lie = Callable[[Path], object]
-#: How many lies are told at each of the five moments, at least: some 800 in all.
+#: How many lies are told at each of the five moments, at least.
 LEAST = 100
 
 
@@ -57,13 +64,22 @@ def other(value: Any) -> Any:
 
 
 def edited(name: str, where: tuple[Any, ...]) -> Lie:
+    """Another value, in the form in which the file was written; with the statement that follows."""
+
     def edit(folder: Path) -> None:
-        told = json.loads((folder / name).read_bytes())
+        was = (folder / name).read_text()
+        told = json.loads(was)
+        forms = [{"indent": 2}, {"indent": 1}, {"indent": 1, "sort_keys": True}, {}]
+        form = next(one for one in forms if json.dumps(told, **one) == was.rstrip("\n"))
         inner = told
         for key in where[:-1]:
             inner = inner[key]
         inner[where[-1]] = other(inner[where[-1]])
-        (folder / name).write_text(json.dumps(told))
+        data = json.dumps(told, **form) + was[len(was.rstrip("\n")) :]
+        (folder / name).write_text(data)
+        if name == MANIFEST and any(folder.glob(f"*{UNSIGNED}")):
+            with suppress(ValueError):
+                write_statements(folder, data.encode())
 
     return edit
 
@@ -239,7 +255,7 @@ def test_no_lie_about_a_wheel_that_arrives_is_verified(tmp_path: Path) -> None:
         """The payload with another value, under the old signature or one of their key."""
 
         def lie(folder: Path) -> None:
-            (folder / "said").write_text(json.dumps(said))
+            (folder / "said").write_text(json.dumps(said, indent=1, sort_keys=True) + "\n")
             edited("said", where)(folder)
             payload = (folder / "said").read_bytes()
             told = json.loads((folder / envelope).read_text())
@@ -251,12 +267,27 @@ def test_no_lie_about_a_wheel_that_arrives_is_verified(tmp_path: Path) -> None:
 
         return lie
 
+    def of_another(where: tuple[Any, ...]) -> Lie:
+        """Manifest, and the statement that follows from it, signed by their key."""
+
+        def lie(folder: Path) -> None:
+            edited(MANIFEST, where)(folder)
+            with suppress(ValueError):
+                whole = statement((folder / MANIFEST).read_bytes(), wheel.name)
+                data = sign(encoded(whole), load_private(theirs, str))
+                (folder / envelope).write_bytes(data)
+
+        return lie
+
     def lies() -> Iterator[tuple[str, Lie]]:
         of_it = ("files", 0, "path")  # else it is another wheel's, and said not to be checked
         yield from (
             row for row in of_json(away, "manifest.json") if not row[0].endswith(str(of_it))
         )
         yield from ((n, lie) for n, lie in of_bytes(away, wheel.name) if "gone" not in n)
+        for where in leaves(json.loads((away / MANIFEST).read_bytes())):
+            if where != of_it:
+                yield f"manifest and payload {where}, signed by another", of_another(where)
         for where in leaves(said):
             yield f"payload {where}", signed(where, anew=False)
             yield f"payload {where}, signed by another", signed(where, anew=True)

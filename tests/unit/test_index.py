@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -556,14 +557,28 @@ def older(room: Path) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["older", "wheel", "metadata", "beside", "row", "unsigned", "key"])
-def test_what_somebody_has_changed_in_an_index_is_noticed(tmp_path: Path, what: str) -> None:
-    """By its next publish: other bytes of the same size, an older catalogue, another row."""
+def test_what_somebody_has_changed_in_an_index_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """By its next publish: other bytes of the same size, an older catalogue, another row or index.
+
+    The last is whole: wheels, catalogue and pages, signed with another key.
+    """
     root = tmp_path / "index"
     put(root, finished(tmp_path / "out"))
     path, before = root / "catalogue.json", older(tmp_path)
     found = json.loads(path.read_bytes())
     if what == "older":
         path.write_bytes(before)
+    elif what == "key":
+        shutil.rmtree(root)
+        theirs = Sealer(Ed25519PrivateKey.generate())
+        with monkeypatch.context() as patched:
+            patched.setattr("pipelines.publish.index.publishing.sealer", lambda: theirs)
+            patched.setenv("XDG_CONFIG_HOME", str(tmp_path / "theirs"))
+            put(root, finished(tmp_path / "evil", more={"demo_attn/x.py": b"evil = 1\n"}))
+            for tracks in ("https://a.example/", "https://b.example/"):
+                put(root, tracks=tracks)
     elif what in ("wheel", "metadata", "beside"):
         pattern = {"wheel": "**/*.whl", "metadata": "**/*.metadata", "beside": "**/*.audit.json"}
         file = next(root.glob(pattern[what]))
@@ -573,12 +588,8 @@ def test_what_somebody_has_changed_in_an_index_is_noticed(tmp_path: Path, what: 
     else:
         if what == "row":
             found["wheels"][0]["evidence"] = "R: run on a better Windows"
-        elif what == "unsigned":
-            found |= {"sealer": "", "signature": ""}
         else:
-            catalogue = read_catalogue(path.read_bytes(), "index")
-            other = Sealer(Ed25519PrivateKey.generate())
-            found = json.loads(catalogue.signed(other).dump())
+            found |= {"sealer": "", "signature": ""}
         path.write_text(json.dumps(found))
     with pytest.raises(ConfigError):
         put(root, finished(tmp_path / "two", cuda="12.6"))

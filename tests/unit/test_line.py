@@ -316,7 +316,7 @@ def test_a_run_of_something_else_is_not_tested(tmp_path: Path) -> None:
     line.plan = replace(line.plan, target=other)
     with pytest.raises(ConfigError, match=r"is of python 3\.\d+, not 3\.9") as caught:
         run_test(line)
-    assert "--python 3.9" in caught.value.hint
+    assert "--python '3.9'" in caught.value.hint
 
 
 @pytest.mark.parametrize(("times", "provisioned"), [(1, 2), (3, 4)])

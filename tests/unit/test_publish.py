@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import report_samples as samples
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fatbins import ELF, container
 from indexes import cuda_wheel, finished, offers_of, record, served
 from packaging.utils import parse_wheel_filename
@@ -23,12 +24,16 @@ from test_between_stages import good
 from pipelines.cli import program
 from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError
-from pipelines.core.evidence import Bridge, Evidence, GpuResult
+from pipelines.core.evidence import HOSTS, PUBLISHING, Bridge, Evidence, GpuResult
 from pipelines.core.files import sha256_of
+from pipelines.hosts.container.backends import SandboxBackend, WindowsBackend
+from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.record.results import AuditedFile, AuditResult, BuildResult, ErrorResult, SmokeResult
 from pipelines.record.run import Run
+from pipelines.record.seal import Sealer
 from pipelines.record.shards import ObjectSource, ShardsResult
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
@@ -190,14 +195,16 @@ def audit_says(**changes: Any) -> Callable[[Run], None]:
 
 
 def other_bytes(run: Run) -> None:
+    """As good a wheel, which the manifest knows."""
     (path,) = (run.path / "wheels").glob("*.whl")
-    cuda_wheel(path.parent, archs="80;90;120")
+    cuda_wheel(path.parent, more={"demo_attn/more.py": b"evil = 1\n"})
+    other_manifest(run, sha256=sha256_of(path), size=path.stat().st_size)
 
 
-def other_manifest(run: Run) -> None:
+def other_manifest(run: Run, **changes: Any) -> None:
     told = json.loads((run.path / "manifest.json").read_text())
-    told["files"][0]["sha256"] = "cd" * 32
-    (run.path / "manifest.json").write_text(json.dumps(told))
+    told["files"][0] |= changes or {"sha256": "cd" * 32}
+    (run.path / "manifest.json").write_text(json.dumps(told, indent=2) + "\n")
 
 
 def rewritten(path: Path, member: str, data: bytes) -> None:
@@ -231,10 +238,10 @@ INFO = "demo_attn-2.8.3+cu128torch2.8.dist-info"
 NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
     "smoke failed": (failed_smoke, "its smoke test failed: 3 of 9 failed"),
     "audit failed": (lambda run: samples.stage(run, "audit", "failed"), "its audit has not passed"),
-    "audit of other bytes": (other_bytes, "and the audit speaks of"),
+    "audit of other bytes": (other_bytes, "looked at"),
     "manifest of other bytes": (other_manifest, "the run's record differ: files"),
     "no manifest": (lambda run: (run.path / "manifest.json").unlink(), "the run's record differ: "),
-    "no wheel": (lambda run: next((run.path / "wheels").glob("*")).unlink(), "not in its dir"),
+    "no wheel": (lambda run: next((run.path / "wheels").glob("*")).unlink(), "no wheel of the run"),
     "given": (lambda run: run.note(given=True), "somebody else's"),
     "prebuilt": (lambda run: run.note(origin="an index"), "somebody else's"),
     "sandbox": (lambda run: run.note(publishable=False), "not for publishing"),
@@ -408,7 +415,7 @@ def test_nothing_of_a_run_is_trusted_twice(tmp_path: Path) -> None:
     other_bytes(run)
     with pytest.raises(AuditError):
         write_manifest(run)
-    with pytest.raises(AuditError, match="the audit speaks of"):
+    with pytest.raises(AuditError, match="looked at"):
         offers_of([run], untested=True)
 
 
@@ -428,24 +435,61 @@ def test_what_the_real_stages_leave_can_be_published(tmp_path: Path) -> None:
     assert {one.name.label for one in done.fresh} == {"", "cu130_sm90"}
 
 
-def test_a_record_of_another_controller_is_published_when_its_key_is_trusted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whoever has changed a record and sealed it anew has not this controller's key."""
-    run = finished(tmp_path / "out")
-    key = rewrite(run, "UPDATE facts SET value = '\"R\"' WHERE key = 'evidence'").identity
+def resealed(run: Run, level: str, *, publishable: bool) -> str:
+    """A record of another controller, which agrees with its manifest; its key."""
+    key = rewrite(
+        run,
+        "UPDATE facts SET value = CASE key WHEN 'evidence' THEN ? ELSE ? END "
+        "WHERE key IN ('evidence', 'publishable')",
+        (json.dumps(level), json.dumps(publishable)),
+    )
     write_manifest(run)
-    assert published(tmp_path, str(run.path)) == AuditError.exit_code
-    assert key in capsys.readouterr().err
-    assert not (tmp_path / "index/catalogue.json").exists()
-    assert published(tmp_path, str(run.path), "--trust", "0" * 64) == AuditError.exit_code
-    assert published(tmp_path, str(run.path), "--trust", "0") == ConfigError.exit_code
-    assert published(tmp_path, str(run.path), "--dry-run", "--trust", "any") == 0
-    assert published(tmp_path, str(run.path), "--trust", key) == 0
+    return key.identity
+
+
+@pytest.mark.parametrize(
+    ("level", "publishable", "kinds"),
+    [
+        ("W", True, {"windows", "linux"}),
+        ("G", True, {"linux"}),
+        ("B", True, set()),
+        ("R", True, set()),
+    ],
+)
+def test_a_record_of_another_controller_is_worth_what_its_kind_of_host_is(
+    tmp_path: Path, capsys: Said, level: str, publishable: bool, kinds: set[str]
+) -> None:
+    """Whatever it says, and whoever has sealed it anew: its key is trusted for kinds of hosts."""
+    run = finished(tmp_path / "out")
+    key = resealed(run, level, publishable=publishable)
+    refused(tmp_path, run, capsys, key)
+    assert published(tmp_path, str(run.path), "--trust", key) == ConfigError.exit_code
+    taken = {
+        (name, kind)
+        for name in (key, "any", "0" * 64)
+        for kind in HOSTS
+        if published(tmp_path, str(run.path), "--dry-run", "--trust", f"{name}={kind}") == 0
+    }
+    assert taken == {(name, kind) for name in (key, "any") for kind in kinds}
+
+
+def test_a_test_of_another_controller_is_worth_what_its_kind_of_host_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in is published where Windows has run it: only a controller that has one says so."""
+    run = of_the_sandbox(tmp_path / "out")
+    other = Sealer(Ed25519PrivateKey.generate())
+    with monkeypatch.context() as theirs:
+        theirs.setattr("pipelines.record.run.sealer", lambda: other)
+        samples.stage(run, "test", "passed", 4.0, run.result(SmokeResult))
+    write_manifest(run)
+    for kind in ("sandbox", "linux", "windows"):
+        code = published(tmp_path, str(run.path), "--trust", f"{other.identity}={kind}")
+        assert code == (0 if kind == "windows" else AuditError.exit_code)
 
 
 def test_a_wheel_linked_from_objects_of_another_controller_needs_its_key(tmp_path: Path) -> None:
-    run = finished(tmp_path / "out")
+    run = finished(tmp_path / "out", facts={"evidence": Evidence.WRITTEN})
     divided = ShardsResult(
         mode="link",
         lent=(ObjectSource(run="r", host="h", share="1/2", units=1, sealers=("ab" * 32,)),),
@@ -454,7 +498,20 @@ def test_a_wheel_linked_from_objects_of_another_controller_needs_its_key(tmp_pat
     samples.stage(run, "build", result=built)
     write_manifest(run)
     assert published(tmp_path, str(run.path)) == AuditError.exit_code
-    assert published(tmp_path, str(run.path), "--trust", "ab" * 32) == 0
+    for kind in ("sandbox", "windows"):
+        code = published(tmp_path, str(run.path), "--trust", f"{'ab' * 32}={kind}")
+        assert code == (0 if kind == "windows" else AuditError.exit_code)
+
+
+def test_kinds_of_hosts_are_worth_what_their_hosts_say() -> None:
+    for kind, host in {"windows": WindowsHost, "sandbox": Sandbox}.items():
+        assert HOSTS[kind] == {host.evidence}
+    assert not Sandbox.capabilities.publishable
+    assert {*HOSTS} - {"sandbox"} == PUBLISHING
+    assert (SandboxBackend.evidence, WindowsBackend.evidence) == (
+        Sandbox.evidence,
+        WindowsHost.evidence,
+    )
 
 
 def test_what_is_published_are_the_bytes_that_were_checked(
@@ -466,7 +523,7 @@ def test_what_is_published_are_the_bytes_that_were_checked(
     expected, create = sha256_of(path), Store.create
 
     def swapped(self: Store, name: str, data: bytes) -> bool:
-        rewritten(path, "demo_attn/__init__.py", b"raise SystemExit('evil')\n")
+        cuda_wheel(path.parent, more={"demo_attn/more.py": b"evil = 1\n"})
         return create(self, name, data)
 
     monkeypatch.setattr(Store, "create", swapped)

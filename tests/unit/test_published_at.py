@@ -135,10 +135,10 @@ def test_a_damaged_file_of_the_cache_is_not_believed(served: Path, cache: Cache)
         (f"{AT}/large.json", LockError, "more than the pinned 1048576 bytes came"),
         (f"{AT}/page.html", ConfigError, "page.html is no manifest that can be read"),
         (f"{AT}/p-1.0-py3-none-any.whl", ConfigError, "tells of 0 wheels called p-1.0"),
-        ("http://example.org/manifest.json", ConfigError, "expected the https address"),
+        ("http://example.org/manifest.json", ConfigError, "expected https"),
         ("http://example.org/p-1.0-py3-none-any.whl", ConfigError, "expected https"),
         (f"{AT}/p-1.0-py3-none-any.whl#md5=3", ConfigError, "expected sha256="),
-        (f"{AT}/manifest.json#sha256=0", ConfigError, "expected the https address"),
+        (f"{AT}/manifest.json#sha256=0", ConfigError, "expected sha256="),
         ("https://[x/manifest.json", ConfigError, "expected the address"),
     ],
 )

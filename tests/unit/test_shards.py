@@ -503,7 +503,7 @@ def test_a_run_of_another_cell(tmp_path: Path, host: Compiler, axis: str, value:
     run = compiled(line, "1/2")
     there = run.facts().target
     run.note(target=there.model_copy(update={axis: value}))
-    with pytest.raises(ConfigError, match=f"it is of {axis} {value}, not"):
+    with pytest.raises(ConfigError, match=f"is of {axis} {value}, not"):
         linked(line, run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 from http.server import SimpleHTTPRequestHandler
@@ -112,9 +113,14 @@ def fewer_cases(run: Run) -> None:
 
 
 def as_many_of_others(run: Run) -> None:
-    """Another run's: its counts are those of the record, and it speaks of something else."""
-    report = run.path / "smoke.xml"
+    """Another run's: its counts are those of the record, and the manifest knows its hash."""
+    report, manifest = run.path / "smoke.xml", run.path / "manifest.json"
+    was = sha256_of(report)
     report.write_text(report.read_text().replace("test_1", "test_of_another_wheel_1"))
+    told = json.loads(manifest.read_text())
+    (row,) = (row for row in told["files"] if row["sha256"] == was)
+    row |= {"sha256": sha256_of(report), "size": report.stat().st_size}
+    manifest.write_text(json.dumps(told, indent=2) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -255,11 +261,12 @@ def test_a_verdict_of_another_controller_needs_its_key(tmp_path: Path, capsys: S
     published(tmp_path, str(finished(tmp_path / "out").path))
     before = catalogue(tmp_path)
     run = again(tmp_path, plain(tmp_path).sha256, "identical")
-    key = rewrite(run, "UPDATE stages SET started = started + 1").identity
+    key = rewrite(run, """UPDATE facts SET value = '"W"' WHERE key = 'evidence'""").identity
     assert published(tmp_path, str(run.path)) == AuditError.exit_code
     assert key in capsys.readouterr().err
+    assert published(tmp_path, str(run.path), "--trust", f"{key}=sandbox") == AuditError.exit_code
     assert catalogue(tmp_path) == before
-    assert published(tmp_path, str(run.path), "--trust", key) == 0
+    assert published(tmp_path, str(run.path), "--trust", f"{key}=windows") == 0
 
 
 @pytest.mark.slow
