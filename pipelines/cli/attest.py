@@ -61,22 +61,18 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
 def _wheels(subject: str) -> list[tuple[Run, Path]]:
     """The wheels of runs, or the one that is named, each with its run."""
     from pipelines.cli.find import find
-    from pipelines.record.run import Run
 
     path = Path(subject).expanduser()
-    if path.suffix == ".whl":
-        run = Run(path.absolute().parent.parent)
-        if path.is_file() and (run.path / "record.sqlite").is_file():
-            return [(run, path)]
-        raise ConfigError(
-            f"{path}: there is no such wheel in the directory of a run",
-            hint="Only the run that built a wheel can say what it was made of.",
-        )
+    named = path.suffix == ".whl"
     found = [
         (run, wheel)
-        for run in find(subject)
+        for run in find(str(path.absolute().parent.parent) if named else subject)
         for wheel in sorted((run.path / "wheels").glob("*.whl"))
+        if not named or wheel.name == path.name
     ]
     if not found:
-        raise ConfigError(f"{subject} has no wheel", hint="Name a run that has built one.")
+        raise ConfigError(
+            f"{subject}: no wheel in the directory of a run",
+            hint="Only the run that built a wheel can say what it was made of.",
+        )
     return found

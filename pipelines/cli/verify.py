@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
-from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
-from pipelines.core.errors import ConfigError, PipelineError
+from pipelines.cli.options import Flags
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.publish.provenance.verifying import Verified
@@ -28,7 +28,6 @@ def _enough(text: str | None) -> tuple[str, ...]:
 
 
 @command(
-    shared=("host", "jobs", "minutes", *FETCH),
     help={
         "wheel": "the wheel",
         "provenance": "its provenance (default: WHEEL.intoto.jsonl with it)",
@@ -36,21 +35,19 @@ def _enough(text: str | None) -> tuple[str, ...]:
         "accept": "what is enough: 'unsigned', 'lock' for another lock than today's, "
         "'builder' for another builder, 'older' than one that was verified here; by commas",
         "require": "NAME=VALUE by commas: recipe, level, test, builder, newer-than or serial",
-        "rebuild": "build it again as well, and compare the bytes",
     },
     many=("key", "require"),
 )
 def verify(
-    flags: Flags,
+    _: Flags,
     wheel: str,
     *,
     provenance: str | None = None,
     key: list[str] | None = None,
     accept: str | None = None,
     require: list[str] | None = None,
-    rebuild: bool = False,
     json: bool = False,
-) -> int | None:
+) -> int:
     """Check who vouches for a wheel, and what it was made of: hash, signature, manifest, lock.
 
     Leaves with 9 where something is wrong or nobody's signature was checked, with 3 where the lock
@@ -73,37 +70,11 @@ def verify(
     keys = [(path, load_public(path)) for path in paths]
     requirements = read_requirements(require or ())
     found = look(file, beside, keys, load_lock(), requirements).accepting(enough)
-    told: dict[str, Any] = {"schema": 1, **found.model_dump(mode="json"), "exit": found.code}
-    if not json:
+    if json:
+        answer({"schema": 1, **found.model_dump(mode="json"), "exit": found.code})
+    else:
         _show(found)
-    try:
-        if rebuild and not found.code:
-            told |= {"exit": None, "rebuild": None}
-            _rebuild(file, flags, told)
-            told["exit"] = 0
-    except PipelineError as error:
-        told["exit"] = error.exit_code
-        raise
-    finally:
-        if json:
-            answer(told)
     return found.code
-
-
-def _rebuild(wheel: Path, flags: Flags, told: dict[str, Any]) -> None:
-    """Build it again and note the verdict in ``told``; errors are those of ``rebuild``."""
-    from pipelines.cli.lines import open_line
-    from pipelines.stages import rebuild
-    from pipelines.stages.published import read_published
-
-    published = read_published(str(wheel))
-    axes = {AXIS_FLAGS[axis]: text for axis, text in published.axes.items()}
-    line = open_line({**flags, **axes})
-    try:
-        rebuild.run_rebuild(line, published)
-    finally:
-        if line.begun:
-            told["rebuild"] = rebuild.told(line.run)
 
 
 def _show(found: Verified) -> None:

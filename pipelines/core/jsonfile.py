@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from pipelines.core.hosttext import line
 
 MOST = 1 << 20  # bytes of a file; a manifest has some 30 KB, and a MiB costs protobuf seconds
 _VALUES = 50_000  # that many take seconds to be compared, and a manifest has some 300
@@ -58,6 +60,30 @@ def inside(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
+
+
+def differing(there: Any, here: Any) -> list[str]:
+    """Both values of what differs between two objects, a line each."""
+    # As text: for Python 1 is True.
+    one, other = ({k: json.dumps(v) for k, v in _flat(value)} for value in (there, here))
+    return [
+        f"{line(name, 120)}: there {line(one.get(name, 'nothing'), 200)}, "
+        f"here {line(other.get(name, 'nothing'), 200)}"
+        for name in {**one, **other}
+        if one.get(name) != other.get(name)
+    ]
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value by where it stands; what is in lists by its name, as far as it has one."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}".lstrip("."))
+    elif isinstance(value, list) and value:
+        for number, inner in enumerate(value):
+            yield from _flat(inner, f"{name}[{as_dict(inner).get('name', number)}]")
+    else:
+        yield name, value
 
 
 def as_dict(value: Any) -> dict[str, Any]:

@@ -286,25 +286,22 @@ def _missing(task: Task, attempt: Span | None) -> str:
 
 
 def _differs(run: Run, *, shard: bool) -> str:
-    """The first file that is not as the run has recorded it; raises what reading it does."""
-    for path, sha256 in _files_of(run, shard=shard).items():
+    """The first file that is not as the run has recorded it; raises what reading it does.
+
+    :class:`BuildError` for a run without a wheel that was audited.
+    """
+    if run.result(SkipResult) is not None:
+        return ""
+    if not shard:
+        require_audited(run)
+    collected, audit = run.result(CollectResult), run.result(AuditResult)
+    files = {one.path: one.sha256 for one in collected.files} if collected else {}
+    if audit is not None and not files:  # taken from elsewhere
+        files = {f"wheels/{one.file}": one.sha256 for one in audit.files}
+    for path, sha256 in files.items():
         name = line(Path(path).name, 100)
         if not (run.path / path).is_file():
             return f"{name} is not in its run {run.id}"
         if sha256_of(run.path / path) != sha256:
             return f"{name} in its run {run.id} is not the file that was made"
     return ""
-
-
-def _files_of(run: Run, *, shard: bool) -> dict[str, str]:
-    """What a run was made for: path -> sha256; :class:`BuildError` for what was not audited."""
-    if run.result(SkipResult) is not None:
-        return {}
-    downloaded = (run.result(CollectResult) or CollectResult()).files
-    files = {one.path: one.sha256 for one in downloaded}
-    if shard:
-        return files
-    require_audited(run)
-    audited = {one.file: one.sha256 for one in (run.result(AuditResult) or AuditResult()).files}
-    paths = [*files] or [f"wheels/{name}" for name in audited]  # taken from elsewhere
-    return {path: audited.get(Path(path).name, "") for path in paths}

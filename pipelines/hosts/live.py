@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from pipelines.core.errors import TransferError
 from pipelines.hosts.bounds import Bounds
 from pipelines.remote import facts as remote_facts
+from pipelines.remote import files
 from pipelines.session.base import Given, Item, Progress, Result, Session
 
 if TYPE_CHECKING:
@@ -69,6 +71,24 @@ class LiveSession:
     def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
         """Send a file; returns its sha256, verified at both ends."""
         return self.connect().put(source, target, progress=progress)
+
+    def has(self, path: str, sha256: str, size: int = 0) -> bool:
+        """Whether a file is there with that sha256; read only if its size fits, 0 if unknown."""
+        found = self.call(files.stat, path=path)
+        if found is None or size not in (0, found.get("size")):
+            return False
+        return bool(self.call(files.sha256, path=path) == sha256)
+
+    def send(
+        self, source: Path, target: str, sha256: str, *, progress: Progress | None = None
+    ) -> None:
+        """Send the file with that sha256; :class:`TransferError` if it is another one by now."""
+        sent = self.put(source, target, progress=progress)
+        if sent != sha256:
+            raise TransferError(
+                f"{source.name} reached {self.host.name} with sha256 {sent}, not {sha256}",
+                hint="Something changed it on this machine: run the same command again.",
+            )
 
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
         """Fetch a file; returns its sha256, verified at both ends."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -76,7 +76,11 @@ def read_external(requested: str) -> ExternalWheel:
     Raises :class:`ConfigError` for anything but a wheel or exact version, and for a missing file.
     """
     if "://" in requested:
-        return _at_url(requested)
+        try:
+            at = read_address(requested)
+        except ValueError as error:
+            raise _invalid(*error.args) from None
+        return _named(at.shown, at.file, at.place, at.stated)
     path = Path(requested).expanduser()
     if (
         path.suffix == ".whl"
@@ -120,26 +124,39 @@ def read_release(flag: str, requested: str) -> Requirement:
     return requirement
 
 
-def _at_url(requested: str) -> ExternalWheel:
+class Address(NamedTuple):
+    """An https address."""
+
+    shown: str
+    """Without anything that may be a password."""
+    place: str
+    file: str
+    """The last part of its path."""
+    stated: str
+    """The sha256 in it, if any."""
+
+
+def read_address(requested: str) -> Address:
+    """Parse an address of one file; ``ValueError`` with the address and why it is none."""
     try:
         parts = urlsplit(requested)
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError:  # not shown: it may contain a password
-        raise _invalid("https://", "expected the address of a wheel") from None
+        raise ValueError("https://", "expected the address of a file") from None
     user = None if parts.password else parts.username  # may be a token
     for text in (user, parts.password, parts.query):
         secret(text or "")
         secret(unquote(text or ""))
     address = f"{parts.scheme}://{parts.hostname}{parts.path}"
     if parts.scheme != "https":
-        raise _invalid(address, "expected https")
+        raise ValueError(address, "expected https")
     if not usable:
-        raise _invalid(address, "expected the address of a wheel")
+        raise ValueError(address, "expected the address of a file")
     match = re.fullmatch(r"sha256=([0-9a-f]{64})", parts.fragment.lower())
     if parts.fragment and match is None:  # never silently ignored
-        raise _invalid(address, "expected sha256= and 64 hexadecimal digits after #")
-    place = requested.partition("#")[0]
-    return _named(address, unquote(parts.path).rpartition("/")[2], place, match[1] if match else "")
+        raise ValueError(address, "expected sha256= and 64 hexadecimal digits after #")
+    file = unquote(parts.path).rpartition("/")[2]
+    return Address(address, requested.partition("#")[0], file, match[1] if match else "")
 
 
 def _named(requested: str, file: str, place: str, stated: str = "") -> ExternalWheel:

@@ -12,6 +12,7 @@ from pipelines.core import units
 from pipelines.core.console import console, fold, say
 from pipelines.core.errors import AuditError
 from pipelines.core.finding import failures
+from pipelines.core.hosttext import line
 from pipelines.core.logs import detailed
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
@@ -21,11 +22,12 @@ from pipelines.record.results import (
     BuildResult,
     CollectResult,
 )
-from pipelines.record.run import StageLog
+from pipelines.record.run import Run, StageLog
 from pipelines.reports.findings import table
 from pipelines.stages.hooks import AuditHooks, features
-from pipelines.wheels.checking import Kernels, Order
-from pipelines.wheels.checks import check_library, check_wheel
+from pipelines.wheels.checked import CheckedWheel, check_copy
+from pipelines.wheels.checking import Kernels, Order, Policy
+from pipelines.wheels.checks import OURS, check_library, check_wheel
 from pipelines.wheels.imports import Exports, imported_libraries
 from pipelines.wheels.metadata import WheelFacts, inspect, sbom_hashes
 from pipelines.wheels.tags import EVERY_PYTHON, WINDOWS
@@ -107,6 +109,27 @@ def _audited(
         sboms=sbom_hashes(facts.sboms),
         checks=checks,
     )
+
+
+def audited_wheel(
+    run: Run, file: str, room: Path, policy: Policy = OURS
+) -> tuple[CheckedWheel, AuditedFile]:
+    """A run's wheel, checked again: whoever has recorded it, it is the file that was audited."""
+    audit, path = run.result(AuditResult) or AuditResult(), run.path / "wheels" / file
+    audited = next((one for one in audit.files if one.file == file), None)
+    if audited is None or Path(file).name != file or not path.is_file():
+        raise AuditError(
+            f"{line(file, 200)} is no wheel of the run {run.id} that was audited and is there",
+            hint="Build again.",
+        )
+    wheel = check_copy(path, room, policy)
+    if wheel.sha256 != audited.sha256:
+        raise AuditError(
+            f"{file} has sha256 {wheel.sha256}, the audit of run {run.id} looked at "
+            f"{audited.sha256}",
+            hint="Something changed it on this machine: build again, and do not use it.",
+        )
+    return wheel, audited
 
 
 def _torches(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports | None] | None:

@@ -199,8 +199,7 @@ def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, sour
     session.call(files.make_dirs, path=begun.directory)
     name = f"src-{begun.source_sha256[:12]}.tar.gz"
     archive = plan.layout.join(begun.directory, name)
-    there = session.call(files.stat, path=archive) is not None
-    if not there or session.call(files.sha256, path=archive) != begun.source_sha256:
+    if not session.has(archive, begun.source_sha256):
         with tempfile.TemporaryDirectory() as scratch:
             packed = Path(scratch) / "src.tar.gz"
             packed.write_bytes(source)

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from pipelines.core.console import bars
-from pipelines.core.errors import ConfigError, TransferError
+from pipelines.core.errors import ConfigError
 from pipelines.core.finding import values_of
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
@@ -95,15 +95,9 @@ def bring(session: LiveSession, plan: BuildPlan, company: Dependencies) -> list[
             folder = layout.join(layout.wheels, COMPANIONS, one.sha256[:16])
             target = layout.join(folder, one.file)
             source = plan.cache.place(one.file, one.sha256)
-            there = session.call(files.stat, path=target)
-            same = there is not None and there.get("size") == source.stat().st_size
-            if not (same and session.call(files.sha256, path=target) == one.sha256):
+            if not session.has(target, one.sha256, source.stat().st_size):
                 session.call(files.make_dirs, path=folder)
-                sent = session.put(source, target, progress=partial(show, f"upload {one.file}"))
-                if sent != one.sha256:
-                    raise TransferError(
-                        f"{one.file} reached {plan.host.name} with sha256 {sent}, not {one.sha256}",
-                        hint="Something changed it on this machine: type the same again.",
-                    )
+                shown = partial(show, f"upload {one.file}")
+                session.send(source, target, one.sha256, progress=shown)
             made.append(target)
     return made

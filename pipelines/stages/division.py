@@ -101,12 +101,7 @@ class Division(BuildHooks):
             task, before = progress.add_task("send objects", total=total), 0
             for sha, (path, one) in lacking.items():
                 paths[sha] = places[sha][0]
-                sent = session.put(path, paths[sha])
-                if sent != sha:
-                    raise AuditError(
-                        f"{path} was sent with sha256 {sent}, and {sha} was compiled",
-                        hint="Something changed it meanwhile: compile the share again.",
-                    )
+                session.send(path, paths[sha], sha)
                 before += one.size
                 progress.update(task, completed=before)
         return [
@@ -150,7 +145,7 @@ class Division(BuildHooks):
                 host=one.target.host,
                 share=one.made.share,
                 units=took[one.run.id],
-                sealers=one.run.sealers,
+                sealers=tuple(sorted({*one.run.sealers.values()})),
             )
             for one in self._lenders
         )

@@ -317,20 +317,15 @@ def require_audited(run: Run) -> None:
         raise BuildError(f"run {run.id} has no wheel that passed", hint="Type: invoke build")
 
 
-def require_same(plan: BuildPlan, run: Run) -> None:
-    """Refuse the wheel of a run that is of something else than what was asked for."""
-    made, asked = run.facts().target, plan.target
-    for name, axis in AXES.items():
-        here, there = getattr(asked, name), getattr(made, name)
-        if name == "host" or here == there:
-            continue
-        if name == "archs":
+def require_same(
+    plan: BuildPlan, run: Run, again: str = "invoke build --{flag} '{asked}' test"
+) -> None:
+    """Refuse a run of something else than what was asked for; ``again``: what to type instead."""
+    made = run.facts().target.values()
+    for name, asked in plan.target.values().items():
+        if name != "host" and made[name] != asked:
+            flag = (AXES[name].flag or name).replace("_", "-")
             raise ConfigError(
-                f"the run {run.id} is for {there}, not {here}",
-                hint=f"Type: invoke test --archs '{there}'",
+                f"the run {run.id} is of {name} {made[name] or None}, not {asked or None}",
+                hint=f"Type: {again.format(flag=flag, asked=asked, made=made[name])}",
             )
-        flag = (axis.flag or name).replace("_", "-")
-        raise ConfigError(
-            f"the run {run.id} is of {name} {there or None}, not {here or None}",
-            hint=f"Type: invoke build --{flag} {here} test",
-        )

@@ -16,7 +16,7 @@ from pipelines.core.errors import AuditError
 from pipelines.core.files import sha256_of, write_atomic
 from pipelines.core.finding import values_of
 from pipelines.core.hosttext import line, safe
-from pipelines.core.jsonfile import parse, read_bytes
+from pipelines.core.jsonfile import differing, parse, read_bytes
 from pipelines.core.units import few
 from pipelines.record.manifest import SCHEMA
 from pipelines.record.results import AuditResult, BuildResult, RebuildResult, SmokeResult
@@ -49,8 +49,7 @@ def require_manifest(run: Run) -> bytes:
     try:
         if (data := read_bytes(path)) == made:
             return data
-        found, parts = parse(data), parse(made)
-        different = few(sorted(k for k in {*parts, *found} if parts.get(k) != found.get(k)))
+        different = few(differing(parse(data), parse(made)), "\n")
     except ValueError as error:
         different = line(error, 300)
     raise AuditError(
@@ -84,6 +83,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
         "started": facts.created or None,
         "finished": _time(max(done)) if done else None,
         "publishable": facts.publishable,
+        "sealers": sorted({*run.sealers.values()}),
         "inputs": facts.target.values()
         | {
             "job": facts.job or None,

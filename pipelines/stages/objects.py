@@ -11,6 +11,8 @@ from pathlib import Path
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.hosttext import line, safe
+from pipelines.core.jsonfile import differing
+from pipelines.core.units import few
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.shares import alike
 from pipelines.recipe.model import Cost
@@ -18,11 +20,11 @@ from pipelines.record.materials import Material, Materials, listed, named
 from pipelines.record.results import BuildResult, CollectResult, HostFile
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult, UnitObject
-from pipelines.record.target import AXES, Target
+from pipelines.record.target import Target
 from pipelines.stages.hooks import CollectHooks, RunHooks
+from pipelines.stages.line import require_same as require_cell
 
 FOLDER = "objects"
-_SHOWN = 8
 _AGAIN = "Compile the share again: invoke build --shard"
 
 
@@ -110,7 +112,7 @@ def lender(plan: BuildPlan, name: str) -> Lender:
             f"run {run.id}: its objects have not come home", hint=f"{_AGAIN} {made.share}"
         )
     mine = Lender(run, run.facts().target, built.materials, made)
-    _require_cell(plan, run, mine.target)
+    require_cell(plan, run, f"invoke build --{{flag}} '{{made}}' --objects {run.id}")
     sources = {unit.id: unit.source for unit in made.units}
     for one in made.objects:
         path, said = mine.path(one), f"{run.id}: object of {safe(sources[one.unit], 200)}"
@@ -126,18 +128,6 @@ def lender(plan: BuildPlan, name: str) -> Lender:
                 f"{_AGAIN} {made.share}",
             )
     return mine
-
-
-def _require_cell(plan: BuildPlan, run: Run, cell: Target) -> None:
-    found = cell.values()
-    for name, text in plan.target.values().items():
-        if name != "host" and text != (theirs := found[name]):
-            flag = (AXES[name].flag or name).replace("_", "-")
-            raise ConfigError(
-                f"--objects {run.id}: it is of {name} {theirs or None}, not {text or None}",
-                hint="Link what belongs together; such as: "
-                f"invoke build --{flag} '{theirs}' --objects {run.id}",
-            )
 
 
 def require_same(
@@ -161,7 +151,8 @@ def require_same(
         first = first or one
         if (mine := _units(one)) != (known := _units(first)):
             raise AuditError(
-                f"{one.told} has other compile units than {first.told}:\n{_differing(mine, known)}",
+                f"{one.told} has other compile units than {first.told}:\n"
+                + few(differing(mine, known), "\n"),
                 hint="Their hosts differ in something that the build goes by: do both again, and "
                 "look at the first lines of their build.log.",
             )
@@ -174,17 +165,3 @@ def _with_compilers(materials: Materials, compilers: Mapping[str, str]) -> Mater
 
 def _units(one: Lender) -> dict[str, str]:
     return {unit.id: f"{unit.source} -> {unit.output} by {unit.command}" for unit in one.made.units}
-
-
-def _differing(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Both values of what differs, a line each."""
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    said = [(safe(str(n), 100), _said(there, n), _said(here, n)) for n in names]
-    rows = [f"  {name}: there {one}, here {other}" for name, one, other in said]
-    return "\n".join(rows[:_SHOWN]) + (
-        f"\n  and {len(rows) - _SHOWN} more" if rows[_SHOWN:] else ""
-    )
-
-
-def _said(told: Mapping[str, object], name: str) -> str:
-    return line(told[name], 200) or "empty" if name in told else "nothing"

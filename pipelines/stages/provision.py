@@ -19,7 +19,6 @@ from pipelines.core.errors import (
     ProvisionError,
     RemoteError,
     StorageError,
-    TransferError,
 )
 from pipelines.core.hosttext import safe
 from pipelines.core.logs import detailed
@@ -138,7 +137,12 @@ def _apply(
     _log.info("%s: applying %s", plan.host.name, wanted.id)
     tools = wanted.uploads if row.uploads is None else row.uploads
     with bars() as show:
-        fresh = [t for t in tools if not _has(session, plan, t, wanted.uploads[t])]
+        pins = {tool: plan.cache.lock.tool(tool) for tool in tools}
+        fresh = [
+            tool
+            for tool, pin in pins.items()
+            if not session.has(wanted.uploads[tool], pin.sha256, pin.size)
+        ]
         _require_space(session, plan, wanted, fresh)
         plan.cache.fetch_all(fresh, lambda what, *done: show(f"fetch {what}", *done))
         if not all(plan.cache.lock.tool(tool).size for tool in fresh):
@@ -251,26 +255,11 @@ def _check_again(session: LiveSession, wanted: DesiredResource) -> ResourceResul
     return _row(wanted, told)
 
 
-def _has(session: LiveSession, plan: BuildPlan, tool: str, target: str) -> bool:
-    """Whether the host has a pinned file there already."""
-    pin = plan.cache.lock.tool(tool)
-    stat = session.call(files.stat, path=target)
-    if stat is None or pin.size not in (0, stat.get("size")):
-        return False
-    return bool(session.call(files.sha256, path=target) == pin.sha256)
-
-
 def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars) -> None:
     """Bring a pinned file to the host."""
-    pin = plan.cache.lock.tool(tool)
     source = plan.cache.fetch(tool)  # here already, and looked at once more
-    sent = session.put(source, target, progress=partial(show, f"upload {tool}"))
-    if sent != pin.sha256:
-        raise TransferError(
-            f"{source} changed on this machine while it was sent: it has sha256 {sent}, pinned is "
-            f"{pin.sha256}",
-            hint="Run the same command again: what is damaged is fetched anew.",
-        )
+    shown = partial(show, f"upload {tool}")
+    session.send(source, target, plan.cache.lock.tool(tool).sha256, progress=shown)
 
 
 def _shown(text: str, limit: int = 2000) -> str:

@@ -13,15 +13,15 @@ from pipelines.core.finding import values_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.units import few
 from pipelines.core.versions import minor
-from pipelines.publish.index.catalogue import Smoke, WheelName
+from pipelines.publish.index.catalogue import Smoke
 from pipelines.publish.index.publishing import Offer
 from pipelines.publish.provenance.statement import read_manifest
 from pipelines.record.results import AuditedFile, AuditResult, RunFacts, SmokeResult
 from pipelines.record.run import Run
 from pipelines.record.toolsets import STUB, stamped
 from pipelines.reports.levels import evidence_of
+from pipelines.stages.audit import audited_wheel
 from pipelines.stages.shown import evidence_words, shown_of
-from pipelines.wheels.checked import check_copy
 from pipelines.wheels.stable import is_stable
 
 #: How Windows runs a GPU, as nvidia-smi calls it.
@@ -108,17 +108,8 @@ def _offer(
     untested: bool,
     windows: str,
 ) -> Offer:
-    path = run.path / "wheels" / audited.file
-    if Path(audited.file).name != audited.file or not path.is_file():
-        raise AuditError(f"{line(audited.file, 200)} is not in its directory any more")
-    WheelName.read(path.name)
-    wheel = check_copy(path, room)
+    wheel, _ = audited_wheel(run, audited.file, room)
     inside = wheel.facts
-    if wheel.sha256 != audited.sha256:
-        raise AuditError(
-            f"{audited.file} has sha256 {wheel.sha256}, and the audit speaks of {audited.sha256}",
-            hint="Something changed it on this machine: build again, and do not use it.",
-        )
     bad = [check.label for check in audited.checks if check.failed]
     passed = [check for check in audited.checks if check.level == "ok"]
     if bad or not passed:

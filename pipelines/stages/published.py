@@ -11,7 +11,6 @@ from pipelines.core.files import beside, sha256_of
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import read_bytes
 from pipelines.publish.provenance.statement import read_manifest
-from pipelines.record.manifest import Manifest
 from pipelines.record.materials import Kind, Materials, listed, named
 from pipelines.record.target import AXES
 
@@ -61,10 +60,17 @@ def read_published(asked: str) -> Published:
             f"{line(asked, 200)}: there is no such file",
             hint=f"Name a wheel with its {MANIFEST} beside it, or that {MANIFEST}.",
         )
-    wheel = path if path.suffix == ".whl" else None
-    manifest = _beside(path) if wheel else path
-    told = told_by(manifest, str(manifest), wheel.name if wheel else "")
-    return told.with_wheel(wheel or _here(manifest, told.file))
+    if path.suffix == ".whl":
+        manifest = beside(path, MANIFEST)
+        if manifest is None:
+            raise ConfigError(
+                f"{line(path, 300)}: there is no {MANIFEST} with it",
+                hint=f"Put the {MANIFEST} that was published with it beside it, or name that.",
+            )
+        return told_by(manifest, str(manifest), path.name).with_wheel(path)
+    told = told_by(path, str(path))
+    places = (path.with_name("wheels") / told.file, path.with_name(told.file))
+    return told.with_wheel(next((place for place in places if place.is_file()), None))
 
 
 def told_by(manifest: Path, said: str, file: str = "") -> Published:
@@ -72,7 +78,13 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
 
     Raises :class:`ConfigError` as :func:`read_published` does.
     """
-    told = _read(manifest, said)
+    try:
+        told = read_manifest(read_bytes(manifest))
+    except ValueError as error:
+        raise ConfigError(
+            f"{said} is no manifest that can be read: {line(error, 300)}",
+            hint=f"Name the {MANIFEST} of a run, or the wheel beside it.",
+        ) from None
     if not told.inputs.reproducible or not told.inputs.materials:
         raise ConfigError(
             f"{said}: its wheel was not built with reproducible: true, so no two builds of it "
@@ -103,32 +115,6 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
         told.inputs.materials,
         told.made_by,
     )
-
-
-def _beside(wheel: Path) -> Path:
-    """The manifest of a wheel: beside it, or above its directory as runs have it."""
-    if found := beside(wheel, MANIFEST):
-        return found
-    raise ConfigError(
-        f"{line(wheel, 300)}: there is no {MANIFEST} with it",
-        hint=f"Put the {MANIFEST} that was published with it beside it, or name that.",
-    )
-
-
-def _here(manifest: Path, name: str) -> Path | None:
-    """The wheel that a manifest tells of: where it says, or beside it."""
-    places = (manifest.with_name("wheels") / name, manifest.with_name(name))
-    return next((place for place in places if place.is_file()), None)
-
-
-def _read(manifest: Path, said: str) -> Manifest:
-    try:
-        return read_manifest(read_bytes(manifest))
-    except ValueError as error:
-        raise ConfigError(
-            f"{said} is no manifest that can be read: {line(error, 300)}",
-            hint=f"Name the {MANIFEST} of a run, or the wheel beside it.",
-        ) from None
 
 
 def require_same(published: Published, today: Materials, *, reached: bool = True) -> list[str]:

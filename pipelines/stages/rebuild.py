@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.core.console import console, fold, say
-from pipelines.core.errors import AuditError, ConfigError, LockError
+from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.finding import failures
 from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
@@ -18,12 +18,13 @@ from pipelines.record.comparison import Comparison
 from pipelines.record.materials import Materials
 from pipelines.record.results import AuditResult, RebuildResult
 from pipelines.record.run import Run, StageLog
+from pipelines.stages.audit import audited_wheel
 from pipelines.stages.build import build
 from pipelines.stages.buildspec import materials
 from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.published import Published, require_same
-from pipelines.wheels.checked import CheckedWheel, check_copy, look_into_copy
+from pipelines.wheels.checked import CheckedWheel, look_into_copy
 from pipelines.wheels.differences import compare
 
 _SHOWN, _MOST = 20, 1000
@@ -120,10 +121,7 @@ def _rebuilt(run: Run, published: Published, room: Path) -> CheckedWheel:
     if [one.file for one in audited] != [published.file]:
         names = ", ".join(one.file for one in audited) or "nothing"
         raise AuditError(f"{published.file} was published, and the build left {names}")
-    wheel = check_copy(run.path / "wheels" / published.file, room)
-    if wheel.sha256 != audited[0].sha256:
-        raise LockError(f"{published.file}: the audit looked at another file")
-    return wheel
+    return audited_wheel(run, published.file, room)[0]
 
 
 def told(run: Run) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from pipelines.core.console import console, fold, host_line, say
-from pipelines.core.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
+from pipelines.core.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.core.evidence import GpuResult
 from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import line, safe
@@ -24,7 +24,7 @@ from pipelines.hosts.base import GpuWay
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
-from pipelines.record.results import AuditedFile, AuditResult, SmokeResult
+from pipelines.record.results import AuditedFile, SmokeResult
 from pipelines.record.run import Run, StageLog
 from pipelines.remote import files, tester
 from pipelines.remote.jobs.prune import WHEEL
@@ -33,12 +33,12 @@ from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.reports.model import Suite as ReadSuite
 from pipelines.session.base import UnfitHostError
+from pipelines.stages.audit import audited_wheel
 from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
 from pipelines.stages.hints import cure_of_cases, why_no_report
 from pipelines.stages.hooks import SuiteHooks, features
 from pipelines.stages.torches import keep_apart, keep_untested, require_torch
-from pipelines.wheels.checked import CheckedWheel, check_copy
-from pipelines.wheels.checking import Policy
+from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.checks import EXTERNAL, OURS
 
 _TIMEOUT = 1800.0  # seconds a step
@@ -55,7 +55,8 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     suite = suite_of(plan.recipe) if given is None else suite_of_given(given.script)
     script = given.script.name if given and given.script else ""
     with TemporaryDirectory(prefix="wcw-test-") as room:
-        wheel, audited = _audited_wheel(log.run, Path(room), OURS if given is None else EXTERNAL)
+        file, policy = _only_wheel(log.run), OURS if given is None else EXTERNAL
+        wheel, audited = audited_wheel(log.run, file, Path(room), policy)
         _refuse_shadows(suite, wheel)
         done = log.keep(
             SmokeResult(wheel=wheel.name, sha256=wheel.sha256, instead=suite.instead, script=script)
@@ -110,34 +111,19 @@ def _run_suite(
     return done
 
 
-def _audited_wheel(run: Run, room: Path, policy: Policy) -> tuple[CheckedWheel, AuditedFile]:
-    """The run's wheel, checked again: whoever has recorded it, it is the file that was audited."""
+def _only_wheel(run: Run) -> str:
     wheels = sorted((run.path / "wheels").glob("*.whl"))
     if len(wheels) != 1:
         raise ConfigError(
             f"run {run.id} has {len(wheels)} wheels, one is expected", hint="Type: invoke build"
         )
-    wheel = check_copy(wheels[0], room, policy)
-    audit = run.result(AuditResult) or AuditResult()
-    audited = next((one for one in audit.files if one.file == wheel.name), None)
-    if audited is None or audited.sha256 != wheel.sha256:
-        looked = audited.sha256 if audited else "another wheel"
-        raise AuditError(
-            f"{wheel.name} has sha256 {wheel.sha256}, the audit of run {run.id} looked at {looked}",
-            hint="Build again, or take the wheel that belongs to this run.",
-        )
-    return wheel, audited
+    return wheels[0].name
 
 
 def _send_wheel(session: LiveSession, plan: BuildPlan, folder: str, wheel: CheckedWheel) -> str:
     target = plan.layout.join(folder, wheel.name)
     session.call(files.make_dirs, path=folder)
-    sent = session.put(wheel.path, target)
-    if sent != wheel.sha256:
-        raise AuditError(
-            f"{wheel.name} reached {plan.host.name} with sha256 {sent}, not {wheel.sha256}",
-            hint="Something changed the wheel while it was sent: build again.",
-        )
+    session.send(wheel.path, target, wheel.sha256)
     return target
 
 

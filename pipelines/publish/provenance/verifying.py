@@ -6,7 +6,6 @@ What could not be checked is ``unknown``, never ``ok``.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +23,10 @@ from pipelines.core.evidence import Evidence
 from pipelines.core.files import beside, sha256_of
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
-from pipelines.core.jsonfile import as_dict, parse, read_bytes
+from pipelines.core.jsonfile import as_dict, differing, parse, read_bytes
 from pipelines.core.model import Model
 from pipelines.publish.memory import older, remember
 from pipelines.publish.provenance import policy
-from pipelines.publish.provenance.aliases import refuse_aliases
 from pipelines.publish.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
 from pipelines.publish.provenance.statement import (
     BUILD_TYPE,
@@ -71,22 +69,17 @@ class Verified(Model):
     def accepting(self, enough: Sequence[str]) -> Verified:
         """The same, where these of :data:`ACCEPTED` need not be so. A wrong signature never is."""
         about = {ACCEPTED[word] for word in enough}
-        findings = tuple(
-            one.model_copy(
-                update={
-                    "requested": False,
-                    "level": "warning" if one.level == "error" else one.level,
-                }
-            )
-            if one.id in about and not (one.id == "signature" and one.level == "error")
-            else one
-            for one in self.findings
-        )
-        return self.model_copy(update={"findings": findings})
+        findings = []
+        for one in self.findings:
+            if one.id in about and (one.id, one.level) != ("signature", "error"):
+                level = "warning" if one.level == "error" else one.level
+                one = one.model_copy(update={"requested": False, "level": level})  # noqa: PLW2901
+            findings.append(one)
+        return self.model_copy(update={"findings": tuple(findings)})
 
 
 @dataclass(frozen=True)
-class _Said:
+class Said:
     """A statement that was read: what it says, and the envelope that it was in."""
 
     whole: dict[str, Any]
@@ -96,10 +89,12 @@ class _Said:
 
     @property
     def ours(self) -> bool:
+        """Whether it is of this program's build type."""
         return bool(self.built.get("buildType") == BUILD_TYPE)
 
     @property
     def built(self) -> dict[str, Any]:
+        """Its buildDefinition."""
         return dict(self.predicate.get("buildDefinition") or {})
 
 
@@ -154,7 +149,7 @@ def _checks(  # noqa: PLR0917 - what verify is given
     requirements: Mapping[str, str],
 ) -> Iterator[Finding]:
     try:
-        said = _read(provenance)
+        said = read_signed(provenance)
     except ValueError as error:
         yield _found("statement", "error", line(error, 500))
         return
@@ -173,7 +168,7 @@ def _checks(  # noqa: PLR0917 - what verify is given
     yield from _policy(said, requirements)
 
 
-def _policy(said: _Said, requirements: Mapping[str, str]) -> Iterator[Finding]:
+def _policy(said: Said, requirements: Mapping[str, str]) -> Iterator[Finding]:
     builder = as_dict(as_dict(said.predicate.get("runDetails")).get("builder")).get("id")
     if not said.ours or builder != BUILDER:
         kind = f"{line(said.built.get('buildType', 'none'), 120)} by {line(builder or 'nobody')}"
@@ -194,7 +189,7 @@ def _found(
     )
 
 
-def _read(path: Path) -> _Said:
+def read_signed(path: Path) -> Said:
     """The one statement of SLSA's provenance in a file; ``ValueError`` says why there is none."""
     found, why = [], "it has no statement"
     for told in envelopes(path):
@@ -209,7 +204,7 @@ def _read(path: Path) -> _Said:
     return found[0]
 
 
-def _opened(told: dict[str, Any]) -> _Said:
+def _opened(told: dict[str, Any]) -> Said:
     sealed = None if "_type" in told else unsealed(told)
     if sealed is not None:
         if sealed.payload_type != PAYLOAD_TYPE:
@@ -217,7 +212,8 @@ def _opened(told: dict[str, Any]) -> _Said:
                 f"its payloadType is {line(sealed.payload_type, 100)}, expected {PAYLOAD_TYPE}"
             )
         told = parse(sealed.payload)
-    refuse_aliases(told)
+    _refuse_aliases(told, statement_pb2.Statement.DESCRIPTOR)
+    _refuse_aliases(as_dict(told.get("predicate")), provenance_pb2.Provenance.DESCRIPTOR)
     try:
         # What is not known is left out, as in-toto wants it read; it is compared with nothing.
         whole = json_format.ParseDict(told, statement_pb2.Statement(), ignore_unknown_fields=True)
@@ -229,12 +225,25 @@ def _opened(told: dict[str, Any]) -> _Said:
             )
         made = provenance_pb2.Provenance()
         json_format.ParseDict(said["predicate"], made, ignore_unknown_fields=True)
-        return _Said(said, dict(json_format.MessageToDict(made)), sealed)
+        return Said(said, dict(json_format.MessageToDict(made)), sealed)
     except (json_format.Error, OverflowError, TypeError, RecursionError) as error:
         raise ValueError(f"it is no in-toto statement: {line(error)}") from None
 
 
-def _subject(wheel: Path, sha256: str, said: _Said) -> Finding:
+def _refuse_aliases(told: dict[str, Any], message: Any) -> None:
+    """``ValueError`` for a name that Protobuf alone takes for another one.
+
+    ``build_definition`` would be read here, and ``buildDefinition`` by everybody else.
+    https://protobuf.dev/programming-guides/json/
+    """
+    for field in message.fields if message is not None else ():
+        if field.name != field.json_name and field.name in told:
+            raise ValueError(f"it has {field.name}, expected {field.json_name}")
+        if inner := as_dict(told.get(field.json_name)):
+            _refuse_aliases(inner, field.message_type)
+
+
+def _subject(wheel: Path, sha256: str, said: Said) -> Finding:
     """Whether it is about this very file, by name and by every hash that it gives."""
     about = [one for one in said.whole["subject"] if one.get("name") == wheel.name]
     if len(about) != 1:
@@ -258,7 +267,7 @@ def _subject(wheel: Path, sha256: str, said: _Said) -> Finding:
     return _found("wheel", "ok", "the very file that it was stated of")
 
 
-def _signature(said: _Said, keys: Sequence[Key]) -> Finding:
+def _signature(said: Said, keys: Sequence[Key]) -> Finding:
     """Whether everybody whose key was named has signed it."""
     sealed = said.sealed
     if sealed is None and keys:
@@ -289,7 +298,7 @@ def _signature(said: _Said, keys: Sequence[Key]) -> Finding:
     return _found("signature", "ok", found, detail)
 
 
-def _serial(wheel: str, said: _Said, keys: Sequence[Key]) -> Finding:
+def _serial(wheel: str, said: Said, keys: Sequence[Key]) -> Finding:
     """Whether a later statement of a wheel of this name, by one of the keys, was verified here."""
     assert said.sealed is not None  # noqa: S101 - it is signed
     serial, digest = (
@@ -307,7 +316,7 @@ def _serial(wheel: str, said: _Said, keys: Sequence[Key]) -> Finding:
     return _found("serial", "ok", f"{serial}, the latest that was verified here")
 
 
-def _manifest(wheel: Path, provenance: Path, said: _Said) -> Finding:
+def _manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
     """Whether the manifest that is here says the same."""
     if not said.ours:
         kind = line(said.built.get("buildType", "none"), 120)
@@ -325,44 +334,14 @@ def _manifest(wheel: Path, provenance: Path, said: _Said) -> Finding:
             raise ValueError(f"it is of a wheel with sha256 {sha256}")  # noqa: TRY301
     except (ValueError, AuditError) as error:
         return _found("manifest", "error", f"{path}: {line(error, 400)}")
-    parts = (said.whole["predicate"], expected["predicate"])
-    told, meant = (dict(_flat(one)) for one in parts)
-    # As text: for Python 1 is True, and of two names that are flat alike one hides the other.
-    unlike = [name for name in {**told, **meant} if _text(told, name) != _text(meant, name)]
-    if unlike or encoded(parts[0]) != encoded(parts[1]):
-        rows = [
-            f"{line(name, 120)}: {_word(told, name)}, the manifest says {_word(meant, name)}"
-            for name in unlike
-        ]
+    there, here = said.whole["predicate"], expected["predicate"]
+    if encoded(there) != encoded(here):
         found = f"{path} says something else"
-        return _found("manifest", "error", found, rows or ["in another order"])
-    return _found("manifest", "ok", f"says the same, {len(meant)} values")
+        return _found("manifest", "error", found, differing(there, here) or ["in another order"])
+    return _found("manifest", "ok", "says the same")
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value by where it stands; what is in lists by its name, as far as it has one."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else key)
-    elif isinstance(value, list) and value:
-        seen: dict[str, int] = {}
-        for inner in value:
-            called = str(inner.get("name", "")) if isinstance(inner, dict) else ""
-            seen[called] = seen.get(called, 0) + 1
-            yield from _flat(inner, f"{name}[{called}{seen[called] if seen[called] > 1 else ''}]")
-    else:
-        yield name, value
-
-
-def _text(values: dict[str, Any], name: str) -> str:
-    return json.dumps(values[name]) if name in values else ""
-
-
-def _word(values: dict[str, Any], name: str) -> str:
-    return line(values[name], 100) or "nothing" if name in values else "not there"
-
-
-def _lock(said: _Said, lock: ToolchainLock) -> Finding:
+def _lock(said: Said, lock: ToolchainLock) -> Finding:
     """Whether today's lock has the files that it was built with."""
     tools = [
         one
@@ -389,7 +368,7 @@ def _lock(said: _Said, lock: ToolchainLock) -> Finding:
     return _found("lock", "ok", f"the same {len(tools)} files are pinned today")
 
 
-def _sboms(wheel: Path, said: _Said) -> Finding:
+def _sboms(wheel: Path, said: Said) -> Finding:
     """Whether the bills of materials in the wheel are those that it names."""
     try:
         inside = read_sboms(wheel)
@@ -412,7 +391,7 @@ def _sboms(wheel: Path, said: _Said) -> Finding:
     return _found("SBOM", "ok", ", ".join(line(name, 150) for name in inside))
 
 
-def _evidence(said: _Said) -> Iterator[Finding]:
+def _evidence(said: Said) -> Iterator[Finding]:
     """What the builder says that it has shown, and on what: nobody here has seen it."""
     inner = as_dict(said.built.get("internalParameters"))
     if not said.ours:
@@ -421,10 +400,13 @@ def _evidence(said: _Said) -> Iterator[Finding]:
     known = {one.value: one.meaning for one in Evidence}
     test = line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
     meaning = known.get(level, "a level that is not known")
+    keys = inner.get("sealers")
+    keys = [line(key, 16) for key in keys] if isinstance(keys, list) else []
     yield _found(
         "evidence",
         "warning" if test in ("failed", "interrupted") else "unknown",
-        f"the builder says {line(level, 20) or 'none'}: {meaning}; test {test}",
+        f"the builder says {line(level, 20) or 'none'}: {meaning}; test {test}; recorded with the "
+        f"key {', '.join(keys) or 'of nobody'}",
     )
     if inner.get("publishable") is not True:
         told = as_dict(inner.get("toolset")).get("told")
