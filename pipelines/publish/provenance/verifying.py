@@ -230,16 +230,16 @@ def _opened(told: dict[str, Any]) -> Said:
         raise ValueError(f"it is no in-toto statement: {line(error)}") from None
 
 
-def _refuse_aliases(told: dict[str, Any], message: Any) -> None:
+def _refuse_aliases(values: dict[str, Any], message: Any) -> None:
     """``ValueError`` for a name that Protobuf alone takes for another one.
 
     ``build_definition`` would be read here, and ``buildDefinition`` by everybody else.
     https://protobuf.dev/programming-guides/json/
     """
     for field in message.fields if message is not None else ():
-        if field.name != field.json_name and field.name in told:
+        if field.name != field.json_name and field.name in values:
             raise ValueError(f"it has {field.name}, expected {field.json_name}")
-        if inner := as_dict(told.get(field.json_name)):
+        if inner := as_dict(values.get(field.json_name)):
             _refuse_aliases(inner, field.message_type)
 
 
@@ -401,12 +401,12 @@ def _evidence(said: Said) -> Iterator[Finding]:
     test = line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
     meaning = known.get(level, "a level that is not known")
     keys = inner.get("sealers")
-    keys = [line(key, 16) for key in keys] if isinstance(keys, list) else []
+    keys = ", ".join(line(key, 16) for key in keys) if isinstance(keys, list) else ""
     yield _found(
         "evidence",
         "warning" if test in ("failed", "interrupted") else "unknown",
-        f"the builder says {line(level, 20) or 'none'}: {meaning}; test {test}; recorded with the "
-        f"key {', '.join(keys) or 'of nobody'}",
+        f"the builder says {line(level, 20) or 'none'}: {meaning}; test {test}; "
+        f"recorded with the key {keys or '(not named)'}",
     )
     if inner.get("publishable") is not True:
         told = as_dict(inner.get("toolset")).get("told")
