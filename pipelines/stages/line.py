@@ -317,14 +317,14 @@ def require_audited(run: Run) -> None:
         raise BuildError(f"run {run.id} has no wheel that passed", hint="Type: invoke build")
 
 
-def require_same(
-    plan: BuildPlan, run: Run, again: str = "invoke build --{flag} '{asked}' test"
-) -> None:
+def require_same(plan: BuildPlan, run: Run, again: str = "") -> None:
     """Refuse a run of something else than what was asked for; ``again``: what to type instead."""
     made = run.facts().target.values()
     for name, asked in plan.target.values().items():
         if name != "host" and made[name] != asked:
             flag = (AXES[name].flag or name).replace("_", "-")
+            test = "test --archs '{made}'" if name == "archs" else "build --{flag} '{asked}' test"
+            again = again or f"invoke {test}"
             raise ConfigError(
                 f"the run {run.id} is of {name} {made[name] or None}, not {asked or None}",
                 hint=f"Type: {again.format(flag=flag, asked=asked, made=made[name])}",

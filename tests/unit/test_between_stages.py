@@ -118,7 +118,7 @@ def test_the_run_that_is_named_is_tested(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("axis", "other", "said", "hint"),
     [
-        ("archs", "80", "is of archs 90a, not 80", "invoke build --archs '80' test"),
+        ("archs", "80", "is of archs 90a, not 80", "invoke test --archs '90a'"),
         ("cuda", "12.8", "is of cuda 13.0, not 12.8", "invoke build --cuda '12.8' test"),
         ("version", "2", "is of version None, not 2", "invoke build --recipe-version '2' test"),
         ("host", "other", "", ""),

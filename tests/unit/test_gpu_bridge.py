@@ -240,7 +240,7 @@ def test_what_failed_leaves_nothing(prefix: Prefix, cache: Cache, compiler: Comp
     with pytest.raises(HostError, match="left with 1"):
         build(prefix, cache)
     compiler.fails = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(StorageError, match="cannot build the GPU bridge"):
+    with pytest.raises(StorageError, match=r"cannot write to .*bridges: No space"):
         build(prefix, cache)
     assert not [path for path in (cache.root / "bridges").iterdir() if path.is_dir()]
     compiler.fails = None
