@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +23,6 @@ class _Refusals(Model):
     refusals: dict[str, Refusal]
 
 
-@cache
 def refusals(path: Path) -> dict[str, Refusal]:
     """The rows of a file."""
     return read_data(path, _Refusals).refusals
