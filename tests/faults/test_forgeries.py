@@ -69,7 +69,12 @@ def edited(name: str, where: tuple[Any, ...]) -> Lie:
     def edit(folder: Path) -> None:
         was = (folder / name).read_text()
         told = json.loads(was)
-        forms = [{"indent": 2}, {"indent": 1}, {"indent": 1, "sort_keys": True}, {}]
+        forms: list[dict[str, Any]] = [
+            {"indent": 2},
+            {"indent": 1},
+            {"indent": 1, "sort_keys": True},
+            {},
+        ]
         form = next(one for one in forms if json.dumps(told, **one) == was.rstrip("\n"))
         inner = told
         for key in where[:-1]:

@@ -504,8 +504,8 @@ def test_a_wheel_linked_from_objects_of_another_controller_needs_its_key(tmp_pat
 
 
 def test_kinds_of_hosts_are_worth_what_their_hosts_say() -> None:
-    for kind, host in {"windows": WindowsHost, "sandbox": Sandbox}.items():
-        assert HOSTS[kind] == {host.evidence}
+    assert HOSTS["windows"] == {WindowsHost.evidence}
+    assert HOSTS["sandbox"] == {Sandbox.evidence}
     assert not Sandbox.capabilities.publishable
     assert {*HOSTS} - {"sandbox"} == PUBLISHING
     assert (SandboxBackend.evidence, WindowsBackend.evidence) == (
