@@ -777,6 +777,8 @@ class Row:
     ptx: tuple[str, ...]
     stable: bool
     """Whether it is for its torch and every later one."""
+    any_cuda: bool
+    """Whether it is for a torch of any CUDA."""
     tested: bool
     smoke: str
     uploaded: str
@@ -850,6 +852,7 @@ def _row(told: Any) -> tuple[Row, bool]:
             for platform in name["platform"].split(".")
         ),
         stable=told.get("stable", False) is True,
+        any_cuda=told.get("any_cuda", False) is True,
         tested=verdict == "passed",
         smoke=f"tested on {gpus}" if verdict == "passed" else "UNTESTED on any GPU",
     )
@@ -1110,7 +1113,7 @@ def _of_cuda(row: Row, machine: Machine) -> str:
     if not machine.cuda:
         return f"it is for CUDA {row.cuda}, and torch {machine.torch} is a build without CUDA"
     own, wanted = minor_of(machine.cuda), minor_of(row.cuda)
-    if own[0] == wanted[0] and wanted <= own:
+    if row.any_cuda or (own[0] == wanted[0] and wanted <= own):
         return ""
     return f"it is for CUDA {row.cuda}, and torch is built with CUDA {machine.cuda}"
 
@@ -2327,6 +2330,8 @@ class Built:
     """Perhaps the major version alone, such as ``12``."""
     stable: bool = False
     """Whether it keeps to torch's stable ABI: then it is for every later torch as well."""
+    any_cuda: bool = False
+    """Whether CUDA's runtime is inside: then it is for a torch of any CUDA."""
 
 
 def built_for(package: Installed) -> Built:
@@ -2421,7 +2426,7 @@ def against_torch(package: Installed, built: Built, machine: Machine) -> Iterato
     if built.torch and machine.torch and wanted != there and not later:
         yield cause("torch-mismatch", package=package.label, built=built.torch, torch=machine.torch)
     own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
-    if own and has and own != has:
+    if own and has and own != has and not built.any_cuda:
         yield cause("cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda)
 
 
@@ -2981,6 +2986,11 @@ def lacking_module(place: Place, package: Installed, error: str) -> list[Finding
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
 _STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
+#: How DLLs of a CUDA release begin, and torch's for one.
+TOOLKIT = (
+    *("cudart", "cublas", "cufft", "cupti", "curand", "cusolver", "cusparse", "cudnn", "npp"),
+    *("nvjitlink", "nvjpeg", "nvrtc", "c10_cuda", "torch_cuda"),
+)
 
 
 @dataclass(frozen=True)
@@ -3165,7 +3175,8 @@ def _package(
     read = [shelf.read(one) for one in paths if place.windows]
     libraries = [name for one in read if not isinstance(one, str) for name in one.libraries]
     shelf.text, shelf.with_torch = python_text(own), uses_torch(own, libraries)
-    built = replace(built_for(own), stable=_is_stable(shelf, paths))
+    stable, any_cuda = _abi_of(shelf, paths)
+    built = replace(built_for(own), stable=stable, any_cuda=any_cuda)
     findings = [
         *of_files(own),
         *of_copies(place, copies),
@@ -3193,19 +3204,15 @@ def _package(
     return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)), partly)
 
 
-def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
-    """Whether its modules want nothing of torch but names of the stable ABI."""
+def _abi_of(shelf: Shelf, paths: Sequence[str]) -> tuple[bool, bool]:
+    """Whether its modules want only the stable ABI of torch; and then, no DLL of CUDA's toolkit."""
     modules = [one for one in paths if one.lower().endswith(".pyd")]
     read = [shelf.read(one) for one in modules if shelf.place.windows]
-    wanted = [
-        name
-        for one in read
-        if not isinstance(one, str)
-        for library, name in (*one.needs, *one.late)
-        if library.startswith(("torch", "c10"))
-    ]
+    needs = [need for one in read if not isinstance(one, str) for need in (*one.needs, *one.late)]
+    wanted = [name for library, name in needs if library.startswith(("torch", "c10"))]
     whole = not any(isinstance(one, str) for one in read)
-    return bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
+    stable = bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
+    return stable, stable and not any(library.startswith(TOOLKIT) for library, _ in needs)
 
 
 def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from pipelines.record.toolsets import STUB, stamped
 from pipelines.reports.levels import evidence_of
 from pipelines.stages.audit import audited_wheel
 from pipelines.stages.shown import evidence_words, shown_of
-from pipelines.wheels.stable import is_stable
+from pipelines.wheels.stable import is_stable, wants_toolkit
 
 #: How Windows runs a GPU, as nvidia-smi calls it.
 _WINDOWS_DRIVERS = ("WDDM", "TCC", "MCDM")
@@ -161,6 +161,7 @@ def _offer(
         checks=len(passed),
         smoke=smoke,
         stable=is_stable(inside),
+        any_cuda=is_stable(inside) and not wants_toolkit(inside),
         shown=shown,
     )
 

@@ -19,6 +19,7 @@ from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.packaging import requirements
 from pipelines.wheels.petables import Need
 from pipelines.wheels.pythonabi import python_of
+from pipelines.wheels.toolkit import TOOLKIT
 
 _TORCH = ("torch", "c10")  # how its DLLs begin
 _SHIM = ("aoti_torch_", "torch_")  # how names of its C shim begin
@@ -70,6 +71,16 @@ def is_stable(facts: WheelFacts) -> bool:
     """Whether it imports only the stable C shim from torch."""
     stable = stable_of(facts)
     return stable is not None and stable.torch == "stable"
+
+
+def wants_toolkit(facts: WheelFacts) -> bool:
+    """Whether a Windows binary imports a DLL of CUDA's toolkit, or its imports cannot be read."""
+    images = [one.pe for one in facts.binaries if not one.name.endswith(".so")]
+    if any(pe is None or pe.late is None for pe in images):
+        return True
+    late = (library for pe in images if pe for library, _ in pe.late or ())
+    libraries = (*late, *(library for pe in images if pe for library in pe.imports))
+    return any(library.lower().startswith(TOOLKIT) for library in libraries)
 
 
 def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:

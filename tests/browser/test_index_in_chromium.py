@@ -39,6 +39,7 @@ WHEELS: dict[str, Wheel] = {
     "130": NEW,
     "2.9": wheel(torch="2.9"),
     "stable": wheel("flash-attn-3", "3.0.0", "cp39-abi3-win_amd64", "2.9", stable=True),
+    "any CUDA": wheel("attn", "1.0", "py3-none-win_amd64", "2.8", "13.0", any_cuda=True),
     "lockless": wheel(tag="cp313-cp313t-win_amd64"),
     "old": wheel("natten", "0.20", "cp310-cp310-win_amd64", "2.4", "11.8", **OLD),
     "old tested less": wheel(
@@ -67,6 +68,7 @@ MACHINE = {
     "package": "flash-attn",
 }
 FA3 = {"package": "flash-attn-3"}
+ATTN = {"package": "attn"}
 SAGE = {"package": "sage"}
 NATTEN = {"package": "natten", "python": "3.10", "torch": "2.4.1+cu118", "cuda": "11.8"}
 #: What a machine differs by, the wheel that is named, and the rules that it breaks.
@@ -105,6 +107,8 @@ CASES: list[tuple[dict[str, str], str, str]] = [
     (FA3 | {"torch": "2.15.0+cu128", "python": "3.14"}, "stable", ""),
     (FA3 | {"torch": "2.15.0+cu128", "python": "3.8"}, "stable", "python"),
     (FA3 | {"torch": "2.15.0+cu128", "python": "3.13t"}, "stable", "python"),
+    (ATTN | {"driver": "13.0"}, "any CUDA", ""),
+    (ATTN | {"driver": "12.9"}, "any CUDA", "driver"),
     (NATTEN | {"gpu": "8.0"}, "old", ""),
     (NATTEN | {"gpu": "12.0"}, "old", ""),  # by PTX
     (NATTEN | {"gpu": "12.0", "driver": "11.4"}, "old", "driver"),

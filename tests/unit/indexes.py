@@ -136,7 +136,7 @@ def record(
 
 def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
     """Their wheels, in a directory next to that of the runs."""
-    room = tempfile.mkdtemp(prefix="offers-", dir=runs[0].path.parent.parent)
+    room = tempfile.mkdtemp(prefix="offers-", dir=runs[0].path.parent.parent) if runs else ""
     return publish.offers_of(runs, Path(room), untested=untested)
 
 

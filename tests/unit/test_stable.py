@@ -10,8 +10,10 @@ import pytest
 from foreign_wheels import foreign
 from pes import dll
 
+from pipelines.publish.which import reporting
 from pipelines.wheels.metadata import inspect
-from pipelines.wheels.stable import Stable, stable_of
+from pipelines.wheels.stable import Stable, stable_of, wants_toolkit
+from pipelines.wheels.toolkit import TOOLKIT
 
 NAMES = Mapping[str, Sequence[str]]
 
@@ -87,6 +89,29 @@ def test_what_is_called_late_counts(tmp_path: Path) -> None:
     late = {"c10.dll": ["?f@c10@@YAXH@Z"], "python312.dll": ["PyLong_Type"]}
     found = stable(tmp_path, {"torch_cpu.dll": ["aoti_torch_get_dim"]}, late)
     assert (found.torch, found.python, found.bound_to) == ("unstable", "bound", ("3.12",))
+
+
+@pytest.mark.parametrize(
+    ("imports", "late", "wanted"),
+    [
+        ({"torch_cpu.dll": ["aoti_torch_get_dim"], "nvcuda.dll": ["cuInit"]}, {}, False),
+        ({"CUDART64_13.dll": ["cudaMalloc"]}, {}, True),
+        ({"KERNEL32.dll": ["Sleep"]}, {"cublasLt64_13.dll": ["cublasLtCreate"]}, True),
+        ({"torch_cuda.dll": ["aoti_torch_get_current_cuda_stream"]}, {}, True),
+    ],
+)
+def test_who_wants_cuda_of_a_release(
+    tmp_path: Path, imports: NAMES, late: NAMES, wanted: bool
+) -> None:
+    files = {"pkg/_C.pyd": dll(imports, late=late)}
+    path = foreign(tmp_path, "pkg", "1.0", "cp311-cp311-win_amd64", files=files)
+    assert wants_toolkit(inspect(path)) is wanted
+    unread = foreign(tmp_path, "pkg", "1.1", "cp311-cp311-win_amd64", files={"pkg/_C.pyd": b"MZ"})
+    assert wants_toolkit(inspect(unread))
+
+
+def test_which_knows_the_same_libraries() -> None:
+    assert reporting.TOOLKIT == TOOLKIT
 
 
 def test_what_was_not_read_is_not_stable(tmp_path: Path) -> None:

@@ -125,6 +125,18 @@ def test_on_the_stable_abi_a_later_torch_is_none_too_many(
     assert [one.id for one in causes(seen(windows))] == kinds
 
 
+@pytest.mark.parametrize(("runtime", "kinds"), [([], []), (["cudart64_12.dll"], ["cuda-mismatch"])])
+def test_with_cuda_inside_that_of_torch_is_none_of_its_own(
+    tmp_path: Path, runtime: list[str], kinds: list[str]
+) -> None:
+    windows = Windows(tmp_path)
+    wanted = {name: IMPORTS[name] for name in ("python312.dll", "KERNEL32.dll", *runtime)}
+    binary = module({**wanted, "torch_cpu.dll": ["aoti_torch_empty"]})
+    windows.flash(binary, version="2.8.3+cu130torch2.7")
+    found = [*{one.id for one in causes(seen(windows))} & {"cuda-mismatch"}]
+    assert found == kinds
+
+
 def test_free_threaded_is_another_python(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     windows.flash(suffix=".cp312t-win_amd64.pyd")

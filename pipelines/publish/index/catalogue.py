@@ -156,6 +156,8 @@ class Wheel(Model):
     stable: bool = False
     """Whether it uses torch's stable ABI and so works with later versions."""
     cuda: Release
+    any_cuda: bool = False
+    """Whether CUDA's runtime is inside, so that torch may be a build for another CUDA."""
     sass: Annotated[tuple[Arch, ...], Field(max_length=64)]
     """GPU architectures with machine code in every container, by the audit."""
     ptx: Annotated[tuple[Arch, ...], Field(max_length=64)] = ()

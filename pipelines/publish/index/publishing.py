@@ -67,6 +67,7 @@ class Offer:
     checks: int
     smoke: Smoke
     stable: bool = False
+    any_cuda: bool = False
     shown: Mapping[Kind, bytes] = field(default_factory=dict)
     """Evidence files."""
 

@@ -56,6 +56,8 @@ class Built:
     """Perhaps the major version alone, such as ``12``."""
     stable: bool = False
     """Whether it keeps to torch's stable ABI: then it is for every later torch as well."""
+    any_cuda: bool = False
+    """Whether CUDA's runtime is inside: then it is for a torch of any CUDA."""
 
 
 def built_for(package: Installed) -> Built:
@@ -150,5 +152,5 @@ def against_torch(package: Installed, built: Built, machine: Machine) -> Iterato
     if built.torch and machine.torch and wanted != there and not later:
         yield cause("torch-mismatch", package=package.label, built=built.torch, torch=machine.torch)
     own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
-    if own and has and own != has:
+    if own and has and own != has and not built.any_cuda:
         yield cause("cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda)

@@ -125,7 +125,7 @@ def _of_cuda(row: Row, machine: Machine) -> str:
     if not machine.cuda:
         return f"it is for CUDA {row.cuda}, and torch {machine.torch} is a build without CUDA"
     own, wanted = minor_of(machine.cuda), minor_of(row.cuda)
-    if own[0] == wanted[0] and wanted <= own:
+    if row.any_cuda or (own[0] == wanted[0] and wanted <= own):
         return ""
     return f"it is for CUDA {row.cuda}, and torch is built with CUDA {machine.cuda}"
 

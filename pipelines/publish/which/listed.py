@@ -64,6 +64,8 @@ class Row:
     ptx: tuple[str, ...]
     stable: bool
     """Whether it is for its torch and every later one."""
+    any_cuda: bool
+    """Whether it is for a torch of any CUDA."""
     tested: bool
     smoke: str
     uploaded: str
@@ -137,6 +139,7 @@ def _row(told: Any) -> tuple[Row, bool]:
             for platform in name["platform"].split(".")
         ),
         stable=told.get("stable", False) is True,
+        any_cuda=told.get("any_cuda", False) is True,
         tested=verdict == "passed",
         smoke=f"tested on {gpus}" if verdict == "passed" else "UNTESTED on any GPU",
     )

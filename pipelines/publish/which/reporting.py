@@ -54,6 +54,11 @@ from pipelines.publish.which.trying import lacking_module, try_import
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
 _STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
+#: How DLLs of a CUDA release begin, and torch's for one.
+TOOLKIT = (
+    *("cudart", "cublas", "cufft", "cupti", "curand", "cusolver", "cusparse", "cudnn", "npp"),
+    *("nvjitlink", "nvjpeg", "nvrtc", "c10_cuda", "torch_cuda"),
+)
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,8 @@ def _package(
     read = [shelf.read(one) for one in paths if place.windows]
     libraries = [name for one in read if not isinstance(one, str) for name in one.libraries]
     shelf.text, shelf.with_torch = python_text(own), uses_torch(own, libraries)
-    built = replace(built_for(own), stable=_is_stable(shelf, paths))
+    stable, any_cuda = _abi_of(shelf, paths)
+    built = replace(built_for(own), stable=stable, any_cuda=any_cuda)
     findings = [
         *of_files(own),
         *of_copies(place, copies),
@@ -266,19 +272,15 @@ def _package(
     return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)), partly)
 
 
-def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
-    """Whether its modules want nothing of torch but names of the stable ABI."""
+def _abi_of(shelf: Shelf, paths: Sequence[str]) -> tuple[bool, bool]:
+    """Whether its modules want only the stable ABI of torch; and then, no DLL of CUDA's toolkit."""
     modules = [one for one in paths if one.lower().endswith(".pyd")]
     read = [shelf.read(one) for one in modules if shelf.place.windows]
-    wanted = [
-        name
-        for one in read
-        if not isinstance(one, str)
-        for library, name in (*one.needs, *one.late)
-        if library.startswith(("torch", "c10"))
-    ]
+    needs = [need for one in read if not isinstance(one, str) for need in (*one.needs, *one.late)]
+    wanted = [name for library, name in needs if library.startswith(("torch", "c10"))]
     whole = not any(isinstance(one, str) for one in read)
-    return bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
+    stable = bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
+    return stable, stable and not any(library.startswith(TOOLKIT) for library, _ in needs)
 
 
 def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[Finding]:

@@ -20,7 +20,7 @@
     return {
       row, place, link, name: link.textContent, project: link.textContent.split(" ")[0],
       file: link.pathname.split("/").pop().replace(/%2b/gi, "+"), search: row.textContent.toLowerCase(),
-      pythons: cell(1), platforms: words(cell(2)), torch: cell(3), cuda: cell(4), gpus: cell(5),
+      pythons: cell(1), platforms: words(cell(2)), torch: cell(3), cuda: cell(4), anyCuda: "any" in row.cells[4].dataset, gpus: cell(5),
       sass: codes(sass), ptx: codes(ptx || ""), smoke: cell(6), level: cell(7), tested: row.cells[6].className === "",
       yanked: row.className === "gone", about: row.lastElementChild.querySelector("a").href,
     };
@@ -67,7 +67,7 @@
         found.push(["torch", `it was built against torch ${own}, and this is ${torch}`]);
       if (torch && cuda !== undefined && need) {
         if (cuda === "") found.push(["cuda", `it has code of CUDA ${wheel.cuda}, and this torch is a CPU build`]);
-        else if (need[0] !== release(cuda)[0] || compare(need, release(cuda)) > 0)
+        else if (!wheel.anyCuda && (need[0] !== release(cuda)[0] || compare(need, release(cuda)) > 0))
           found.push(["cuda", `it was built with CUDA ${wheel.cuda}, and this torch with ${cuda}`]);
       }
     }
