@@ -245,8 +245,8 @@ function Get-ListenerValue {
         [Parameter(Mandatory = $true)]
         [string] $Name
     )
-    $path = 'WSMan:\localhost\Listener\{0}\{1}' -f $Listener, $Name
-    return ([string] (Get-Item -Path $path).Value).Replace(' ', '')
+    $found = Get-Item -Path ('WSMan:\localhost\Listener\{0}\{1}' -f $Listener, $Name)
+    return ([string] $found.Value).Replace(' ', '')
 }
 
 function Get-PolicyValue {
@@ -334,15 +334,14 @@ function Set-ServiceSetting {
     [CmdletBinding(SupportsShouldProcess = $true)]
     param(
         [Parameter(Mandatory = $true)]
-        [string] $Path,
+        [string] $Name,
 
         [Parameter(Mandatory = $true)]
         [object] $Value
     )
-    if ([string] (Get-Item -Path $Path).Value -ne [string] $Value) {
-        if ($PSCmdlet.ShouldProcess($Path, ('set to {0}' -f $Value))) {
-            Set-Item -Path $Path -Value $Value -Force
-        }
+    $found = Get-Item -Path ('WSMan:\localhost\Service\{0}' -f $Name)
+    if ([string] $found.Value -ne [string] $Value -and $PSCmdlet.ShouldProcess($Name, ('set to {0}' -f $Value))) {
+        Set-Item -Path ('WSMan:\localhost\Service\{0}' -f $Name) -Value $Value -Force
     }
 }
 
@@ -550,7 +549,7 @@ if (@(Get-Listener -Transport 'HTTPS').Count -eq 0 -and $PSCmdlet.ShouldProcess(
 $refused = @{}
 foreach ($name in $ServiceSettings.Keys) {
     try {
-        Set-ServiceSetting -Path ('WSMan:\localhost\Service\{0}' -f $name) -Value $ServiceSettings[$name]
+        Set-ServiceSetting -Name $name -Value $ServiceSettings[$name]
     }
     catch {
         $public = @(Get-NetConnectionProfile | Where-Object -FilterScript { [string] $_.NetworkCategory -eq 'Public' })

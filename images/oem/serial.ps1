@@ -34,8 +34,8 @@ function Get-WinRMPin {
     if ($listeners.Count -ne 1) {
         throw ('there are {0} HTTPS listeners, expected one' -f $listeners.Count)
     }
-    $place = 'WSMan:\localhost\Listener\{0}\CertificateThumbprint' -f $listeners[0].Name
-    $thumbprint = ([string] (Get-Item -Path $place).Value).Replace(' ', '')
+    $bound = Get-Item -Path ('WSMan:\localhost\Listener\{0}\CertificateThumbprint' -f $listeners[0].Name)
+    $thumbprint = ([string] $bound.Value).Replace(' ', '')
     $certificate = Get-Item -LiteralPath ('Cert:\LocalMachine\My\{0}' -f $thumbprint)
     $sha256 = [System.Security.Cryptography.SHA256]::Create()
     try {

@@ -39,8 +39,8 @@ try {
     }
     if ($process.ExitCode -notin 0, 1641, 3010) {
         # The errors into the build's log, all logs where docker cp finds them.
-        $logs = Get-ChildItem -Path $Env:TEMP -Filter 'dd_*.log' | Sort-Object LastWriteTime
-        if ($logs) { Compress-Archive -Path $logs.FullName -DestinationPath C:\vslogs.zip -Force }
+        $logs = Get-ChildItem -LiteralPath $Env:TEMP -Filter 'dd_*.log' | Sort-Object LastWriteTime
+        if ($logs) { Compress-Archive -LiteralPath $logs.FullName -DestinationPath C:\vslogs.zip -Force }
         $logs | Where-Object Name -Like '*errors*' | Get-Content -Tail 60 | Write-Host
         throw "the installer left with $($process.ExitCode); its logs: docker cp <id>:C:\vslogs.zip ."
     }

@@ -12,7 +12,7 @@ try {
         -ArgumentList '/install', '/quiet', '/norestart', '/log', $log
     # 1638: a newer one is there; Test-Image.ps1 looks at its version.
     if ($process.ExitCode -notin 0, 1638, 3010) {
-        Get-ChildItem -Path $scratch -Filter *.log | Get-Content -Tail 40 | Write-Host
+        Get-ChildItem -LiteralPath $scratch -Filter *.log | Get-Content -Tail 40 | Write-Host
         throw "the C run-time's installer left with $($process.ExitCode)"
     }
 }

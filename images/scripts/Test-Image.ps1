@@ -22,12 +22,12 @@ function Assert-Like {
     if ($Found -notmatch $Pattern) { throw "${What}: '$Found' does not match '$Pattern'" }
 }
 
-$system = Get-ItemProperty -Path HKLM:\SYSTEM\CurrentControlSet\Control\FileSystem
+$system = Get-ItemProperty -LiteralPath HKLM:\SYSTEM\CurrentControlSet\Control\FileSystem
 Assert-Equal -What LongPathsEnabled -Found $system.LongPathsEnabled -Wanted 1
 foreach ($name in 'TEMP', 'TMP') {
     Assert-Equal -What $name -Found ([Environment]::GetEnvironmentVariable($name)) -Wanted C:\t
 }
-$registered = Get-ItemProperty -Path HKLM:\SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64
+$registered = Get-ItemProperty -LiteralPath HKLM:\SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64
 Assert-Equal -What 'C run-time' -Found $registered.Installed -Wanted 1
 $wanted = (Get-Pin -Name $Runtime).version
 if ([version] $registered.Version.TrimStart('v') -lt [version] $wanted) {
@@ -54,9 +54,9 @@ $vswhere = "${Env:ProgramFiles(x86)}\Microsoft Visual Studio\Installer\vswhere.e
 $found = Invoke-Tool -Path $vswhere -Arguments '-products', 'Microsoft.VisualStudio.Product.BuildTools',
     '-requires', 'Microsoft.VisualStudio.Component.VC.Tools.x86.x64', '-property', 'installationPath'
 Assert-Equal -What 'Build Tools' -Found $found -Wanted $BuildTools
-$compilers = "$BuildTools\VC\Tools\MSVC\$Toolset*\bin\Hostx64\x64\cl.exe"
-$cl = Get-Item -Path $compilers | Sort-Object FullName | Select-Object -Last 1
-if (-not $cl) { throw "no $compilers" }
+$cl = Get-Item -Path "$BuildTools\VC\Tools\MSVC\$Toolset*\bin\Hostx64\x64\cl.exe" |
+    Sort-Object FullName | Select-Object -Last 1
+if (-not $cl) { throw "${BuildTools}: no cl.exe of toolset $Toolset" }
 Write-Host "$($cl.FullName): $($cl.VersionInfo.FileVersion)"
 
 $nvcc = Join-Path $Env:CUDA_PATH 'bin\nvcc.exe'

@@ -23,6 +23,7 @@ function Get-Rule {
         [System.Management.Automation.Language.Ast] $Node
     )
     $text = $Node.Extent.Text
+    $items = '^(Test-Path|New-ItemProperty|(Get|Set|Copy|Move|Remove)-(Item|ChildItem|ItemProperty|Content|FileHash|AuthenticodeSignature))$'
     switch ($Node.GetType().Name) {
         'TernaryExpressionAst' { 'newer' }
         'PipelineChainAst' { 'newer' }
@@ -38,6 +39,9 @@ function Get-Rule {
             if ($text -match '(?i)(AllowUnencrypted|Basic)["'']?\s+(-Value\s+)?\$?true') { 'insecure' }
             if ($text -match '(?i)AllowUnencrypted\s*=\s*["'']?true') { 'insecure' }
             if ($text -match '(?i)-AsPlainText') { 'insecure' }
+            # Brackets in a path are a pattern there, which what comes through a pipe never is.
+            $isFirst = [object]::ReferenceEquals($Node.Parent.PipelineElements[0], $Node)
+            if ($Node.GetCommandName() -match $items -and $isFirst -and $text -notmatch '-LiteralPath|WSMan:|\*') { 'pattern' }
             if ($text -match '(?i)-(Parallel|AsByteStream|AsHashtable)\b|utf8NoBOM') { 'newer' }
         }
         'InvokeMemberExpressionAst' {
@@ -77,9 +81,11 @@ $results = foreach ($item in (ConvertFrom-Json -InputObject ([System.IO.File]::R
             $commands += @{ name = [string] $node.GetCommandName(); parameters = $given }
         }
     }
-    $own = @()
+    $own = @{}
     if ($null -ne $root.ParamBlock) {
-        $own = @($root.ParamBlock.Parameters | ForEach-Object -Process { $_.Name.VariablePath.UserPath })
+        foreach ($parameter in $root.ParamBlock.Parameters) {
+            $own[$parameter.Name.VariablePath.UserPath] = "$($parameter.Attributes)" -match 'Mandatory'
+        }
     }
     @{ name = $item.name; findings = $findings; commands = $commands; parameters = $own }
 }

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from setup_state import CURL, SC, SHUTDOWN, TAR, TZUTIL, program
 from windows import NO_POWERSHELL, Here, InWine, Shell, Windows
+from windows_programs import install, knob
 
 from pipelines.hosts.base import Silent
 from pipelines.toolchain.lock import Cache, load_lock
@@ -51,19 +51,19 @@ def shell(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="session")
-def wine(windows: Windows) -> InWine:
-    """One that may be changed, with the programs that Wine lacks."""
+def changeable(windows: Windows) -> InWine:
     if not isinstance(windows, InWine):
         pytest.skip("it would change the Windows that the tests run on")
-    for name, text in {
-        "sc": SC,
-        "shutdown": SHUTDOWN,
-        "tar": TAR,
-        "curl": CURL,
-        "tzutil": TZUTIL,
-    }.items():
-        program(windows, name, text)
+    install(windows, "sc", "shutdown", "tar", "curl", "tzutil")
     return windows
+
+
+@pytest.fixture
+def wine(changeable: InWine) -> InWine:
+    """One that may be changed, with the programs that Wine does not have; none was run so far."""
+    knob(changeable)
+    changeable.path(r"C:\scripts\ran.txt").unlink(missing_ok=True)
+    return changeable
 
 
 @pytest.fixture

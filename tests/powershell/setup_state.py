@@ -1,4 +1,4 @@
-"""What standins.ps1 keeps, the programs that Wine lacks, and what answers as WinRM does."""
+"""What standins.ps1 keeps, and what answers as WinRM does."""
 
 from __future__ import annotations
 
@@ -11,75 +11,17 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from windows import InWine, Result, Shell, call
+from windows import Result, Shell, call
 
 _STANDINS = Path(__file__).with_name("standins.ps1")
-_SYSTEM = r"C:\windows\system32"
 SERVICE = r"HKLM:\SYSTEM\CurrentControlSet\Services\WinRM"
 POLICIES = r"HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
-
-
-#: sc.exe: Wine's has no `config`.
-SC = r"""
-import sys, winreg
-if [word.lower() for word in sys.argv[1:]] != ["config", "winrm", "start=", "delayed-auto"]:
-    sys.exit(1639)
-key = winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Services\WinRM", 0, 2)
-winreg.SetValueEx(key, "Start", 0, winreg.REG_DWORD, 2)
-winreg.SetValueEx(key, "DelayedAutoStart", 0, winreg.REG_DWORD, 1)
-"""
-
-#: shutdown.exe: what it was told is in a file.
-SHUTDOWN = r"""
-import sys
-open(r"C:\scripts\shutdown.txt", "w").write(" ".join(sys.argv[1:]))
-"""
-
-#: tzutil.exe: it knows one zone.
-TZUTIL = r"""
-import sys
-if sys.argv[1:] != ["/s", "UTC"]:
-    sys.exit(1)
-open(r"C:\scripts\tzutil.txt", "w").write("UTC")
-"""
-
-#: tar.exe: Windows' is bsdtar, which reads zips as well.
-TAR = r"""
-import pathlib, sys, tarfile, zipfile
-flag, archive, change, folder, strip, *members = sys.argv[1:]
-assert (flag, change) == ("-xf", "-C"), sys.argv
-depth = int(strip.removeprefix("--strip-components="))
-if zipfile.is_zipfile(archive):
-    opened = zipfile.ZipFile(archive)
-    files = {name: opened.read(name) for name in opened.namelist() if not name.endswith("/")}
-else:
-    opened = tarfile.open(archive)
-    files = {m.name: opened.extractfile(m).read() for m in opened if m.isfile()}
-for name, data in files.items():
-    parts = name.split("/")
-    if len(parts) > depth and (not members or any(name.startswith(m) for m in members)):
-        path = pathlib.Path(folder, *parts[depth:])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-"""
-
-#: curl.exe: the server is a folder; it says 22 for what is not there, as with --fail.
-CURL = r"""
-import pathlib, shutil, sys
-url, target = sys.argv[-1], sys.argv[sys.argv.index("--output") + 1]
-needed = {"--fail", "--proto", "=https", "--proto-redir"}
-source = pathlib.Path(r"C:\scripts\served", url.rpartition("/")[2])
-if not needed <= set(sys.argv) or not url.startswith("https://") or not source.is_file():
-    sys.exit(22)
-shutil.copy(source, target)
-"""
 
 
 class State:
@@ -235,13 +177,3 @@ def answering(state: State, status: str = "HTTP/1.1 401 ", port: int = 0) -> Ite
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-
-
-def program(windows: InWine, name: str, text: str) -> None:
-    """Put a program of ours, in Python, into system32 in place of Wine's, if it has one."""
-    setuptools = Path(str(distribution("setuptools").locate_file("setuptools")))
-    shutil.copy(setuptools / "cli-64.exe", windows.path(rf"{_SYSTEM}\{name}.exe.new"))
-    windows.path(rf"{_SYSTEM}\{name}.exe.new").replace(windows.path(rf"{_SYSTEM}\{name}.exe"))
-    windows.path(rf"{_SYSTEM}\{name}-script.py").write_text(f"#!{windows.python}\n{text}")
-    key = r"HKCU\Software\Wine\DllOverrides"
-    windows.prefix.run(["reg", "add", key, "/v", f"{name}.exe", "/d", "native", "/f"])

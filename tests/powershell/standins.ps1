@@ -8,10 +8,10 @@ C:\scripts\state.json and C:\scripts\store, which the tests write and read.
 | Cert:\LocalMachine\My, New-SelfSignedCertificate | Wine's CNG makes no RSA keys. The certificate is a real one, made by the tests from what is asked for |
 | X509Extension.Format | hexadecimal digits under Wine. Here in words of another language than English |
 | the firewall, local accounts, tasks, CIM | no back end. Errors of New-NetFirewallRule do not end a script unless it asks for that |
-| the service WinRM | Start-Service and Get-Service |
+| services | Start-Service and Get-Service; one in `fixed` does not start |
 | the serial port | .NET opens no port of Wine's ("Request not supported"): New-Object gives one that writes to serial.txt |
 
-sc.exe, tar.exe and curl.exe are programs, see test_setup_scripts.py and test_image_scripts.py.
+Programs, such as sc.exe and curl.exe, are those of windows_programs.py.
 #>
 $global:StatePath = 'C:\scripts\state.json'
 $global:Store = 'C:\scripts\store'
@@ -28,12 +28,13 @@ function global:Get-Service {
 
 function global:Start-Service {
     [CmdletBinding()] param([string] $Name)
+    if ($State.fixed -contains $Name) { Write-Error "Service $Name cannot be started."; return }
     $State.status = 'Running'
     Save-State
 }
 
 function global:Get-ChildItem {
-    [CmdletBinding()] param([Parameter(Position = 0)] [string[]] $Path, [string[]] $LiteralPath, [string] $Filter, [switch] $Force)
+    [CmdletBinding()] param([Parameter(Position = 0)] [string[]] $Path, [string[]] $LiteralPath, [string] $Filter, [switch] $Force, [switch] $File)
     $first = @($Path + $LiteralPath | Where-Object { $_ })[0]
     if ($first -like 'WSMan:*' -or $first -like 'Cert:*') {
         if ($State.status -ne 'Running' -and $first -like 'WSMan:*') { throw 'WinRM does not run.' }

@@ -78,19 +78,21 @@ class Host:
         change: Change = bytes,
         unpacked: int = 0,
         raw: bytes | None = None,
+        replace: bool = False,
+        look: bool = False,
         at_need: Callable[[], object] = lambda: None,
     ) -> Talk:
-        """Start PowerShell, as the pipeline does, and go on until it ends."""
+        """Start PowerShell, as the pipeline does, until it ends; with ``look`` nothing is sent."""
         files = files or self.python
         data = _zip(files)
         size = len(data)
-        told = {
-            "Target": target or self.target,
-            "Marker": marker,
-            "Digest": hashlib.sha256(data).hexdigest(),
-            "Size": size,
-            "Unpacked": unpacked or sum(map(len, files.values())),
-        }
+        told = {"Target": target or self.target, "Marker": marker, "Replace": replace}
+        if not look:
+            told |= {
+                "Digest": hashlib.sha256(data).hexdigest(),
+                "Size": size,
+                "Unpacked": unpacked or sum(map(len, files.values())),
+            }
         process = self.windows.start(firstpython.command_line())
         lines = Lines(process)
         assert process.stdin is not None
@@ -101,7 +103,7 @@ class Host:
             stdin.write(script + b"\n" + json.dumps(told).encode() + b"\n")
             stdin.flush()
             answers += _answer(lines)
-            if [answer.state for answer in answers] == ["need"]:
+            if not look and [answer.state for answer in answers] == ["need"]:
                 at_need()
                 data = change(data)
                 try:
@@ -199,6 +201,28 @@ def test_archive_without_a_python(host: Host) -> None:
     talk = host.talk(files={"readme": b"x"})
     assert (talk.states, talk.kind) == (["need", "failed"], "other")
     assert host.left() == []
+
+
+def test_directories_are_made_closed_and_looked_at_first(host: Host, wine: InWine) -> None:
+    """Wine keeps the rights of Everyone as those of others, and another owner as ANONYMOUS."""
+    place = wine.path(host.target).parent
+    assert host.talk(look=True).states == ["need"]
+    assert not place.exists()
+    assert host.talk().states == ["need", "installed"]
+    assert place.stat().st_mode & 0o007 == 0
+    assert host.talk(look=True).states == ["present"]
+    assert host.talk(replace=True).states == ["need", "installed"]
+    for folder in (place, place / "python"):
+        folder.chmod(0o777)
+        for talk in (host.talk(look=True), host.talk(replace=True)):
+            assert (talk.states, talk.kind) == (["failed"], "unsafe")
+            assert "S-1-1-0 0x1301ff" in talk.answers[-1].message
+        folder.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(place, 65534, 65534)
+        assert host.talk(look=True).kind == "unsafe"
+        os.chown(place, 0, 0)
+    assert host.talk(look=True).states == ["present"]
 
 
 def test_directory_of_somebody_else(host: Host) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from setup_state import POLICIES, State, answering
 from windows import ROOT, InWine, Shell
+from windows_programs import knob, ran
 
 _WINLOGON = r"HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\Winlogon"
 _UPDATES = r"HKLM:\SOFTWARE\Policies\Microsoft\Windows\WindowsUpdate\AU"
@@ -25,14 +26,12 @@ class Machine:
         self.wine = wine
         self.state = State(shell)
         for name in ("golden.ps1", "ready.ps1", "serial.ps1"):
-            shell.put(ROOT / "images/oem" / name, rf"oem\{name}")
-        shell.put(ROOT / "scripts/enable-winrm-https.ps1", r"oem\enable-winrm-https.ps1")
-        self.folder = rf"{shell.folder}\oem"
+            shell.put(ROOT / "images/oem" / name, rf"oem [x]\{name}")
+        shell.put(ROOT / "scripts/enable-winrm-https.ps1", r"oem [x]\enable-winrm-https.ps1")
+        self.folder = rf"{shell.folder}\oem [x]"
         self.share = wine.prefix.path / "dosdevices/unc/host.lan/Data"
         shutil.rmtree(self.share, ignore_errors=True)
         self.share.mkdir(parents=True)
-        self.stopped = wine.path(rf"{shell.folder}\shutdown.txt")
-        self.stopped.unlink(missing_ok=True)
         wine.path(rf"{self.folder}\account.txt").unlink(missing_ok=True)
         shutil.rmtree(wine.path(_INSTALLED), ignore_errors=True)
         self._port = wine.path(rf"{shell.folder}\serial.txt")
@@ -88,7 +87,9 @@ def test_golden_disk(golden: Machine) -> None:
     assert golden.state.run(rf"{golden.folder}\golden.ps1").error == ""
     kept = golden.state.kept
     assert golden.state.transports() == ["HTTPS"]
-    assert golden.wine.path(rf"{golden.state.shell.folder}\tzutil.txt").read_text() == "UTC"
+    programs = {words[0].rpartition("\\")[2]: words[1:] for words in ran(golden.wine)}
+    assert programs["tzutil.exe"] == ["/s", "UTC"]
+    assert programs["shutdown.exe"][0] == "/s"
     settings = golden.state.shell.run(
         rf"(Get-Item '{POLICIES}').GetValue('ShutdownWithoutLogon')" + "\n"
         rf"(Get-Item '{_UPDATES}').GetValue('NoAutoUpdate')"
@@ -109,7 +110,6 @@ def test_golden_disk(golden: Machine) -> None:
     assert values.error == ""
     assert "DefaultPassword" not in values.output
     assert golden.said()[-2] == f"WCW-GOLDEN {_pin(golden)} 1 259200"
-    assert golden.stopped.read_text().startswith("/s ")
 
 
 def test_golden_disk_that_cannot_be_activated(golden: Machine) -> None:
@@ -123,7 +123,14 @@ def test_golden_disk_on_which_an_account_stays(golden: Machine) -> None:
     golden.state.kept["fixed"] = ["Admin"]
     assert "Admin" in golden.state.run(rf"{golden.folder}\golden.ps1").error
     assert not any(line.startswith("WCW-GOLDEN") for line in golden.said())
-    assert not golden.stopped.exists()
+    assert not any("shutdown" in words[0] for words in ran(golden.wine))
+
+
+@pytest.mark.parametrize("failing", ["tzutil", "shutdown"])
+def test_golden_disk_whose_programs_fail(golden: Machine, failing: str) -> None:
+    knob(golden.wine, failing=[failing])
+    error = golden.state.run(rf"{golden.folder}\golden.ps1").error
+    assert f"{failing}.exe ended with exit code 1" in error
 
 
 @pytest.mark.parametrize(("line", "said"), [("", "there is no"), ("builder", "USER:PASSWORD")])
@@ -165,9 +172,9 @@ def _appear(path: Path, text: str) -> None:
     part.rename(path)
 
 
-def test_builder_of_a_runner(machine: Machine) -> None:
+def test_builder_of_a_runner(machine: Machine, place: str) -> None:
     script = machine.state.shell.put(ROOT / ".github/scripts/New-Builder.ps1")
-    place = rf"{machine.state.shell.folder}\password"
+    place += r"\password"
     assert machine.state.run(script, Path=place, WhatIf=True).error == ""
     assert machine.state.kept["users"] == {}
     assert not machine.wine.path(place).exists()
@@ -177,3 +184,12 @@ def test_builder_of_a_runner(machine: Machine) -> None:
     assert re.fullmatch("aA1(-[0-9A-F]{2}){16}", user["password"])
     assert len(set(user["password"])) > 8
     assert user["groups"] == ["S-1-5-32-544"]
+
+
+def test_engine_of_a_runner(machine: Machine) -> None:
+    script = machine.state.shell.put(ROOT / ".github/scripts/Start-Engine.ps1")
+    machine.state.kept["status"] = "Stopped"
+    assert machine.state.run(script).error == ""
+    assert machine.state.kept["status"] == "Running"
+    machine.state.kept |= {"status": "Stopped", "fixed": ["docker"]}
+    assert "after 1 s" in machine.state.run(script, WaitSeconds=1).error

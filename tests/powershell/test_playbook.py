@@ -14,17 +14,14 @@ programs of windows_programs.py:
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,9 +29,18 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from setup_state import TAR, State, program
+from setup_state import State
 from windows import NO_POWERSHELL, ROOT, InWine
-from windows_programs import executable
+from windows_programs import (
+    SIGNATURE,
+    SIGNED,
+    content,
+    executable,
+    install,
+    knob,
+    packed,
+    ran,
+)
 
 from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.toolchain.lock import Cache, load_lock
@@ -47,21 +53,12 @@ pytestmark = pytest.mark.skipif(
     reason="no .venv-ansible: scripts/check-provisioners --setup makes it",
 )
 
-_KNOBS = {"product": "17.14.41", "toolset": "14.44", "installer": 0}
 #: A module, which PowerShell loads by itself where no other has the function.
 _CIM = """
 function Get-CimInstance {
     param($ClassName, $Property)
     $boots = [long] [System.IO.File]::ReadAllText('C:\\scripts\\boots.txt')
     [pscustomobject] @{ LastBootUpTime = [DateTime]::new(2026, 1, 1).AddHours($boots) }
-}
-"""
-_SIGNATURE = """
-function Get-AuthenticodeSignature {
-    param($LiteralPath)
-    $status, $subject = [System.IO.File]::ReadAllText('C:\\scripts\\signature.txt') -split '\\|'
-    $certificate = [pscustomobject] @{ Subject = $subject }
-    [pscustomobject] @{ Status = $status; SignerCertificate = $certificate }
 }
 """
 _SERVICE = r"""#!powershell
@@ -81,7 +78,6 @@ foreach ($name in 'start_mode', 'state') {
 }
 $module.ExitJson()
 """
-_SIGNED = "Valid|CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, C=US"
 
 
 @dataclass
@@ -110,13 +106,8 @@ class Site:
     def there(self, path: str) -> Path:
         return self.windows.path(path)
 
-    def knob(self, **values: object) -> None:
-        self.there(r"C:\scripts\knobs.json").write_text(json.dumps(_KNOBS | values))
-
     def ran(self) -> list[list[str]]:
-        """The programs that were run so far, with what they were given."""
-        file = self.there(r"C:\scripts\ran.txt")
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return ran(self.windows)
 
     def directories(self) -> set[str]:
         return {path.name for path in self.there("C:\\").iterdir() if path.is_dir()}
@@ -163,42 +154,6 @@ class Site:
         return Outcome(run.returncode, text, {name: int(count) for name, count in counts})
 
 
-def packed(files: dict[str, bytes]) -> bytes:
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as made:
-        for name, data in files.items():
-            made.writestr(name, data)
-    return archive.getvalue()
-
-
-def content(pin: dict[str, Any], python: Path) -> bytes:
-    """What is served, or staged, for a pin: the programs that a role asks for, and little else."""
-    match pin["name"].partition("-")[0], pin["name"].rpartition("-")[2]:
-        case "cuda", "cuda_nvcc":
-            return packed({"top/bin/nvcc.exe": executable()})
-        case "cuda", part:
-            return packed({f"top/include/{part}.h": b""})
-        case "mingit", _:
-            return packed({"cmd/git.exe": executable()})
-        case "python", _:
-            return _python(python)
-        case "vs" | "vc", _:
-            return executable()
-        case name, _:
-            return packed({f"{name}-{pin['version']}.data/scripts/{name}.exe": executable()})
-
-
-@cache
-def _python(home: Path) -> bytes:
-    left_out = {"site-packages", "test", "idlelib", "tkinter", "ensurepip", "__pycache__", "Doc"}
-    files = {
-        f"python/{path.relative_to(home).as_posix()}": path.read_bytes()
-        for path in home.rglob("*")
-        if path.is_file() and not left_out & {*path.parts}
-    }
-    return packed(files)
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     from pipelines.hosts.sandbox import powershell
@@ -235,7 +190,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "quick.yml").write_text(yaml.safe_dump(quick))
     made = Site(tmp_path, windows, served, state, urlsplit(running["http"]).port)
     _copy_playbook(made, f"http://127.0.0.1:{server.server_port}")
-    made.knob()
     made.change_winrm()
     yield made
     server.shutdown()
@@ -246,17 +200,14 @@ def _stand_in(windows: InWine) -> dict[str, Any]:
     """Put what Wine lacks into a Windows; what standins.ps1 knows of its WinRM."""
     from pipelines.hosts.sandbox.powershell import PLACE
 
-    windows.path(r"C:\scripts").mkdir()
+    install(windows, "tar", "shutdown")
     windows.path(r"C:\scripts\boots.txt").write_text("0")
-    windows.path(r"C:\scripts\signature.txt").write_text(_SIGNED)
+    windows.path(r"C:\scripts\signature.txt").write_text(SIGNED)
     shutil.copy(ROOT / "tests/powershell/standins.ps1", windows.path(r"C:\scripts"))
     modules = windows.prefix.drive / PLACE / "Modules"
     shutil.rmtree(modules / "CimCmdlets")
     (modules / "StandIns").mkdir()
     (modules / "StandIns/StandIns.psm1").write_text(_CIM)
-    program(windows, "tar", TAR)
-    program(windows, "shutdown", "")
-    windows.path(r"C:\windows\system32\shutdown.exe").write_bytes(executable())
     return State.fresh() | {
         "listeners": {
             "Listener_1": {"Transport": "HTTP", "Port": "5985", "CertificateThumbprint": ""},
@@ -293,7 +244,7 @@ def _copy_playbook(site: Site, url: str) -> None:
     target = site.root / "ansible"
     shutil.copytree(ROOT / "ansible", target)
     for script in target.glob("roles/*/files/*.ps1"):
-        before = {"Get-Signature.ps1": _SIGNATURE}.get(script.name, "")
+        before = {"Get-Signature.ps1": SIGNATURE}.get(script.name, "")
         if "winrm" in script.parts[-3] or "wsman" in script.parts[-3]:
             before = ". C:\\scripts\\standins.ps1\n"
         head, first, rest = re.split(r"^(\$)", script.read_text(), maxsplit=1, flags=re.M)
@@ -309,7 +260,7 @@ def _copy_playbook(site: Site, url: str) -> None:
 
     def pin(node: Any) -> None:
         if isinstance(node, dict) and "sha256" in node:
-            data = content(node, site.there(r"C:\Python311"))
+            data = content(node, site.windows)
             node["sha256"] = hashlib.sha256(data).hexdigest()
             if node["url"]:
                 site.served[node["file"]] = data
@@ -462,19 +413,19 @@ def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
 
     script = site.root / "ansible/roles/build_tools/files/Get-Signature.ps1"
     stand_in = script.read_text()
-    script.write_text(stand_in.replace(_SIGNATURE, ""))
+    script.write_text(stand_in.replace(SIGNATURE, ""))
     wanted = "expected a valid signature of Microsoft Corporation, found"
     assert f"{wanted} ['NotSigned|']" in play()  # so Windows' own cmdlet says
     script.write_text(stand_in)
     site.there(r"C:\scripts\signature.txt").write_text("NotTrusted|CN=x, O=Microsoft Corporation")
     assert wanted in play()
     assert not any("vs_BuildTools" in words[0] for words in site.ran())
-    site.there(r"C:\scripts\signature.txt").write_text(_SIGNED)
-    site.knob(installer=1603)
+    site.there(r"C:\scripts\signature.txt").write_text(SIGNED)
+    knob(site.windows, installer=1603)
     said = play()
     assert "vs_buildtools left with 1603" in said
     assert "the disk is full" in said
-    site.knob(product="17.9.1")
+    knob(site.windows, product="17.9.1")
     assert "has 17.9.1+37710.0, wanted 17.14" in play()
     ran = len(site.ran())  # the next run does not modify what is not the pinned product
     assert "has 17.9.1+37710.0, wanted 17.14" in play()

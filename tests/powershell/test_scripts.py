@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from windows import ROOT, Shell, call
+import yaml
+from windows import ROOT, Shell, call, run_bodies
 
 from pipelines.hosts.windows import firstpython
+from pipelines.toolchain.sync import DOCKERFILE
 
 sys.path.insert(0, str(ROOT / "tests/unit"))
 from documents import blocks
@@ -28,6 +30,7 @@ _LOADER = "pipelines/hosts/windows/loader.ps1"
 EXEMPT = [
     ("running text", _LOADER, "runs bootstrap.ps1, which comes as input"),
     ("running text", "sent", "the same, as it is sent"),
+    ("pattern", "docs/*", "typed by somebody who sees what it says"),
     ("interpolation", "images/scripts/*", "comes from the repository as a file, not as text"),
     ("interpolation", "ansible/roles/*/files/*", "sent by Ansible as a file"),
 ]
@@ -48,24 +51,6 @@ def parse(shell: Shell) -> Parse:
     return parse
 
 
-def run_bodies(dockerfile: str) -> Iterator[tuple[int, str]]:
-    """The ``RUN`` bodies that go to PowerShell, as Docker joins them, and their first lines."""
-    escape = re.match(r"(?i)#\s*escape\s*=\s*(\S)", dockerfile)
-    tail = escape[1] if escape else "\\"
-    powershell = False
-    lines = iter(enumerate(dockerfile.splitlines(), 1))
-    for number, line in lines:
-        body = line.rstrip()
-        while body.endswith(tail):
-            _, more = next(lines, (0, ""))
-            body = body if more.lstrip().startswith("#") else body[:-1] + more.rstrip()
-        word, _, rest = body.strip().partition(" ")
-        if word.upper() in ("FROM", "SHELL"):
-            powershell = re.match(r'(?i)\[\s*"(powershell|pwsh)', rest.strip()) is not None
-        elif word.upper() == "RUN" and powershell:
-            yield number, rest
-
-
 def repository() -> dict[str, str]:
     """All of it, new files included, ignored ones not."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -77,9 +62,9 @@ def repository() -> dict[str, str]:
             continue  # how the others are tested
         if path.suffix in (".ps1", ".psm1", ".psd1"):
             texts[name] = path.read_text("utf-8")
-        elif "dockerfile" in path.name.casefold():
-            bodies = run_bodies(path.read_text("utf-8"))
-            texts |= {f"{name}:{line}": body for line, body in bodies}
+        elif name == DOCKERFILE.as_posix():
+            bodies = enumerate(run_bodies(path.read_text("utf-8")))
+            texts |= {f"{name}:{number}": body for number, body in bodies}
         elif path.suffix == ".md":
             found = enumerate(blocks(path, "powershell"))
             texts |= {f"{name}:{number}": block.source for number, block in found}
@@ -95,7 +80,7 @@ def everything(parse: Parse) -> Parsed:
 def test_repository(everything: Parsed) -> None:
     texts = everything
     assert {_LOADER, "scripts/enable-winrm-https.ps1", "images/scripts/Pins.psm1"} <= texts.keys()
-    assert any(name.startswith("images/windows-buildtools.Dockerfile:") for name in texts)
+    assert any(name.startswith(f"{DOCKERFILE}:") for name in texts)
     assert any(name.startswith("docs/") for name in texts)
     used, wrong = set(), []
     for name, parsed in texts.items():
@@ -108,25 +93,53 @@ def test_repository(everything: Parsed) -> None:
     assert [entry for entry in EXEMPT if entry not in used] == []
 
 
-def _unknown(parsed: Parsed) -> list[tuple[str, str]]:
-    """Parameters that scripts of ours are called with and do not have, and where."""
-    own = {name: {p.casefold() for p in found["parameters"]} for name, found in parsed.items()}
-    return [
-        (name, parameter)
+def _called(parsed: Parsed) -> tuple[set[str], list[tuple[str, str, list[str]]]]:
+    """Which scripts of ours are called, and where with what they do not take or with too little."""
+    own = {
+        name.rpartition("/")[2]: {p.casefold(): must for p, must in found["parameters"].items()}
         for name, found in parsed.items()
-        for command in found["commands"]
-        if (script := "scripts/" + re.split(r"[/\\]", command["name"])[-1]) in own
-        for parameter in command["parameters"]
-        if parameter.casefold() not in own[script] | {"whatif"}
-    ]
+        if name.endswith(".ps1")
+    }
+    called, wrong = set(), []
+    for name, found in parsed.items():
+        for command in found["commands"]:
+            if (script := re.split(r"[/\\]", command["name"])[-1]) in own:
+                called.add(script)
+                given = {p.casefold() for p in command["parameters"]} - {"whatif"}
+                needed = {p for p, must in own[script].items() if must}
+                if problems := (given - own[script].keys()) | (needed - given):
+                    wrong.append((name, script, sorted(problems)))
+    return called, wrong
+
+
+def _of_roles() -> dict[str, str]:
+    """The calls that Ansible makes of the tasks' words."""
+    texts = {}
+    for file in (ROOT / "ansible/roles").glob("*/tasks/*.yml"):
+        for number, words in enumerate(_powershell_of(yaml.safe_load(file.read_text("utf-8")))):
+            text = call(words["path"], **words.get("parameters", {}))
+            texts[f"{file.parents[1].name}/{file.name}:{number}"] = text.replace("'", "", 2)
+    return texts
+
+
+def _powershell_of(node: Any) -> Iterator[dict[str, Any]]:
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+        if key == "ansible.windows.win_powershell":
+            yield child
+        elif isinstance(child, dict | list):
+            yield from _powershell_of(child)
 
 
 def test_scripts_of_ours_are_called_with_parameters_that_they_have(
     parse: Parse, everything: Parsed
 ) -> None:
-    assert _unknown(everything) == []
+    called, wrong = _called(everything | parse(_of_roles()))
+    assert wrong == []
+    scripts = [*ROOT.glob("images/scripts/*.ps1"), *ROOT.glob("ansible/roles/*/files/*.ps1")]
+    assert {path.name for path in scripts} <= called
     bad = parse({"bad": ".\\enable-winrm-https.ps1 -HostName a -RemoteAdress b"})
-    assert _unknown(everything | bad) == [("bad", "RemoteAdress")]
+    problems = ["remoteaddress", "remoteadress"]
+    assert _called(everything | bad)[1] == [("bad", "enable-winrm-https.ps1", problems)]
 
 
 def test_parameters_of_the_bootstrap_are_those_that_are_sent(everything: Parsed) -> None:
@@ -158,6 +171,8 @@ BAD = [
     ("insecure", "New-PSSession -ComputerName $a -Authentication Basic"),
     ("insecure", "function Get-A([string] $Password) { $Password }"),
     ("insecure", "ConvertTo-SecureString 'a' -AsPlainText -Force"),
+    ("pattern", "Test-Path -Path $a"),
+    ("pattern", "Get-Content $a"),
     ("empty catch", "try { Get-Item a } catch { }"),
 ]
 
@@ -172,23 +187,3 @@ def test_every_rule_bites(parse: Parse) -> None:
         & {f["rule"] for f in found[text]["findings"]}
     ]
     assert missed == []
-
-
-def test_run_bodies_are_joined_as_docker_does() -> None:
-    dockerfile = """# escape=`
-FROM windows AS a
-RUN echo for cmd
-SHELL ["powershell", "-Command"]
-RUN Get-Item a; `
-    # a comment between
-    Get-Item b
-ENV X=1
-run Get-Item c `
-    Get-Item d
-FROM linux
-RUN apt-get install x && true
-"""
-    (first, one), (second, two) = run_bodies(dockerfile)
-    assert (first, second) == (5, 9)
-    assert one.split() == ["Get-Item", "a;", "Get-Item", "b"]
-    assert "\n" not in two  # a forgotten ';' is found by whoever reads it, not hidden

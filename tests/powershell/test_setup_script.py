@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from setup_state import POLICIES, SERVICE, State, answering
 from windows import ROOT, InWine, Result, Shell
+from windows_programs import knob
 
 from pipelines.hosts.winrm.config import WinRMHost
 
@@ -237,11 +239,20 @@ def test_another_certificate_is_shown(machine: Machine, monkeypatch: pytest.Monk
 
 
 def test_sc_that_fails(machine: Machine, wine: InWine) -> None:
-    script = wine.path(r"C:\windows\system32\sc-script.py")
-    whole = script.read_text()
-    script.write_text(f"#!{wine.python}\nraise SystemExit(5)\n")
-    try:
-        assert "exit code 5" in machine.run().error
-    finally:
-        script.write_text(whole)
+    knob(wine, failing=["sc"])
+    assert "exit code 1" in machine.run().error
     assert machine.state.transports() == ["HTTP"]
+
+
+def test_file_of_a_user_is_not_believed(machine: Machine) -> None:
+    """Where the certificate goes every user may make files, and change those that he made."""
+    machine.pem.write_text("of a user")
+    machine.pem.chmod(0o666)
+    assert machine.run().error == ""
+    assert machine.pem.read_text().startswith("-----BEGIN CERTIFICATE-----")
+    assert machine.pem.stat().st_mode & 0o002 == 0
+    # Whoever is faster than the second of the two calls is not overwritten: it fails.
+    script = (ROOT / "scripts/enable-winrm-https.ps1").read_text()
+    (function,) = re.findall(r"^function Write-ProtectedFile .*?^\}\n", script, re.M | re.S)
+    said = machine.state.run_text(f"{function}Write-ProtectedFile -Path '{_PEM}' -Text 'a'")
+    assert "wcw-winrm.pem" in said.error

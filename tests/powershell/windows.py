@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -149,6 +150,12 @@ class Result:
     @property
     def text(self) -> str:
         return "\n".join(self.output)
+
+
+def run_bodies(dockerfile: str) -> list[str]:
+    """The commands of a Dockerfile for Windows, as Docker joins their lines."""
+    code = re.sub(r"(?m)^[ \t]*#.*\n", "", dockerfile)
+    return [body.replace("`\n", "") for body in re.findall(r"(?m)^RUN ((?:.*`\n)*.*)", code)]
 
 
 def literal(value: object) -> str:

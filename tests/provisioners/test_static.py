@@ -1,4 +1,4 @@
-"""What the linters do not look at: module options, PowerShell parameters, the Dockerfile's values.
+"""What the linters do not look at: options of modules, the values of the Dockerfile.
 
 Evidence level S (static check). ``ansible-doc`` and BuildKit's Dockerfile parser come from
 ``.venv-ansible``.
@@ -25,7 +25,6 @@ from pipelines.toolchain.sync import DOCKERFILE, VARIABLES
 ROOT = Path(__file__).parents[2]
 VENV = ROOT / ".venv-ansible"
 ROLES = ROOT / "ansible/roles"
-SCRIPTS = ROOT / "images/scripts"
 
 pytestmark = pytest.mark.skipif(
     not (VENV / "bin/ansible-doc").exists(),
@@ -75,7 +74,7 @@ def literal(value: object) -> bool:
 
 
 def test_every_option_is_one_of_the_module() -> None:
-    """The simulated modules take what the roles give; the real ones have to as well."""
+    """Of tasks that no other test runs, too."""
     wrong = []
     for file, module, arguments in calls():
         if not isinstance(arguments, dict) or module.endswith(".set_fact"):
@@ -101,28 +100,6 @@ def test_every_option_is_one_of_the_module() -> None:
         ]
     assert not wrong
     assert len(calls()) > 100
-
-
-def parameters(script: Path) -> tuple[set[str], set[str]]:
-    """Names of all parameters, and of the mandatory ones, in lower case."""
-    text = script.read_text("utf-8")
-    block = re.search(r"^param\((.*?)\n?\)$", text, re.S | re.M)
-    rows = re.findall(r"((?:\[[^\n]*?\]\s*)+)\$(\w+)", block[1] if block else "")
-    return (
-        {name.lower() for _, name in rows},
-        {name.lower() for attributes, name in rows if "Mandatory" in attributes},
-    )
-
-
-def test_every_script_of_a_role_is_there_and_gets_its_parameters() -> None:
-    scripts = [(f, a) for f, module, a in calls() if module.endswith(".win_powershell")]
-    for file, arguments in scripts:
-        script = file.parents[1] / "files" / arguments["path"]
-        known, mandatory = parameters(script)
-        given = {name.lower() for name in arguments.get("parameters", {})}
-        assert mandatory <= given <= known, f"{file}: {script.name} takes {known}, gets {given}"
-    used = {file.parents[1] / "files" / arguments["path"] for file, arguments in scripts}
-    assert used == set(ROLES.glob("*/files/*.ps1"))
 
 
 @cache
@@ -182,21 +159,6 @@ def test_every_stage_declares_the_arguments_that_it_uses() -> None:
     cuda = {name for name in stages[0] if name.startswith("CUDA_")}
     assert cuda
     assert [stage & cuda for stage in stages[1:]] == [cuda, cuda]
-
-
-def test_every_script_of_the_image_gets_its_parameters() -> None:
-    used = set()
-    for name, values in instructions():
-        for call in re.findall(
-            r"C:\\image\\([\w-]+\.ps1)([^;]*)", " ".join(values) if name == "RUN" else ""
-        ):
-            known, mandatory = parameters(SCRIPTS / call[0])
-            given = {
-                word.lower() for word in re.findall(r"(?<=\s)-([A-Z]\w*)(?![^()]*\))", call[1])
-            }
-            assert mandatory <= given <= known, f"{call[0]} takes {known}, gets {given}"
-            used.add(SCRIPTS / call[0])
-    assert used == set(SCRIPTS.glob("*.ps1"))
 
 
 def test_the_checker_complains(tmp_path: Path) -> None:

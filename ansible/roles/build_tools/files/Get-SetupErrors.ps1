@@ -7,7 +7,7 @@ param(
 $Ansible.Changed = $false
 $logs = foreach ($directory in $Directories) {
     foreach ($pattern in $Patterns) {
-        Get-ChildItem -Path $directory -Filter $pattern -File -ErrorAction SilentlyContinue
+        Get-ChildItem -LiteralPath $directory -Filter $pattern -File -ErrorAction SilentlyContinue
     }
 }
 foreach ($log in $logs | Sort-Object LastWriteTime -Descending | Select-Object -First 3) {
