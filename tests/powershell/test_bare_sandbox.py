@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from windows import NO_POWERSHELL
+from windows import powershell_folder
 
 from pipelines.core.errors import HostError
 from pipelines.core.paths import PACKAGE
@@ -33,23 +33,13 @@ class Events(Silent):
         self.steps.append(text)
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    if os.name == "nt":
-        pytest.skip("the sandbox is for Linux")
-    from pipelines.hosts.sandbox import powershell
-
-    if powershell.found(Cache(load_lock())) is None:
-        pytest.skip(NO_POWERSHELL)
-    return tmp_path / "bare"
-
-
-def test_from_nothing_to_a_wheel(base: Path, tmp_path: Path) -> None:
+def test_from_nothing_to_a_wheel(tmp_path: Path) -> None:
+    powershell_folder()
     from pipelines.hosts.sandbox.config import SandboxHost
     from pipelines.hosts.sandbox.host import Sandbox
     from pipelines.hosts.sandbox.image import make_image
 
-    cache, events = Cache(load_lock()), Events()
+    base, cache, events = tmp_path / "bare", Cache(load_lock()), Events()
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(base)})
     sandbox = Sandbox("bare", config, OpenOptions("3.11", cache, Silent()))
     sandbox.make()

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import random
-import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -190,17 +189,12 @@ def test_damage_on_the_way(host: Host, said: str, arguments: dict[str, object]) 
     assert host.left() == []
 
 
-def test_archive_with_a_name_outside(host: Host) -> None:
-    talk = host.talk(files={"../../evil.txt": b"x", **host.python})
+@pytest.mark.parametrize("name", ["../../evil.txt", "readme"])
+def test_archive_with_a_name_outside_or_without_a_python(host: Host, name: str) -> None:
+    talk = host.talk(files={name: b"x", **({} if name == "readme" else host.python)})
     assert talk.states == ["need", "failed"]
     assert host.left() == []
     assert not list(host.windows.path(host.target).parents[1].rglob("evil.txt"))
-
-
-def test_archive_without_a_python(host: Host) -> None:
-    talk = host.talk(files={"readme": b"x"})
-    assert (talk.states, talk.kind) == (["need", "failed"], "other")
-    assert host.left() == []
 
 
 def test_directories_are_made_closed_and_looked_at_first(host: Host, wine: InWine) -> None:
@@ -225,31 +219,19 @@ def test_directories_are_made_closed_and_looked_at_first(host: Host, wine: InWin
     assert host.talk(look=True).states == ["present"]
 
 
-def test_directory_of_somebody_else(host: Host) -> None:
-    theirs = host.windows.path(host.target)
-    theirs.mkdir(parents=True)
-    (theirs / "file").write_text("x")
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [("inside", "foreign"), ("instead", "foreign"), ("above", "file-in-the-way")],
+)
+def test_file_of_somebody_else(host: Host, place: str, kind: str) -> None:
+    target = host.windows.path(host.target)
+    file = {"inside": target / "file", "instead": target, "above": target.parent}[place]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("x")
     talk = host.talk()
-    assert (talk.states, talk.kind) == (["failed"], "foreign")
-    assert host.left() == ["python/file"]
-
-
-def test_file_in_its_place(host: Host) -> None:
-    theirs = host.windows.path(host.target)
-    theirs.parent.mkdir()
-    theirs.write_text("x")
-    talk = host.talk()
-    assert (talk.states, talk.kind) == (["failed"], "foreign")
-    assert theirs.read_text() == "x"
-
-
-def test_file_where_a_directory_is_to_be(host: Host) -> None:
-    theirs = host.windows.path(host.target).parent
-    theirs.write_text("x")
-    talk = host.talk()
-    assert (talk.states, talk.kind) == (["failed"], "file-in-the-way")
+    assert (talk.states, talk.kind) == (["failed"], kind)
     assert talk.answers[-1].message.startswith(host.target.rpartition("\\")[0])
-    assert theirs.read_text() == "x"
+    assert file.read_text() == "x"
 
 
 def test_no_such_drive(host: Host) -> None:
@@ -313,16 +295,3 @@ def test_drive_that_is_too_small(windows: Windows) -> None:
     midway = host.talk(unpacked=10)
     assert (midway.states, midway.kind) == (["need", "failed"], "disk-full")
     assert host.left() == []
-
-
-def test_two_in_other_places_do_not_mix(windows: Windows, place: str) -> None:
-    hosts = [Host(windows, rf"{place}\{n}\python") for n in range(2)]
-    for number, host in enumerate(hosts):
-        host.python["which"] = str(number).encode()
-    threads = [threading.Thread(target=host.talk) for host in hosts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    for number, host in enumerate(hosts):
-        assert windows.path(rf"{host.target}\which").read_text() == str(number)

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from setup_state import State
-from windows import NO_POWERSHELL, ROOT, InWine
+from windows import ROOT, InWine, powershell_folder
 from windows_programs import (
     SIGNATURE,
     SIGNED,
@@ -156,13 +156,11 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    from pipelines.hosts.sandbox import powershell
     from pipelines.hosts.sandbox.config import SandboxHost
     from pipelines.hosts.sandbox.host import Sandbox
     from pipelines.hosts.sandbox.wine import Prefix
 
-    if powershell.found(Cache(load_lock())) is None:
-        pytest.skip(NO_POWERSHELL)
+    powershell_folder()
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path / "sandbox")})
     sandbox = Sandbox("builder", config, OpenOptions("3.11", Cache(load_lock()), Silent()))
     sandbox.make()
@@ -433,6 +431,31 @@ def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
 
 
 @pytest.mark.faults
+def test_what_is_found_in_the_end_is_what_was_asked_for(site: Site) -> None:
+    """Each role has done its work, and a policy, an installer or a program says otherwise."""
+    for tag, knobs, says in (
+        ("long_paths", {"policy": True}, "LongPathsEnabled is 0: a group policy"),
+        ("build_tools", {"installer": 1603}, "vc_redist left with 1603"),
+        ("build_tools", {"runtime": "v14.0.1"}, "The C run-time is 14.0.1"),
+        ("build_tools", {"toolset": "14.40"}, "No cl.exe of toolset 14.44"),
+        ("cuda", {"release": "no"}, "nvcc says Cuda compilation tools, release no"),
+        ("git", {"release": "no"}, "core.longpaths is"),
+        ("python", {"release": "no"}, "ok 3.11"),
+    ):
+        shutil.rmtree(site.there(r"C:\VS"), ignore_errors=True)
+        knob(site.windows, **knobs)
+        outcome = site.play("--tags", tag)
+        assert outcome.rc != 0
+        assert says in outcome.words, outcome.text
+    # What is staged on the controller is another file.
+    (staged,) = (site.root / "ansible/files").glob("*.whl")
+    staged.write_bytes(b"another")
+    shutil.rmtree(site.there(r"C:\tools\uv"))
+    assert "uv-" in (said := site.play("--tags", "python").words)
+    assert "do not use it" in said
+
+
+@pytest.mark.faults
 def test_a_host_is_not_locked_out(site: Site) -> None:
     """Nothing is switched off where the next connection could fail, nor is a policy ignored."""
     for given, says in (
@@ -470,12 +493,16 @@ def test_driver(site: Site) -> None:
     assert "pinned is" in damaged.words
     assert site.ran() == []
     flags += ["-e", json.dumps({"gpu_driver_sha256": digest})]
+    knob(site.windows, installer=5)
+    assert site.play(*flags).rc != 0
+    assert site.there(r"C:\scripts\boots.txt").read_text() == "0"
+    knob(site.windows)
+    site.there(r"C:\windows\system32\nvidia-smi.exe").unlink()
     first = site.play(*flags)
     assert first.rc == 0, first.text
     assert site.there(r"C:\scripts\boots.txt").read_text() == "1"
-    assert [words[0] for words in site.ran() if words[1:] == ["-s", "-noreboot"]] == [
-        r"C:\t\driver\installer.exe"
-    ]
+    installs = [words[0] for words in site.ran() if words[1:] == ["-s", "-noreboot"]]
+    assert installs == [r"C:\t\driver\installer.exe"] * 2
     assert not site.there(r"C:\t\driver").exists()
     again = site.play(*flags)
     assert again.counts["changed"] == 0, again.text

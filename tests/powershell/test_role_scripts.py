@@ -51,12 +51,6 @@ def test_value_is_set_where_it_differs(role: Role) -> None:
     assert role.run("Get-WSManValue.ps1", Path=_QUOTA, WhatIf=True) == (['"8192"'], False)
 
 
-def test_limits_of_the_service_and_its_plugins(role: Role) -> None:
-    found = role.run("Get-MemoryLimits.ps1", Plugins=["microsoft.powershell"])
-    assert found == (["1024", "2048"], False)
-    assert role.run("Get-MemoryLimits.ps1", Plugins=[], WhatIf=True) == (["1024"], False)
-
-
 def test_listeners(role: Role) -> None:
     ((row,), changed) = role.run("Get-Listeners.ps1", WhatIf=True)
     assert not changed

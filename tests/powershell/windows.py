@@ -17,13 +17,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pytest
+
+from pipelines.toolchain.lock import Cache, load_lock
+
 if TYPE_CHECKING:
     from pipelines.hosts.sandbox.wine import Prefix
 
 ROOT = Path(__file__).parents[2]
-NO_POWERSHELL = "no PowerShell for Windows: neither WCW_POWERSHELL nor the cache has one"
 _SERVE = Path(__file__).with_name("serve.ps1")
 _PATIENCE = 180.0
+
+
+def powershell_folder() -> Path:
+    """Of a PowerShell for Windows; the test is skipped where there is none."""
+    if os.name == "nt":
+        pytest.skip("the sandbox is for Linux")
+    from pipelines.hosts.sandbox import powershell
+
+    if (folder := powershell.found(Cache(load_lock()))) is None:
+        pytest.skip("no PowerShell for Windows: neither WCW_POWERSHELL nor the cache has one")
+    return folder
 
 
 class Windows(Protocol):

@@ -23,6 +23,8 @@ _KNOBS = {
     "runtime": "v14.44.35211.00",
     "installer": 0,
     "update": 3010,
+    "release": "",
+    "policy": False,
     "failing": [],
 }
 SIGNED = "Valid|CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, C=US"
@@ -45,7 +47,7 @@ knobs = json.loads((scripts / "knobs.json").read_text())
 with (scripts / "ran.txt").open("a") as file:
     file.write(json.dumps([str(own), *words]) + "\n")
 if own.stem.lower() in knobs["failing"]:
-    sys.exit(f"{own} fails")
+    sys.exit(1)
 
 def copy(*places):
     for place in map(pathlib.Path, places):
@@ -59,7 +61,7 @@ def write(key, **values):
 
 match own.stem.lower():
     case "nvcc":
-        print(f"Cuda compilation tools, release {own.parts[2]}, V{own.parts[2]}.93")
+        print(f"Cuda compilation tools, release {knobs['release'] or own.parts[2]}, V1")
         if "-o" in words:
             copy(words[words.index("-o") + 1])
     case "probe":
@@ -72,9 +74,9 @@ match own.stem.lower():
             print(kept.read_text()) if kept.exists() else sys.exit(1)
         else:
             assert words == ["config", "--system", "core.longpaths", "true"], words
-            kept.write_text(words[-1])
+            knobs["release"] or kept.write_text(words[-1])
     case "uv" | "ninja" | "sccache":
-        print("1.2.3")
+        print(knobs["release"] or "1.2.3")
     case "cl":  # who it is, on the error stream, and 0
         print("Microsoft (R) C/C++ Optimizing Compiler Version 19.44 for x64", file=sys.stderr)
     case "vswhere":
@@ -96,11 +98,13 @@ match own.stem.lower():
         sys.exit(3010)
     case "vc_redist.x64":
         key = r"SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64"
+        if knobs["installer"]:
+            sys.exit(knobs["installer"])
         write(key, Version=(winreg.REG_SZ, knobs["runtime"]), Installed=(winreg.REG_DWORD, 1))
-        sys.exit(knobs["installer"] or 3010)
+        sys.exit(3010)
     case "installer":  # of the driver: 1 is done, restart needed
         copy(r"C:\windows\system32\nvidia-smi.exe")
-        sys.exit(1)
+        sys.exit(knobs["installer"] or 1)
     case "nvidia-smi":
         print("NVIDIA L4, 581.15, MCDM" if "name" in words[0] else "581.15")
     case "sc":  # Wine's has no `config`
@@ -132,6 +136,9 @@ match own.stem.lower():
     case "shutdown":
         kept = scripts / "boots.txt"
         kept.write_text(str(int(kept.read_text()) + 1) if kept.exists() else "1")
+        if knobs["policy"]:
+            key = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+            write(key, LongPathsEnabled=(winreg.REG_DWORD, 0))
         # What the sign-in screen makes, for which win_reboot waits.
         write(r"SOFTWARE\Microsoft\Windows NT\CurrentVersion\Winlogon\AutoLogonChecked")
     case _:

@@ -302,6 +302,12 @@ def test_powershell_is_put_where_windows_has_it(
     lock = {"version": 1, "tools": {"powershell": {"version": "7", "sources": [source]}}}
     cache = Cache(ToolchainLock.model_validate(lock), tmp_path / "cache", wheelhouse=tmp_path)
     assert powershell.found(cache) is None
+    none = Cache(cache.lock, tmp_path / "none", offline=True)
+    monkeypatch.setattr(powershell, "Cache", lambda _: none)
+    said = powershell.main()
+    assert said is not None
+    assert powershell.VARIABLE in said
+    assert "\n" not in said
     cache.fetch("powershell")
     unpacked = powershell.found(cache)
     assert unpacked is not None

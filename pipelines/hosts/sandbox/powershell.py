@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import textwrap
 import zipfile
 from pathlib import Path
 
-from pipelines.core.errors import ConfigError
+from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
@@ -83,5 +85,18 @@ def environment(prefix: Prefix) -> dict[str, str]:
     }
 
 
+def main() -> str | None:
+    """Fetch the pinned file; otherwise, a sentence that says what follows."""
+    try:
+        print(Cache(load_lock()).fetch(_TOOL))
+    except PipelineError as error:
+        return textwrap.shorten(
+            "The tests that need PowerShell for Windows are skipped; set "
+            f"{VARIABLE} to a folder with it: {error.message}",
+            width=300,
+        )
+    return None
+
+
 if __name__ == "__main__":
-    print(Cache(load_lock()).fetch(_TOOL))
+    sys.exit(main())

@@ -2,9 +2,9 @@
 [CmdletBinding(SupportsShouldProcess)]
 param()
 $Ansible.Changed = $false
-foreach ($listener in Get-ChildItem -LiteralPath WSMan:\localhost\Listener) {
+foreach ($listener in Get-ChildItem -Path WSMan:\localhost\Listener) {
     $row = @{ name = $listener.Name; transport = ''; port = ''; certificatethumbprint = '' }
-    foreach ($field in Get-ChildItem -LiteralPath "WSMan:\localhost\Listener\$($listener.Name)") {
+    foreach ($field in Get-ChildItem -Path "WSMan:\localhost\Listener\$($listener.Name)") {
         if ($row.ContainsKey($field.Name)) { $row[$field.Name] = [string] $field.Value }
     }
     $row

@@ -3,5 +3,5 @@
 param([Parameter(Mandatory)] [string] $Name)
 $Ansible.Changed = $true
 if ($PSCmdlet.ShouldProcess($Name, 'remove')) {
-    Remove-Item -LiteralPath "WSMan:\localhost\Listener\$Name" -Recurse -Force
+    Remove-Item -Path "WSMan:\localhost\Listener\$Name" -Recurse -Force
 }
