@@ -610,9 +610,6 @@ if (-not $WhatIfPreference) {
     if ($listeners.Count -ne 1) {
         $wrong += 'there are {0} HTTPS listeners, expected one' -f $listeners.Count
     }
-    elseif ((Get-ListenerValue -Listener $listeners[0].Name -Name 'CertificateThumbprint') -ne $certificate.Thumbprint) {
-        $wrong += 'the HTTPS listener has another certificate: a group policy may set it'
-    }
     try {
         $complaint = Get-AnswerProblem -Port $Port -Thumbprint $certificate.Thumbprint
         if ($complaint) {

@@ -118,6 +118,7 @@ function global:Remove-Item {
 
 function global:New-SelfSignedCertificate {
     [CmdletBinding()] param($Type, $Subject, $FriendlyName, $CertStoreLocation, $KeyAlgorithm, $KeyLength, $HashAlgorithm, $KeyExportPolicy, $KeyUsage, $NotAfter, [string[]] $TextExtension)
+    if ($State.refused -contains 'certificate') { return }
     $wanted = @{ subject = $Subject; until = ([DateTimeOffset] $NotAfter).ToUnixTimeSeconds(); extensions = @($TextExtension) }
     [System.IO.File]::WriteAllText("$Store.part", (ConvertTo-Json -InputObject $wanted))
     [System.IO.File]::Move("$Store.part", "$Store.wanted")

@@ -220,12 +220,12 @@ def test_directories_are_made_closed_and_looked_at_first(host: Host, wine: InWin
 
 
 @pytest.mark.parametrize(
-    ("place", "kind"),
+    ("where", "kind"),
     [("inside", "foreign"), ("instead", "foreign"), ("above", "file-in-the-way")],
 )
-def test_file_of_somebody_else(host: Host, place: str, kind: str) -> None:
+def test_file_of_somebody_else(host: Host, where: str, kind: str) -> None:
     target = host.windows.path(host.target)
-    file = {"inside": target / "file", "instead": target, "above": target.parent}[place]
+    file = {"inside": target / "file", "instead": target, "above": target.parent}[where]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("x")
     talk = host.talk()
@@ -268,6 +268,31 @@ def test_two_at_once(host: Host) -> None:
     assert (second[0].states, second[0].kind) == (["failed"], "busy")
     assert first.states == ["need", "installed"]
     assert host.left() == WHOLE
+
+
+def test_work_directory_in_use(host: Host) -> None:
+    """A scanner that does not let go: it is tried for some seconds."""
+    file = rf"{host.target}.wcw-new\held"
+    host.windows.path(file).parent.mkdir(parents=True)
+    hold = f"f = open(r'{file}', 'w'); print('held', flush=True); input()"
+    held = host.windows.start(f'{host.windows.python} -c "{hold}"')
+    assert held.stdin is not None
+    assert held.stdout is not None
+    assert held.stdout.readline().strip() == b"held"
+    talk = host.talk()
+    held.stdin.close()
+    held.wait(30)
+    assert (talk.states, talk.kind) == (["failed"], "busy")
+
+
+def test_python_that_does_not_run_in_its_place(host: Host) -> None:
+    """It did before it was moved there: what was there comes back."""
+    host.talk()
+    moved = host.python["python-script.py"] + b"assert 'wcw-new' in __file__, 'moved'\n"
+    talk = host.talk(B, {**host.python, "python-script.py": moved})
+    assert (talk.states, talk.kind) == (["need", "failed"], "other")
+    assert host.left() == WHOLE
+    assert host.talk().states == ["present"]
 
 
 def test_python_in_use(host: Host) -> None:

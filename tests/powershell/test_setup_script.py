@@ -148,10 +148,13 @@ def test_ipv6_in_two_spellings(machine: Machine) -> None:
     assert f"https://[2001:db8::1]:{machine.port}/wsman" in again.text
 
 
-@pytest.mark.parametrize("refused", ["listener", "firewall"])
-def test_what_cannot_be_made_leaves_http(machine: Machine, refused: str) -> None:
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [("certificate", "no certificate"), ("listener", "cannot process"), ("firewall", "address")],
+)
+def test_what_cannot_be_made_leaves_http(machine: Machine, refused: str, said: str) -> None:
     machine.state.kept["refused"] = [refused]
-    assert machine.run().error
+    assert said in machine.run().error
     assert "HTTP" in machine.state.transports()
 
 
@@ -204,6 +207,12 @@ def test_certificate_of_the_machine(machine: Machine) -> None:
     keyless = machine.state.store / f"{first}.pem"
     keyless.write_text(keyless.read_text().partition("-----BEGIN PRIVATE")[0])
     assert "private key" in machine.run(CertificateThumbprint=first).error
+    made = machine.state.run_text(
+        "$null = New-SelfSignedCertificate -Subject 'CN=a' -TextExtension '2.5.29.17={text}DNS=a' "
+        "-NotAfter ([datetime]::Now.AddMinutes(-5))"
+    )
+    assert made.error == ""
+    assert "expired" in machine.run(CertificateThumbprint=machine.thumbprint).error
 
 
 @pytest.mark.parametrize(
