@@ -85,9 +85,9 @@ class Host:
         files = files or self.python
         data = _zip(files)
         size = len(data)
-        told = {"Target": target or self.target, "Marker": marker, "Replace": replace}
+        given = {"Target": target or self.target, "Marker": marker, "Replace": replace}
         if not look:
-            told |= {
+            given |= {
                 "Digest": hashlib.sha256(data).hexdigest(),
                 "Size": size,
                 "Unpacked": unpacked or sum(map(len, files.values())),
@@ -99,7 +99,7 @@ class Host:
         script = base64.b64encode(_BOOTSTRAP.read_bytes())
         answers = []
         with process.stdin as stdin:
-            stdin.write(script + b"\n" + json.dumps(told).encode() + b"\n")
+            stdin.write(script + b"\n" + json.dumps(given).encode() + b"\n")
             stdin.flush()
             answers += _answer(lines)
             if not look and [answer.state for answer in answers] == ["need"]:
@@ -293,6 +293,13 @@ def test_python_that_does_not_run_in_its_place(host: Host) -> None:
     assert (talk.states, talk.kind) == (["need", "failed"], "other")
     assert host.left() == WHOLE
     assert host.talk().states == ["present"]
+
+
+def test_python_that_says_something_else(host: Host) -> None:
+    odd = host.python["python-script.py"].replace(b"3.11.9 64", b"odd")
+    talk = host.talk(files={**host.python, "python-script.py": odd})
+    assert (talk.states, talk.kind) == (["need", "failed"], "other")
+    assert "answered: odd" in talk.answers[-1].message
 
 
 def test_python_in_use(host: Host) -> None:

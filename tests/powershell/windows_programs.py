@@ -17,6 +17,8 @@ from typing import Any
 from windows import InWine
 
 _SCRIPTS = r"C:\scripts"
+#: Versions that programs name, exit codes of installers, a policy that takes long paths back at a
+#: restart, and which programs fail.
 _KNOBS = {
     "product": "17.14.41",
     "toolset": "14.44",
