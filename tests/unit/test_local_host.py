@@ -17,11 +17,13 @@ import pytest
 from pipelines.cli import lines
 from pipelines.cli.wheelhouse import wheelhouse as gather
 from pipelines.core.errors import ConfigError, HostError, ProvisionError, RemoteError
+from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding
 from pipelines.doctor import run as doctor
 from pipelines.hosts.base import Existing, supply_of
 from pipelines.hosts.gpus import own
 from pipelines.hosts.live import gpus_of
+from pipelines.hosts.local import host as local
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
 from pipelines.provisioning.resources import (
@@ -34,6 +36,7 @@ from pipelines.provisioning.resources import (
 from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.record.results import ProvisionResult
 from pipelines.record.target import Target
+from pipelines.record.toolsets import MSVC, STUB
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, limits, usage
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
@@ -140,6 +143,19 @@ def test_what_is_installed_here_is_what_it_gives(
     assert given()[1] == (() if sys.platform != "win32" else supply_of(load_lock()).cuda)
     with pytest.raises(ConfigError, match="python: "):
         given(python="/none/python")
+
+
+def test_wine_is_no_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is built there is a stand-in's, as in the sandbox."""
+    monkeypatch.setattr(local, "WINDOWS", True)
+    keys = {"kind": "local", "python": sys.executable, "root": str(tmp_path)}
+    found = []
+    for version in (None, "10.0"):
+        monkeypatch.setattr(local, "wine", lambda version=version: version)
+        made = host(tmp_path)
+        tools = LocalHost.model_validate(keys).supply(load_lock()).toolset
+        found.append((made.capabilities.publishable, made.evidence, tools))
+    assert found == [(True, Evidence.WRITTEN, MSVC), (False, Evidence.BINARIES, STUB)]
 
 
 # -- what is wanted of it --------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from pipelines.hosts.base import (
 )
 from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.local.config import LocalHost
-from pipelines.record.toolsets import MSVC, NATIVE
+from pipelines.record.toolsets import MSVC, NATIVE, STUB
+from pipelines.remote.inspection.kernel import wine
 from pipelines.session.base import Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
@@ -36,6 +37,9 @@ from pipelines.toolchain.lock import ToolchainLock
 WINDOWS = sys.platform == "win32"
 #: Directory for reproducible builds on every machine: on a disk, unlike /tmp perhaps.
 FIXED = "C:/wcw-fixed" if WINDOWS else "/var/tmp/wcw-fixed"  # noqa: S108 - its owner is checked
+
+
+EXAMPLE = r"C:\envs\torch\python.exe" if WINDOWS else "/opt/conda/envs/torch/bin/python"
 
 
 class ThisMachine(Host):
@@ -63,12 +67,15 @@ class ThisMachine(Host):
                 fixed=FIXED,
             )
         gpu = has_driver() if config.gpu is None else is_wanted(config.gpu)
-        self.evidence = Evidence.GPU if gpu and not WINDOWS else Evidence.WRITTEN
+        emulated = wine() is not None
+        self.evidence = Evidence.BINARIES if emulated else Evidence.WRITTEN
+        if gpu and not WINDOWS:
+            self.evidence = Evidence.GPU
         self.capabilities = Capabilities(
             windows=WINDOWS,
             msvc=WINDOWS,
             gpu=gpu,
-            publishable=True,
+            publishable=not emulated,
             toolkit=bool(self.existing and self.existing.toolkit),
         )
         self.gpu_way = own(config.gpu)
@@ -78,7 +85,7 @@ class ThisMachine(Host):
         if program is None:
             raise ConfigError(
                 f"host '{self.name}': python: {text} does not exist or is not executable",
-                hint="Use its full path, such as /opt/conda/envs/torch/bin/python.",
+                hint=f"Use its full path, such as {EXAMPLE}.",
             )
         # Not resolved: the target of a virtual environment's link does not have its packages.
         return os.path.abspath(program)  # noqa: PTH100
@@ -98,7 +105,7 @@ class ThisMachine(Host):
             if not (place / "bin" / nvcc).is_file():
                 raise ConfigError(
                     f"host '{self.name}': cuda: {place / 'bin' / nvcc} does not exist",
-                    hint="Name the toolkit's directory, such as /usr/local/cuda.",
+                    hint="Name the toolkit's directory, the one that contains 'bin'.",
                 )
             return place.absolute()
         places = [Path(os.environ[n]) for n in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(n)]
@@ -147,7 +154,7 @@ def installed(config: LocalHost, lock: ToolchainLock) -> Supply:
         nvcc = str(Path(toolkit) / "bin" / ("nvcc.exe" if WINDOWS else "nvcc"))
         cuda = _version([nvcc, "--version"], r"release (\d+\.\d+),")
     origin = f"{machine.executable} and {toolkit or 'PATH'}"
-    tools = MSVC if WINDOWS else NATIVE
+    tools = (MSVC if wine() is None else STUB) if WINDOWS else NATIVE
     return Supply(cuda=cuda, python=python, toolset=tools, origin=origin, existing=True)
 
 
