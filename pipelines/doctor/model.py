@@ -87,6 +87,8 @@ class Purpose:
     gpu: bool = False
     services: bool = True
     """What the host is meant to be or have, see :class:`pipelines.hosts.base.Capabilities`."""
+    existing: bool = False
+    """Whether its environment is used unchanged: provisioning installs no programs there."""
     gpu_asked: str = ""
     """What pipeline.yaml asks for, such as ``gpu: [0, 2]``."""
     gpu_numbers: tuple[int, ...] = ()

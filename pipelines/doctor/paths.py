@@ -12,6 +12,7 @@ AREA = "paths"
 _JOB = 12 + 1  # what a build's own directory adds: a backslash and its id
 _LONG_PATHS = "LongPathsEnabled"
 _SHORTER = r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
+_SHORTER_ROOT = "set 'root' of this host in pipeline.yaml to a shorter directory"
 _CL = "https://github.com/ninja-build/ninja/pull/2225"
 
 
@@ -44,7 +45,7 @@ def _root(purpose: Purpose, limits: Thresholds) -> Finding:
     wanted = f"at most {limits.build_root}"
     if length <= limits.build_root:
         return finding(AREA, "build root", "ok", found)
-    return finding(AREA, "build root", "warning", found, wanted, _SHORTER)
+    return finding(AREA, "build root", "warning", found, wanted, _shorter(purpose))
 
 
 def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Finding:
@@ -57,7 +58,11 @@ def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Findi
     if longest < limits.max_path:
         return finding(AREA, name, "ok", found)
     if enabled is False:
-        return finding(AREA, name, "error", found, wanted, _SHORTER, source=_CL)
+        return finding(AREA, name, "error", found, wanted, _shorter(purpose), source=_CL)
     state = "on" if enabled else "perhaps on"
     found = f"{found}; long paths are {state}, but cl.exe may not take them"
-    return finding(AREA, name, "warning", found, wanted, _SHORTER, source=_CL)
+    return finding(AREA, name, "warning", found, wanted, _shorter(purpose), source=_CL)
+
+
+def _shorter(purpose: Purpose) -> str:
+    return _SHORTER_ROOT if purpose.existing else _SHORTER

@@ -70,6 +70,7 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         msvc=can.msvc,
         gpu=can.gpu,
         services=can.services,
+        existing=plan.host.existing is not None,
         gpu_asked=plan.host.gpu_way.requested,
         gpu_numbers=plan.host.gpu_way.visible,
         cxx_runtime=_cxx_runtime(plan),

@@ -23,6 +23,10 @@ _OFFLINE = (
     "a layout into C:\\VS: docs/hosts/windows-host.md"
 )
 _PROVISION = "invoke provision"
+_BUILD_TOOLS = (
+    "winget install Microsoft.VisualStudio.2022.BuildTools --override "
+    '"--wait --passive --add Microsoft.VisualStudio.Workload.VCTools --includeRecommended"'
+)
 _SHOWN = {"cuda": "CUDA", "python": "Python", "msvc": "MSVC"}
 
 
@@ -77,6 +81,8 @@ def _choose(
         return purpose.toolset, finding(AREA, name, "unknown", why)
     if not toolsets:
         wanted = f"Build Tools with {purpose.toolset}" if purpose.toolset else "Build Tools"
+        if purpose.existing:
+            return None, finding(AREA, name, "error", "none", wanted, command=_BUILD_TOOLS)
         found = "not there yet"
         return purpose.toolset, finding(AREA, name, "warning", found, wanted, _PROVISION)
     fitting = [t for t in toolsets if not _stops(compat, {**common, "msvc": t})]
@@ -146,14 +152,15 @@ def _rules(
 
 
 def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Finding]:
-    """What makes builds work or fast; a host without MSVC is given none of them."""
+    """What makes builds work or fast; not every host is given them."""
+    given = purpose.msvc and not purpose.existing
     for name in ("ninja", "git", "sccache"):
         told = tools.at(name)
         version = told.text("version")
         number = known(version)
         wanted = f"{limits.ninja} or newer" if name == "ninja" else ""
         level: Level = "warning"
-        if told.absent and purpose.msvc:
+        if told.absent and given:
             yield finding(AREA, name, level, "not there yet", wanted, _PROVISION)
         elif told.absent:
             continue

@@ -620,7 +620,7 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
         )
         assert verdict.source.startswith("https://github.com/ninja-build/ninja/")
     root_verdict = judge("paths: build-root", {}, purpose)
-    assert root_verdict.level == ("ok" if len(root) <= 7 else "warning")
+    assert root_verdict.level == ("ok" if len(root) <= 8 else "warning")
     assert f"{len(root) + 13} characters" in root_verdict.actual
 
 
@@ -630,6 +630,19 @@ def test_a_source_tree_that_is_here_is_measured(longest: int, level: str) -> Non
     verdict = judge("paths: path-budget", changes, with_purpose(longest=longest))
     assert verdict.level == level
     assert verdict.actual.startswith(f"{longest} characters")
+
+
+def test_nothing_is_provisioned_into_an_existing_environment() -> None:
+    """Build Tools are an error with a command; other programs are not expected there."""
+    purpose = with_purpose(existing=True, build_root=r"C:\far\too\long")
+    verdict = judge("tool chain: msvc-toolset", {STUDIO: []}, purpose)
+    assert (verdict.level, verdict.command.split()[:2]) == ("error", ["winget", "install"])
+    programs = {"ninja", "git", "sccache"}
+    told = diagnose(changed({f"{TOOLS}/{name}": None for name in programs}), purpose)
+    found = {each.id: each for each in told if each.subject in ("paths", "tool chain")}
+    assert not programs & set(found)
+    assert found["build-root"].level == "warning"
+    assert "pipeline.yaml" in found["build-root"].hint
 
 
 def test_a_linux_is_not_judged_as_a_windows() -> None:
@@ -1445,8 +1458,8 @@ def test_wrong_thresholds_are_refused(tmp_path: Path) -> None:
         (
             ("{warn: 60, fail: 300}", "{warn: 300, fail: 60}", "fail must not be below warn"),
             ("{warn: 30, fail: 10}", "{warn: 10, fail: 30}", "fail must not be above warn"),
-            ("build_root: 20", "build_root: long", "build_root"),
-            ("build_root: 20", "root: 20", "root: unknown key"),
+            ("build_root: 21", "build_root: long", "build_root"),
+            ("build_root: 21", "root: 21", "root: unknown key"),
         )
     ):
         assert whole.count(old) == 1
