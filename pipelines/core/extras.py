@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
+import tomllib
 from collections.abc import Iterator
 
 from packaging.requirements import Requirement
@@ -44,7 +45,11 @@ def install_extra(name: str) -> str:
 
 
 def requirements(extra: str) -> Iterator[Requirement]:
-    """What an extra adds to what is required anyway."""
+    """What an extra adds to what is required anyway; a checkout need not be installed."""
+    if CHECKOUT is not None:
+        project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]
+        yield from map(Requirement, project["optional-dependencies"][extra])
+        return
     for text in importlib.metadata.requires(DISTRIBUTION) or ():
         one = Requirement(text)
         if one.marker and one.marker.evaluate({"extra": extra}) and not one.marker.evaluate():

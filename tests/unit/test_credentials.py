@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines.core.errors import ConfigError, PipelineError, SetupError
+from pipelines.core.extras import install_extra
 from pipelines.hosts.winrm import credentials
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import credential
@@ -114,7 +115,7 @@ def test_no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(SetupError, match="needs the package keyring") as caught:
         source(password_keyring="wcw").get_secret_value()
-    assert "--extra keyring" in caught.value.hint
+    assert install_extra("keyring") in caught.value.hint
 
 
 # -- prompt ----------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def test_ticket_and_certificate_need_none() -> None:
         ({"transport": "kerberos"}, "libkrb5-dev"),
         (
             {"transport": "credssp", "password_env": "LAB_PW", "insecure": ["delegation"]},
-            "--extra credssp",
+            "credssp",
         ),
     ],
 )
@@ -221,7 +222,7 @@ def test_package_that_is_missing(
     with pytest.raises(SetupError, match="needs a package that is not installed") as caught:
         WindowsHost("lab", config(**keys)).endpoint()
     assert command in caught.value.hint
-    assert f"--extra {keys['transport']}" in caught.value.hint
+    assert install_extra(str(keys["transport"])) in caught.value.hint
 
 
 def test_files_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

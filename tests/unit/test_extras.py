@@ -124,6 +124,14 @@ def test_where_it_is_installed_the_packages_are_named(monkeypatch: pytest.Monkey
     assert command.endswith("-m pip install 'fsspec>=2' 's3fs[a]>=3'")
 
 
+def test_a_checkout_on_windows_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: pytest.fail("it has no metadata"))
+    command = extras.install_extra("keyring")
+    assert "-m pip install" in command
+    assert OPTIONAL["keyring"][0] in command
+
+
 def test_a_run_without_publish_has_no_provenance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
