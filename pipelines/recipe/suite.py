@@ -69,7 +69,7 @@ def suite_of(recipe: Recipe) -> Suite:
     """
     if not recipe.smoke:
         return _without(recipe)
-    if "/" in recipe.smoke or recipe.smoke.startswith("."):
+    if {"/", "\\"} & {*recipe.smoke} or recipe.smoke.startswith("."):
         return _of_folder(home() / recipe.smoke)
     if found := plugins.named(KIND, recipe.smoke, f"smoke suite {recipe.smoke}"):
         return replace(_of_folder(found.path), origin=found.says)

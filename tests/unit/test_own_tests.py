@@ -93,6 +93,11 @@ def test_what_is_shipped_is_whole(name: str) -> None:
 # -- what is refused before a build ----------------------------------------------------------------
 
 
+def test_a_path_of_windows_is_a_folder() -> None:
+    with pytest.raises(ConfigError, match="there is no directory"):
+        suite_of(BASE.model_copy(update={"smoke": r"C:\none"}))
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [
