@@ -43,7 +43,7 @@ powershell: ## The PowerShell scripts under Wine, in WCW_POWERSHELL or else the 
 
 test-windows: ## The unit tests with the sandbox's Windows Python; TESTS=FILES runs some of them
 	@scripts/setup --dev
-	@$(PYTHON) scripts/test_windows.py -n 2 --dist loadfile $(or $(TESTS),tests/unit)
+	@$(PYTHON) scripts/test_windows.py $(TESTS)
 
 faults: ## Campaigns of injected faults, also against the playbook
 	@scripts/setup --dev

@@ -3,21 +3,19 @@
 No deadline either way: a busy machine is no defect.
 """
 
-import ctypes
 import gc
 import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from datetime import date
 from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
+import under_wine
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import settings
@@ -31,14 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 ROOT = Path(__file__).parents[1]
 
-#: What Windows cannot import: the sandbox and its service are POSIX alone, and so are Unix sockets.
-_POSIX = (
-    *("container_output", "containers", "engine_reach", "engine_ssh", "gpu_bridge", "gpu_host"),
-    *("gpu_selftest", "hashed", "host_certificates", "image_inputs", "libcxx", "lock", "msvc"),
-    *("powershell", "sandbox_life", "sandbox_service", "security", "setup_docker"),
-    *("windows_container", "wine", "winrs_end_to_end", "wsman_server"),
-)
-collect_ignore = [f"unit/test_{name}.py" for name in _POSIX] if os.name == "nt" else []
+collect_ignore = [f"unit/{name}" for name in under_wine.POSIX]
 
 #: Every test is in exactly one: its marker's, or else its directory's; unit tests are fast.
 TIERS = {
@@ -47,32 +38,9 @@ TIERS = {
 }
 
 
-def _under_wine() -> bool:
-    return os.name == "nt" and hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
-
-
-@cache
-def not_under_wine() -> dict[str, str]:
-    """What under_wine.yaml lists -> why it is skipped there."""
-    listed = yaml.safe_load((ROOT / "tests/under_wine.yaml").read_text("utf-8"))
-    return {name: reason for reason, names in listed.items() for name in names}
-
-
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Some modules hang or crash on import: they are not collected, but counted below."""
-    return (collection_path.name in not_under_wine() or None) if _under_wine() else None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Under Wine, how many tests and modules are skipped for each reason."""
-    if not _under_wine():
-        return
-    why = [str(one.longrepr[2]) for one in terminalreporter.stats.get("skipped", [])]
-    why += [f"{text} (module)" for name, text in not_under_wine().items() if "::" not in name]
-    why += ["POSIX alone: cannot be imported (module)"] * len(collect_ignore)
-    terminalreporter.section("skipped, by reason")
-    for text, number in Counter(why).most_common():
-        terminalreporter.line(f"{number:5} {text}")
+def pytest_configure(config: pytest.Config) -> None:
+    if under_wine.is_here():
+        config.pluginmanager.register(under_wine.Skips())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -83,9 +51,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if len(tiers) != 1:
         raise pytest.UsageError(f"{item.nodeid}: expected one tier, found {sorted(tiers)}")
     item.add_marker(*tiers)
-    name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
-    if _under_wine() and name in not_under_wine():
-        item.add_marker(pytest.mark.skip(reason=not_under_wine()[name]))
 
 
 @cache

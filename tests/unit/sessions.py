@@ -9,19 +9,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from wheels import MACHINE
+
 from pipelines.core.errors import PipelineError
 from pipelines.core.files import sha256_of
+from pipelines.remote import facts as remote_facts
 from pipelines.remote import rpc
 from pipelines.remote.jobs import follow, launch, store
 from pipelines.session.base import Given, Item, Progress, Result, Session
-from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.bootstrap import bootstrap_argv
+from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
 
 Function = Callable[..., Any]
 
 
 def connect() -> Session:
-    return open_session(PopenStream(["sh", "-c", bootstrap_command(sys.executable)]), name="here")
+    return open_session(PopenStream(bootstrap_argv(sys.executable)), name="here")
 
 
 class Here:
@@ -36,6 +40,7 @@ class Here:
     ) -> None:
         self.job = job
         self.answers: dict[Function, Any] = {
+            remote_facts.facts: self._facts,
             store.state: self._state,
             launch.start: self._start,
             follow.follow: self._follow,
@@ -45,6 +50,9 @@ class Here:
         self.sent: list[str] = []
         self.jobs: dict[str, dict[str, Any]] = {}
         self.closed = 0
+
+    def _facts(self, **arguments: Any) -> dict[str, Any]:
+        return {**remote_facts.facts(**arguments), "machine": MACHINE}
 
     def times(self, function: Function) -> int:
         """How often the function was asked for."""

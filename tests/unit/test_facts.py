@@ -223,6 +223,7 @@ def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in ("ProgramFiles(x86)", "ProgramW6432", "VSINSTALLDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ProgramFiles", str(tmp_path))
+    monkeypatch.setattr(tools, "_OURS", str(tmp_path / "VS"))
     (found,) = tools.visual_studio()
     assert found["toolsets"] == ["14.38.33130", "14.44.35207"]
     assert found["name"] == "2022 BuildTools"

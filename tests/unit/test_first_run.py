@@ -482,6 +482,7 @@ def test_attestations_are_verified_by_sigstore(artifact: Artifact, checkout: Pat
 def test_the_hosts_of_the_steps_write_such_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the import asks of a record's level is what these hosts have on Windows."""
     monkeypatch.setattr(local, "WINDOWS", True)
+    monkeypatch.setattr(local, "wine", lambda: None)
     runner = LocalHost.model_validate({"kind": "local", "gpu": True})
     assert local.ThisMachine("runner", runner).evidence is Evidence.WRITTEN
     assert WindowsHost.evidence is Evidence.WRITTEN

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
-
-LISTED = yaml.safe_load((Path(__file__).parents[1] / "under_wine.yaml").read_text("utf-8"))
+from under_wine import LISTED
 
 
 @pytest.mark.parametrize("reason", LISTED)

@@ -394,7 +394,7 @@ class Packages:
             for name in wheel.namelist():
                 if ".data/" not in name:
                     wheel.extract(name, self.site)
-        (self.site / "tool_data.py").write_text("y = 2\n")
+        (self.site / "tool_data.py").write_bytes(b"y = 2\n")
         record = self.site / "tool-1.0.dist-info/RECORD"
         text = record.read_text().replace("tool-1.0.data/purelib/", "")
         record.write_text(text.replace("tool-1.0.data/scripts/", "../../Scripts/"))

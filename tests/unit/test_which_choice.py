@@ -443,7 +443,7 @@ def test_an_older_list_and_a_yank_that_vanished_are_refused(
 def test_where_nothing_can_be_kept_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", "~nobody-of-that-name")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "not/absolute")
     (tmp_path / "catalogue.json").write_bytes(catalogue(wheel()))
     assert len(fetch_rows(str(tmp_path))[0]) == 1
     assert "would not be noticed" in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_refused_at_once(tmp_path: Path, text: str, line: int | None, said: str)
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
     assert time.monotonic() - began < 10  # milliseconds, on an idle machine
-    where = f"{tmp_path}/file.yaml{f':{line}' if line else ''}: "
+    where = f"{tmp_path / 'file.yaml'}{f':{line}' if line else ''}: "
     assert caught.value.message.startswith(where)
     assert said in caught.value.message
     assert "\n" not in caught.value.message

@@ -90,7 +90,9 @@ def wheel(
 
 
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
-TAGS = f"{TAG}-{TAG}-linux_{platform.machine()}"
+#: As Linux calls it, under Windows too.
+MACHINE = {"AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+TAGS = f"{TAG}-{TAG}-linux_{MACHINE}"
 #: Of :func:`wheel_here`.
 HERE = f"pkg-1.0+cu130-{TAGS}.whl"
 
