@@ -169,12 +169,12 @@ def test_the_minutes_are_for_all_cells_together(tmp_path: Path) -> None:
     cells = matrix(tmp_path, bad, bad, minutes=10)
     cells.each(step)
     assert all(minutes is not None and 9 < minutes <= 10 for minutes in given)
-    over = matrix(tmp_path, bad, bad, minutes=1e-9)
+    over = matrix(tmp_path, bad, bad, minutes=-1e-9)
     given.clear()
     over.each(step)
     assert given == []
     assert all(isinstance(cell.error, TimeUpError) for cell in over.cells)
-    begun = matrix(tmp_path, bad, minutes=1e-9)
+    begun = matrix(tmp_path, bad, minutes=-1e-9)
     begun.cells[0].line.begin_run()
     begun.each(step)
     assert given == [1 / 60], "a cell that has begun goes on to its end"

@@ -176,7 +176,11 @@ def test_no_python_there() -> None:
 
 def test_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostError, match=r"no answer from Python within 0.2 s"):
-        bootstrap.open_gateway(PopenStream(["sleep", "60"]), name="here", patience=0.2)
+        bootstrap.open_gateway(
+            PopenStream([sys.executable, "-c", "import time; time.sleep(60)"]),
+            name="here",
+            patience=0.2,
+        )
 
 
 def test_only_idempotent_calls_are_repeated(tmp_path: Path) -> None:
