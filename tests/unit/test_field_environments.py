@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -64,7 +65,8 @@ def environment(told: dict[str, Any], room: Path) -> Any:
     """What ``which`` says of a Windows Python."""
     windows = Windows(room)
     if "torch" in told:
-        subprocess.run(["rm", "-r", *map(str, windows.site.glob("torch*"))], check=True)
+        for installed in [*windows.site.glob("torch*")]:
+            shutil.rmtree(installed)
         own = told["torch"]
         windows.torch(own["version"], own["cuda"])
         for path, data in binaries(own.get("files", {})).items():
@@ -91,9 +93,10 @@ def which(told: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
     seen = environment(told, room)
     every = [*seen["findings"], *(f for one in seen["packages"] for f in one["findings"])]
     for wanted in answer["says"]:
-        texts = [f"{one['actual']} {one['hint']}" for one in every
+        texts = [f"{one['actual']} {one['hint']}".replace("\\", "/") for one in every
                  if (one["id"], one["level"]) == (wanted["id"], wanted["level"])]  # fmt: skip
-        assert any(all(name in text for name in wanted["names"]) for text in texts), every
+        names = [name.replace("\\", "/") for name in wanted["names"]]
+        assert any(all(name in text for name in names) for text in texts), every
     commands = " ".join(one["do"] for one in seen["commands"])
     assert all(one["undo"] for one in seen["commands"])
     assert [one for one in answer.get("commands", ()) if one not in commands] == []
