@@ -38,9 +38,9 @@ SOURCE = "src"
 RESULT = ROOT / "build/test-windows.xml"
 NOT_RUN = ROOT / "tests/under_wine.yaml"
 LANES = 2
-TOGETHER = 8
-#: For a process of pytest. An idle machine needs a fifth of it.
-SECONDS = 600
+TOGETHER = 6
+#: For a process of pytest. An idle machine needs a tenth of it.
+SECONDS = 900
 #: Interrupted, or done.
 STOPPED = Event()
 #: Pytest's exit codes of a run that came to its end.
@@ -119,15 +119,23 @@ def work(prefix: Prefix, waiting: Queue[list[str]]) -> Iterator[Outcome]:
             names = waiting.get_nowait()
         except Empty:
             return
-        done = [run(prefix, names)]
-        if done[0].suite is None and len(names) > 1 and not STOPPED.is_set():
-            done = [run(prefix, [name]) for name in names]
-        for outcome in done:
-            seconds = float(outcome.suite.get("time", 0)) if outcome.suite is not None else 0
-            print(f"{outcome.verdict:8} {seconds:6.1f} s  {' '.join(outcome.names)}", flush=True)
-            if outcome.verdict not in ("passed", "nothing to run"):
-                print(outcome.output, flush=True)
-            yield outcome
+        done = run(prefix, names)
+        if done.suite is not None or len(names) == 1:
+            yield done
+            continue
+        print(f"{done.verdict}: {' '.join(names)}; each alone", flush=True)
+        for name in names:
+            if not STOPPED.is_set():
+                yield run(prefix, [name])
+
+
+def show(outcome: Outcome) -> Outcome:
+    """Print it, with the output of what did not pass."""
+    seconds = float(outcome.suite.get("time", 0)) if outcome.suite is not None else 0
+    print(f"{outcome.verdict:8} {seconds:6.1f} s  {' '.join(outcome.names)}", flush=True)
+    if outcome.verdict not in ("passed", "nothing to run"):
+        print(outcome.output, flush=True)
+    return outcome
 
 
 def chosen(files: list[str], left_out: dict[str, str]) -> list[str]:
@@ -176,7 +184,7 @@ def main() -> int:
         machines = [make_windows(cache, Path(scratch, f"windows{number}")) for number in lanes]
         pool = ThreadPoolExecutor(LANES)
         try:
-            done = pool.map(lambda prefix: list(work(prefix, waiting)), machines)
+            done = pool.map(lambda prefix: [*map(show, work(prefix, waiting))], machines)
             outcomes = [outcome for lane in done for outcome in lane]
         finally:
             STOPPED.set()
