@@ -1,14 +1,15 @@
 """What the sandbox's Windows Python does not run under Wine, and why; a real Windows runs it.
 
-Four reasons are seen by themselves: a program that is not installed there, a script of a Linux
-shell that Windows cannot start, a symbolic link that a test makes, and a file name that Windows
-does not have. ``under_wine.yaml`` lists the others.
+Five reasons are seen by themselves: a program that is not installed there, a script of a Linux
+shell that Windows cannot start, a symbolic link that a test makes, a file name and a function of
+``os`` or ``signal`` that Windows does not have. ``under_wine.yaml`` lists the others.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -68,11 +69,16 @@ class Skips:
 
 
 def impossible(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
-    """Why Windows did not start a program or make a file, if that has ended the test."""
+    """What the test itself did that Windows cannot; in the product it would be a fault."""
     code = getattr(excinfo.value, "winerror", None)
     if _NO_NAME.search(Path(str(getattr(excinfo.value, "filename", ""))).name):
         return "needs a file name that Windows does not have"
     start = subprocess.Popen.__init__.__code__
+    own = [e for e in excinfo.traceback if e.frame.code.raw.co_filename != start.co_filename]
+    if not Path(own[-1].path).is_relative_to(FOLDER):
+        return ""
+    if isinstance(excinfo.value, AttributeError) and excinfo.value.obj in (os, signal):
+        return f"calls {excinfo.value.name}, which Windows does not have"
     started = [entry.locals["args"] for entry in excinfo.traceback if entry.frame.code.raw is start]
     if code is None or not started:
         return ""

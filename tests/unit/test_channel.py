@@ -168,10 +168,12 @@ def test_streams_that_damage_bytes_are_refused(kind: str, way: str) -> None:
 
 
 def test_no_python_there() -> None:
+    fails = "import sys; sys.stderr.write('no such thing'); sys.exit(3)"
     with pytest.raises(HostError, match=r"exit code 3.*no such thing"):
-        open_session(PopenStream(["sh", "-c", "echo no such thing >&2; exit 3"]), name="here")
+        open_session(PopenStream([sys.executable, "-c", fails]), name="here")
+    greets = "import sys; print('Welcome to this host', flush=True); sys.stdin.read()"
     with pytest.raises(HostError, match="got b'Welcome'"):
-        open_session(PopenStream(["sh", "-c", "echo Welcome to this host; cat"]), name="here")
+        open_session(PopenStream([sys.executable, "-c", greets]), name="here")
 
 
 def test_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -256,7 +255,7 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
     assert child.stdout is not None
     for _ in range(20):
         child.stdout.readline()
-    child.send_signal(signal.SIGKILL)
+    child.kill()
     written = [20, *(int(line) for line in child.stdout.read().split("\n")[:-1])]
     child.wait()
     child.stdout.close()
