@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
 from packaging.markers import InvalidMarker, Marker
 from packaging.tags import Tag
@@ -92,8 +94,8 @@ class _Wheel(BaseModel):
             parts = urlsplit(self.url)
         except ValueError:
             raise LockError("uv returned an invalid wheel address") from None
-        path = self.path or (unquote(parts.path) if parts.scheme == "file" else "")
-        file = (path or unquote(parts.path)).rpartition("/")[2]
+        path = self.path or (url2pathname(parts.path) if parts.scheme == "file" else "")
+        file = Path(path).name or unquote(parts.path).rpartition("/")[2]
         return Offer(file, path or self.url, self.hashes.sha256, self.size)
 
 
@@ -151,7 +153,8 @@ def resolve_closure(
     command = [find_uv(), "pip", "compile", "--only-binary", ":all:", "--format", "pylock.toml"]
     command += ["--no-header", "--color", "never", "--python-version", python_release(python)]
     command += ["--python-platform", "x86_64-pc-windows-msvc"] if windows else []
-    command += ["--python", executable] if executable and not windows else []
+    # uv wants one in any case, and on Windows it does not see this one by itself.
+    command += ["--python", executable if executable and not windows else sys.executable]
     command += [word for folder in folders for word in ("--find-links", str(folder))]
     command += ["--offline", "--no-index"] if offline else []
     with TemporaryDirectory(prefix="wcw-uv-") as scratch:
@@ -164,7 +167,7 @@ def resolve_closure(
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
                 errors="replace",
                 timeout=_SECONDS,
                 check=False,
