@@ -159,6 +159,12 @@ class BuildPlan:
         )
 
     @property
+    def building_python(self) -> str:
+        """The Python that builds there; where we install packages it has those of the cell alone."""
+        made = (one.spec["python"] for one in self.wanted if one.spec["kind"] == "packages")
+        return next(made, self.layout.python)
+
+    @property
     def places(self) -> dict[str, str]:
         """Directories of the host that stand in variables of a build."""
         layout = self.layout

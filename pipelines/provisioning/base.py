@@ -257,7 +257,7 @@ class Binding:
         folder = layout.above(layout.python)
         if self.place.existing is not None:
             return [folder, layout.join(layout.cuda, "bin")]
-        return [*self.brought(program), layout.join(folder, "Scripts")]
+        return self.brought(program)
 
 
 def _compiles(pattern: str) -> str:

@@ -6,6 +6,7 @@ the recipe lists.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -64,9 +65,11 @@ class Files(Resource):
 
 
 class Packages(Resource):
-    """Python packages of the Python that builds."""
+    """Python packages of a build, in an environment that only builds with this set of them use."""
 
     kind: Literal["packages"]
+    path: str
+    """Directory of the environments."""
     tools: tuple[str, ...]
 
     def bind(self, binding: Binding) -> DesiredResource:
@@ -74,12 +77,17 @@ class Packages(Resource):
         layout = binding.layout
         pins = binding.pinned(self.tools, layout.wheels)
         packages = {pin.package: pin.tool.version for pin in pins}
+        decides = [layout.python, *sorted(f"{pin.file} {pin.tool.sha256}" for pin in pins)]
+        name = hashlib.sha256("\n".join(decides).encode()).hexdigest()[:8]
+        path = layout.join(self.path, name)
         return self.desired(
             ", ".join(f"{name} {version}" for name, version in packages.items()),
             packages=packages,
             files=[pin.file for pin in pins],
             installer=layout.uv,
-            python=layout.python,
+            base=layout.python,
+            path=path,
+            python=layout.join(path, "Scripts", "python.exe"),
         )
 
 

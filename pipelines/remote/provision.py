@@ -21,7 +21,7 @@ from .rpc import idempotent
 
 _PROOF_TIMEOUT = 120.0
 #: Kinds that run, or trust, the contents of one of our directories: their "path" or "git".
-_INSPECTED = ("archive", "directory", "files", "git_config", "installer")
+_INSPECTED = ("archive", "directory", "files", "git_config", "installer", "packages")
 
 #: A resource as its module's ``Spec``, with its ``kind``.
 Spec = Mapping[str, object]

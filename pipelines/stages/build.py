@@ -185,7 +185,8 @@ def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:
     """Remove old builds there when so little is free that the doctor warns of it."""
     limits, layout = load_thresholds(), plan.layout
     least = (limits.sandbox_disk if plan.host.capabilities.emulated else limits.host_disk).warn
-    keep, size = [job, PureWindowsPath(layout.marker).name], int(least * units.GIB)
+    environment = PureWindowsPath(plan.building_python).parent.parent.name
+    keep, size = [job, environment, PureWindowsPath(layout.marker).name], int(least * units.GIB)
     removed = session.call(
         prune.make_room, root=layout.build_root, temp=layout.temp, keep=keep, least=size
     )

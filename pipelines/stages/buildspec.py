@@ -158,7 +158,7 @@ def build_spec(
     }
     if plan.recipe.kind != "cargo":
         spec |= {"local": plan.local_version} if plan.recipe.restamp else {}
-        return spec | {"python": layout.python} | ({"fixed": layout.fixed} if fixed else {})
+        return spec | {"python": plan.building_python} | ({"fixed": layout.fixed} if fixed else {})
     return spec | {
         "steps": _steps(plan, source_sha256),
         "jobs": jobs,

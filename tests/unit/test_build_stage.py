@@ -101,7 +101,7 @@ def test_room_is_made_before_anything_is_sent(tmp_path: Path) -> None:
     )
     done = built(line)
     assert asked["root"] == line.plan.layout.build_root
-    assert asked["keep"] == [done.job, "restart.json"]
+    assert asked["keep"] == [done.job, ".venv", "restart.json"]
     assert asked["least"] == load_thresholds().host_disk.warn * (1 << 30)
     assert sent == []
     assert session.sent

@@ -1119,9 +1119,9 @@ def test_what_a_host_is_asked(tmp_path: Path) -> None:
     assert tools["cuda"] == r"C:\cuda\13.0"
     assert tools["servers"] == ("aka.ms", "download.visualstudio.microsoft.com")
     assert tools["programs"] == {
-        "ninja": [r"C:\tools\ninja", r"C:\python\3.11\Scripts"],
-        "git": [r"C:\tools\git\cmd", r"C:\python\3.11\Scripts"],
-        "sccache": [r"C:\tools\sccache", r"C:\python\3.11\Scripts"],
+        "ninja": [r"C:\tools\ninja"],
+        "git": [r"C:\tools\git\cmd"],
+        "sccache": [r"C:\tools\sccache"],
     }
 
 

@@ -103,6 +103,20 @@ def test_wheels_of_smoke_tests_go_with_their_job_or_after_it(disk: Disk) -> None
     assert disk.free == 80
 
 
+def test_environments_of_builds_go_after_the_last_job_that_names_them(disk: Disk) -> None:
+    for name in ("used", "unused", "wanted", "fresh"):
+        (disk.root / prune.ENVIRONMENTS).mkdir(exist_ok=True)
+        disk.wheel(f"{prune.ENVIRONMENTS}/{name}", 0.5 if name == "fresh" else 30)
+    job = disk.job("job", 0.5, size=1)
+    python = f"C:\\b\\{prune.ENVIRONMENTS}\\used\\Scripts\\python.exe"
+    told = {"function": "f", "arguments": {"spec": {"python": python}}}
+    (job / store.SPEC).write_text(json.dumps(told))
+    assert disk.room(100, keep=["wanted"]) == ["unused"]
+    disk.old(job, 30)
+    assert sorted(prune.prune(str(disk.root), 14)) == ["job", "wanted"]
+    assert prune.prune(str(disk.root), 14) == ["used"]
+
+
 def test_the_cache_command_takes_such_wheels_too(disk: Disk) -> None:
     disk.wheel("smoke-2-wheel", 20)
     disk.wheel("smoke-3-wheel", 3)

@@ -7,7 +7,7 @@ import io
 import re
 import typing
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 from hypothesis import given
@@ -187,7 +187,7 @@ def test_a_server_gets_everything() -> None:
     )  # fmt: skip
     assert tools["detect"] == r"C:\VS\VC\Tools\MSVC\14.44.*\bin\Hostx64\x64\cl.exe"
     assert {*wanted["Build Tools"].uploads} == {"vs-buildtools-2022"}
-    assert wanted["build tools"].spec["python"] == r"C:\python\3.12\python.exe"
+    assert wanted["build tools"].spec["base"] == r"C:\python\3.12\python.exe"
     assert layout_of(load_resources(), SERVER).cuda == r"C:\cuda\12.8"
 
 
@@ -210,7 +210,22 @@ def test_pins_come_from_the_lock() -> None:
     assert wanted["build tools"].spec["packages"] == {
         name: lock.tool(name).version for name in recipe.build_requires
     }
-    assert wanted["build tools"].spec["python"] == SANDBOX.executable
+    made = wanted["build tools"].spec
+    assert made["base"] == SANDBOX.executable
+    assert made["python"] == made["path"] + r"\Scripts\python.exe"
+    assert re.fullmatch(r"C:\\b\\e\\[0-9a-f]{8}", made["path"])
+
+
+def test_another_set_of_packages_is_another_environment() -> None:
+    """What one recipe's build needs is not there for another's to find."""
+    lock, recipe = load_lock(), load_recipe("smoke-attention")
+    sets = [recipe.build_requires, (*recipe.build_requires, "numpy"), recipe.build_requires[:1]]
+    paths = set()
+    for names in sets:
+        changed = recipe.model_copy(update={"build_requires": names})
+        made = desired_resources(load_resources(), changed, lock, SANDBOX)
+        paths |= {one.spec["path"] for one in made if one.id == "build tools"}
+    assert len(paths) == len(set(sets))
 
 
 @pytest.mark.parametrize("place", [SANDBOX, SERVER])
@@ -261,15 +276,19 @@ def test_a_place_stands_once(tmp_path: Path) -> None:
     moved = re.compile(r"C:\\\\(b|t|w|tools|cuda|python|VS)\b")
     for old_row, new_row in zip(before, after, strict=True):
         expected = moved.sub(r"D:\\\\x\\\\\1", repr((old_row.spec, old_row.uploads)))
+        # An environment is called by what it is made of, which is elsewhere now.
+        called = [PureWindowsPath(one.spec.get("path", "")).name for one in (old_row, new_row)]
+        if old_row.spec["kind"] == "packages":
+            expected = expected.replace(*called)
         assert repr((new_row.spec, new_row.uploads)) == expected
 
 
 @pytest.mark.parametrize(
     ("place", "required", "places"),
     [
-        (SERVER, ("git",), [r"C:\tools\git\cmd", r"C:\python\3.12\Scripts"]),
-        (SERVER, ("cargo",), [r"C:\python\3.12\Scripts"]),
-        (SANDBOX, ("git",), [r"C:\Python311\Scripts"]),
+        (SERVER, ("git",), [r"C:\tools\git\cmd"]),
+        (SERVER, ("cargo",), []),
+        (SANDBOX, ("git",), []),
         (EXISTING, ("git", "cargo"), ["/env/bin", "/cuda/bin"]),
         (SERVER, (), None),
         (EXISTING, (), None),
@@ -283,7 +302,7 @@ def test_programs_that_the_build_starts(
     made = desired_resources(resources, recipe, complete(load_lock()), place)
     found = [row.spec for row in made if row.id == "programs"]
     spec = {"kind": "commands", "names": [*required], "places": places}
-    assert found == ([spec] if places else [])
+    assert found == ([] if places is None else [spec])
 
 
 def test_a_tool_named_twice_is_one() -> None:

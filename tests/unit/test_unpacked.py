@@ -351,7 +351,7 @@ def test_a_repair_puts_back_and_removes_at_once(host: Host) -> None:
 
 
 class Packages:
-    """A Python's packages, installed from a wheel by what stands in for uv."""
+    """A build's environment, made from a wheel by what stands in for uv."""
 
     FILES: ClassVar = {
         "tool/_vendor/other-2.dist-info/RECORD": "other.py,sha256=x,1\n",  # as setuptools has them
@@ -361,8 +361,7 @@ class Packages:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
-        self.site = root / "python/Lib/site-packages"
-        self.site.mkdir(parents=True)
+        self.site = root / "e/1234/Lib/site-packages"
         rows = ""
         with zipfile.ZipFile(root / "tool-1.0-py3-none-any.whl", "w") as wheel:
             info = "tool-1.0.dist-info"
@@ -382,14 +381,20 @@ class Packages:
             "packages": {"tool": "1.0"},
             "files": [str(root / "tool-1.0-py3-none-any.whl")],
             "installer": "uv",
-            "wheels": str(root),
-            "python": str(root / "python/python.exe"),
+            "base": str(root / "python/python.exe"),
+            "path": str(root / "e/1234"),
+            "python": str(root / "e/1234/Scripts/python.exe"),
         }
         told = self.apply()
         assert told["ok"], told
 
     def install(self, command: list[str], *, timeout: float) -> tuple[int, str]:
         self.commands.append(command)
+        if "venv" in command:
+            for path in (Path(self.spec["python"]), self.site / "_virtualenv.py"):
+                path.parent.mkdir(parents=True)
+                path.touch()
+            return 0, ""
         with zipfile.ZipFile(self.spec["files"][0]) as wheel:
             for name in wheel.namelist():
                 if ".data/" not in name:
@@ -429,9 +434,20 @@ def test_a_repair_compares_packages_with_their_wheels(packages: Packages, name: 
     assert not row["ok"]
     assert f"1 files differ from the wheels, 0 belong to no package: {name}" in row["found"]
     assert packages.apply(thorough=True)["ok"]
-    assert "--reinstall" in packages.commands[-1]
     assert (packages.site / name).read_bytes() == genuine
     assert packages.check(thorough=True)["ok"]
+
+
+def test_what_the_list_does_not_name_is_no_part_of_the_environment(packages: Packages) -> None:
+    """Neither another package, nor one that was the list's when the environment was made."""
+    other = packages.site / "other-1.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    assert not packages.check()["ok"]
+    assert packages.apply()["ok"]
+    assert not other.exists()
+    shutil.rmtree(Path(packages.spec["python"]).parent)
+    assert not packages.check()["ok"], "packages without a Python"
 
 
 @pytest.mark.parametrize("name", ["evil.pth", "sitecustomize.py", "tool/__pycache__/core.pyc"])

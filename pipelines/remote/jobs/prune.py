@@ -14,6 +14,8 @@ from . import store
 
 #: Next to a smoke test's job is the wheel it tests, in a directory with its name plus this.
 WHEEL = "-wheel"
+#: Directory of the environments that builds run in: ``build tools`` of resources.yaml.
+ENVIRONMENTS = "e"
 _DAY = 86400.0
 #: Days during which an ended job may still be downloaded or continued.
 _FETCHED = 1.0
@@ -66,7 +68,7 @@ def _remove(folder: pathlib.Path) -> bool:
 def _silent_jobs(root: str, days: float) -> list[pathlib.Path]:
     """Jobs that are not running and have been silent for so many days, oldest first.
 
-    And the wheels of smoke tests whose job is gone.
+    And the wheels of smoke tests, and environments of builds, whose jobs are gone.
     """
     directories = [
         (job["heard"], pathlib.Path(job["directory"]))
@@ -77,6 +79,10 @@ def _silent_jobs(root: str, days: float) -> list[pathlib.Path]:
         if not wheel.with_name(wheel.name.removesuffix(WHEEL)).exists():
             # One of today may have been sent for a job that is about to start.
             directories.append((wheel.stat().st_mtime + _DAY, wheel))
+    used = "".join(path.read_text("utf-8") for path in store.place(root).glob(f"*/{store.SPEC}"))
+    for environment in store.place(root).glob(f"{ENVIRONMENTS}/*/"):
+        if environment.name not in used:
+            directories.append((environment.stat().st_mtime + _DAY, environment))
     return [folder for heard, folder in sorted(directories) if time.time() - heard >= days * _DAY]
 
 

@@ -1,4 +1,7 @@
-"""Python packages of the building Python; nothing is downloaded."""
+"""The environment that a build runs in; nothing is downloaded.
+
+Each set of packages has one of its own, so that a build imports nothing that another one needed.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ import importlib.metadata
 import io
 import os
 import pathlib
-import sys
-import sysconfig
 import zipfile
 
-from .. import unpacked
-from ..files import remove_tree, sha256
+from .. import files, locks, unpacked
 from ..process import capture
 from . import Check, Kind, RefusedError
 
 _TIMEOUT = 1800.0  # torch alone is 3.4 GB to unpack, past a virus scanner
+_UV = ("--quiet", "--offline", "--no-cache", "--no-config")
+#: Written into site-packages by uv for each environment.
+_OF_UV = ("_virtualenv.py", "_virtualenv.pth")
 
 
 class Spec(Kind):
@@ -29,19 +32,22 @@ class Spec(Kind):
     """Their wheels."""
     installer: str
     """uv on the host."""
+    base: str
+    """The Python that the environment is made with."""
+    path: str
+    """Directory of the environment, which is nobody else's."""
     python: str
+    """Its Python."""
 
 
-def _site(python: str) -> str:
-    """The directory of that Python's packages."""
-    if os.path.normcase(python) == os.path.normcase(sys.executable):
-        return sysconfig.get_path("purelib")
-    return str(pathlib.Path(python).parent / "Lib" / "site-packages")
+def _site(spec: Spec) -> str:
+    """The directory of the environment's packages."""
+    return os.path.join(spec["path"], "Lib", "site-packages")  # noqa: PTH118
 
 
 def _versions(spec: Spec) -> dict[str, str]:
     importlib.metadata.MetadataPathFinder().invalidate_caches()  # a method until 3.12
-    distributions = importlib.metadata.distributions(path=[_site(spec["python"])])
+    distributions = importlib.metadata.distributions(path=[_site(spec)])
     return {
         str(distribution.metadata["Name"]).lower().replace("_", "-"): distribution.version
         for distribution in distributions
@@ -50,10 +56,9 @@ def _versions(spec: Spec) -> dict[str, str]:
 
 def check(spec: Spec) -> Check:
     """Compare with the installed versions, which are the values; a repair compares the files."""
-    installed = _versions(spec)
-    versions = {name: installed[name] for name in spec["packages"] if installed.get(name)}
+    versions = _versions(spec)
     have = ", ".join(f"{name} {version}" for name, version in versions.items())
-    ok = versions == spec["packages"]
+    ok = versions == spec["packages"] and os.path.isfile(spec["python"])  # noqa: PTH113
     if ok and spec.get("thorough", False):
         wrong, more = _differing(spec)
         ok = not wrong and not more
@@ -63,13 +68,12 @@ def check(spec: Spec) -> Check:
 
 
 def _differing(spec: Spec) -> tuple[list[str], list[str]]:
-    """Files that differ from the wheels, and those that no package lists, except our own.
+    """Files that differ from the wheels, and those that no package lists.
 
-    The wheels are compared with their pins by another resource. Files of other packages are not
-    compared, nor are scripts, which the installer generates. If this Python itself builds, other
-    files in its site-packages are its own.
+    The wheels are compared with their pins by another resource. Scripts are not compared: the
+    installer generates them.
     """
-    site, wrong = _site(spec["python"]), []
+    site, wrong = _site(spec), []
     for wheel in spec["files"]:
         with zipfile.ZipFile(wheel) as archive:
             records = [n for n in archive.namelist() if n.endswith(".dist-info/RECORD")]
@@ -82,31 +86,34 @@ def _differing(spec: Spec) -> tuple[list[str], list[str]]:
                 continue
             path = os.path.join(site, inner if data else name)  # noqa: PTH118
             digest = base64.urlsafe_b64decode(recorded.removeprefix("sha256=") + "=").hex()
-            if not os.path.isfile(path) or sha256(path) != digest:  # noqa: PTH113
+            if not os.path.isfile(path) or files.sha256(path) != digest:  # noqa: PTH113
                 wrong.append(inner if data else name)
-    if os.path.normcase(spec["python"]) == os.path.normcase(sys.executable):
-        return wrong, []
     distributions = importlib.metadata.distributions(path=[site])
     listed = [
         file.as_posix() for distribution in distributions for file in distribution.files or ()
     ]
-    return wrong, unpacked.unknown_files(site, listed)
+    return wrong, unpacked.unknown_files(site, [*listed, *_OF_UV])
 
 
 def plan(spec: Spec) -> str:
     """What is installed."""
-    return f"install {len(spec['packages'])} packages into {spec['python']}"
+    return f"install {len(spec['packages'])} packages into {spec['path']}"
 
 
 def apply(spec: Spec) -> None:
-    """Install them from the wheels on the host; a repair reinstalls, and removes unowned files."""
-    command = [spec["installer"], "pip", "install", "--quiet", "--offline", "--no-index"]
-    if spec.get("thorough", False):
-        command += ["--reinstall"]
-        for name in _differing(spec)[1]:
-            remove_tree(os.path.join(_site(spec["python"]), name))  # noqa: PTH118
-    command += ["--no-cache", "--no-config", "--system", "--break-system-packages"]
-    command += ["--python", spec["python"], *spec["files"]]
-    code, output = capture(command, timeout=_TIMEOUT)
-    if code:
-        raise RefusedError(f"uv pip install exited with {code}: {output[-2000:]}")
+    """Make the environment from the wheels on the host, from nothing."""
+    pathlib.Path(spec["path"]).parent.mkdir(exist_ok=True)
+    with locks.claim(pathlib.Path(f"{spec['path']}.lock"), _TIMEOUT) as mine:
+        if not mine:
+            raise RefusedError(f"{spec['path']} is being made by another command")
+        if check(spec)["ok"]:  # by the one that held the lock
+            return
+        files.remove_tree(spec["path"])
+        steps = [["venv", "--python", spec["base"], spec["path"]]]
+        if spec["files"]:
+            install = ["pip", "install", "--no-index", "--python", spec["python"]]
+            steps.append([*install, *spec["files"]])
+        for step in steps:
+            code, output = capture([spec["installer"], *_UV, *step], timeout=_TIMEOUT)
+            if code:
+                raise RefusedError(f"uv {step[0]} exited with {code}: {output[-2000:]}")
