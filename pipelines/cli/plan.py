@@ -71,8 +71,8 @@ def planned(
 
     The request's axes have several values between commas where a matrix has several; lists of
     architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
-    are of a host that was asked; without, this machine stands in for it. Nothing is fetched and no
-    host is connected to; only what a recipe names under ``prebuilt`` is listed. Raises
+    are of a host that was asked. Nothing is fetched and no host is connected to; only what a recipe
+    names under ``prebuilt`` is listed. Raises
     :class:`ConfigError` for what is not understood.
     """
     from pipelines.core.paths import home
@@ -97,7 +97,7 @@ def planned(
         {axis: text for axis, text in axes.items() if axis not in _CHOSEN}
         | {"archs": archs_asked(settings, request, chosen)},
         cache,
-        facts or HostFacts.local(),
+        facts or HostFacts.unasked(name, host),
         runs=home() / settings.out,
         supply=host.supply(lock),
         others=lambda: settings.others(name, lock),
@@ -127,7 +127,7 @@ def _print(made: Plan, format: str) -> None:
     help={
         "select": "only the cells whose name fits, such as 'cp312-torch2.8-*'",
         "format": "table, json, or gha (a matrix of GitHub Actions)",
-        "ask": "ask the host for its memory, cores and GPUs, instead of taking this machine's",
+        "ask": "ask the host for its memory, cores and GPUs, which pipeline.yaml may not say",
     },
     several=True,
 )

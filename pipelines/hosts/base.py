@@ -354,6 +354,11 @@ class HostConfig(Model):
         """Whether it runs Windows, as far as known before it is opened."""
         return True
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Its cores and bytes of memory; 0 where they are not known before it is opened."""
+        return 0, 0
+
     def supply(self, lock: ToolchainLock) -> Supply:
         """What it can provide to a build; nothing is started or fetched to find out."""
         return supply_of(lock)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.core.units import GIB
+from pipelines.hosts.base import HostConfig
 from pipelines.remote import facts, limits
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Sizes in bytes. ``commit`` is what may still be reserved on Windows: memory and page file."""
+    """Sizes in bytes; no cores: unknown. ``commit`` is what may still be reserved on Windows: memory and page file."""
 
     cores: int
     memory: int
@@ -31,8 +32,14 @@ class HostFacts:
 
     @classmethod
     def local(cls) -> HostFacts:
-        """The machine this runs on, as a stand-in for a host that was not asked."""
+        """The machine this runs on."""
         return cls(cores=limits.cores(), memory=facts.memory().get("total", 8 * GIB))
+
+    @classmethod
+    def unasked(cls, name: str, host: HostConfig) -> HostFacts:
+        """What pipeline.yaml and this machine say of a host; no cores where they say nothing."""
+        cores, memory = host.size
+        return cls(cores=cores, memory=memory, origin=name)
 
     @classmethod
     def told(

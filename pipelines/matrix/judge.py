@@ -126,7 +126,7 @@ def _judge(
     except ConfigError as error:
         findings.append(_error("archs", error.message, error.hint, "pipelines/recipes"))
     cost = recipe.cost(target.cuda)
-    if archs is not None and cost is not None:
+    if archs is not None and cost is not None and ground.host.cores:
         try:
             budget = plan_budget(cost, ground.host, archs.effective, ground.jobs)
         except ConfigError as error:

@@ -29,9 +29,12 @@ def print_table(plan: Plan) -> None:
     if recipe.strategy == "skip":
         say(recipe.skip, "yellow")
         return
-    memory = f"{units.gib(host.memory)} of memory"
-    memory += f", {units.gib(host.commit)} to reserve" if host.commit else ""
-    say(f"on {host.origin}: {host.cores} cores, {memory}")
+    if host.cores:
+        memory = f"{units.gib(host.memory)} of memory"
+        memory += f", {units.gib(host.commit)} to reserve" if host.commit else ""
+        say(f"on {host.origin}: {host.cores} cores, {memory}")
+    else:
+        say(f"{host.origin} was not asked: add --ask for jobs, memory and time", "yellow")
     for note in plan.notes:
         say(note)
     lines = [dict(zip(_COLUMNS, _line(row), strict=True)) for row in rows]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from pipelines.hosts.base import HostConfig, OwnedItem
+from pipelines.remote import limits
 
 if TYPE_CHECKING:
     from pipelines.hosts.engine.engine import Engine
@@ -50,6 +51,11 @@ class EngineKeys(HostConfig):
 
         tls = Path(self.engine_tls).expanduser() if self.engine_tls else None
         return Engine(self.engine, tls=tls, timeout=seconds or TIMEOUT)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Those of pipeline.yaml; processors that it does not limit are taken to be as many as here."""
+        return math.ceil(self.cpus or limits.cores()), in_bytes(self.memory)
 
     @property
     def place(self) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipelines.hosts.base import Host, HostConfig, OpenOptions, Supply
 from pipelines.hosts.gpus import DriverGpu
+from pipelines.remote import facts, limits
 from pipelines.toolchain.lock import ToolchainLock
 
 
@@ -31,6 +32,11 @@ class LocalHost(HostConfig):
     def place(self) -> str:
         """Here."""
         return "this machine"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """This machine's."""
+        return limits.cores(), facts.memory().get("total", 0)
 
     @property
     def is_windows(self) -> bool:

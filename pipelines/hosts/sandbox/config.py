@@ -22,6 +22,7 @@ from pipelines.hosts.base import (
 )
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
 from pipelines.record.toolsets import MSVC
+from pipelines.remote import facts, limits
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class SandboxHost(HostConfig):
         if (self.msvc_version or self.windows_sdk) and self.msvc is None:
             raise ValueError("msvc_version and windows_sdk require msvc: DIRECTORY")
         return self
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """This machine's."""
+        return limits.cores(), facts.memory().get("total", 0)
 
     @property
     def slot(self) -> Slot | None:
