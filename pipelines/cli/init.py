@@ -95,31 +95,36 @@ def init(
             hint="Use --force to overwrite them.",
         )
     write(root, {name: files[name] for name in (*comparison.new, *comparison.other)})
-    _show_result(comparison, choices, _refused(files, choices, lock))
+    _show_result(comparison, choices, _places(files, choices, lock))
     return 0
 
 
-def _refused(files: Mapping[str, str], choices: Choices, lock: ToolchainLock) -> Sequence[Finding]:
-    """Why the host of the generated files cannot build the default target; empty: it can."""
+def _places(
+    files: Mapping[str, str], choices: Choices, lock: ToolchainLock
+) -> Mapping[str, Sequence[Finding]]:
+    """Where the default target could be built -> why it cannot be."""
     from pipelines.config.model import Config
     from pipelines.core.paths import CONFIG_NAME
     from pipelines.core.yamlfile import parse_yaml
+    from pipelines.hosts.base import supply_of
     from pipelines.matrix.judge import host_rules
     from pipelines.recipe.model import Recipe
     from pipelines.record.target import Target
+    from pipelines.scaffold.files import WORKFLOW
 
     recipe = Recipe.model_validate(parse_yaml(files[f".wcw/recipes/{choices.name}.yaml"]))
     config = Config.model_validate(parse_yaml(files[CONFIG_NAME]))
-    host = config.default.host
-    target = Target(
-        host=host,
-        recipe=recipe.name,
-        python=choices.python,
-        torch=choices.torch,
-        cuda=choices.cuda,
-    )
-    found = host_rules(recipe, target, config.host(host).supply(lock))
-    return [finding for finding in found if finding.failed]
+    own = config.default.host
+    supplies = {f"this machine, host '{own}'": config.host(own).supply(lock)}
+    supplies["another Windows machine, such as host 'lab1' in pipeline.yaml"] = supply_of(lock)
+    if WORKFLOW in files:
+        supplies[f"GitHub's windows-2022, with {WORKFLOW}"] = supply_of(lock)
+    axes = {"python": choices.python, "torch": choices.torch, "cuda": choices.cuda}
+    target = Target(host=own, recipe=recipe.name, **axes)
+    return {
+        place: [finding for finding in host_rules(recipe, target, supply) if finding.failed]
+        for place, supply in supplies.items()
+    }
 
 
 def _refuse(project: Project, *, without_submodules: bool) -> None:
@@ -228,7 +233,9 @@ def _show_conflicts(comparison: Comparison) -> None:
         say(f"  differs     {name}: {line(how, 250)}", style="yellow")
 
 
-def _show_result(comparison: Comparison, choices: Choices, refused: Sequence[Finding]) -> None:
+def _show_result(
+    comparison: Comparison, choices: Choices, places: Mapping[str, Sequence[Finding]]
+) -> None:
     from pipelines.core.console import say
 
     rows: Mapping[str, tuple[str, ...]] = {
@@ -242,14 +249,11 @@ def _show_result(comparison: Comparison, choices: Choices, refused: Sequence[Fin
     if not comparison.new and not comparison.other:
         say("nothing to do: all files are up to date", style="green")
         return
-    say(
-        f"Next: read .wcw/recipes/{choices.name}.yaml, and add a numerical test to .wcw/smoke.",
-        style="green",
-    )
-    if not refused:
-        say("The sandbox on this machine builds it: invoke provision build test", style="green")
-    for finding in refused:
-        say(f"The sandbox cannot build it: {finding.actual}", style="yellow")
-        say(f"→ {finding.hint}", style="yellow")
-    if refused:
-        say("Then: invoke plan --host NAME, invoke provision build test --host NAME", style="green")
+    say("Where it can be built:", style="bold")
+    for place, refused in places.items():
+        say(f"  {'no ' if refused else 'yes'}  {place}", style="yellow" if refused else "green")
+        for finding in refused:
+            say(f"       {finding.actual}")
+    where = " --host NAME" if next(iter(places.values())) else ""
+    say(f"Next: read .wcw/recipes/{choices.name}.yaml, and add a numerical test to .wcw/smoke.")
+    say(f"Then: invoke provision build test{where}", style="green")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
 from pipelines.record.checkout import Checkout
 
@@ -24,7 +25,7 @@ PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _CACHES = frozenset(
     {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".eggs"}
-    | {"node_modules", ".sandbox"}
+    | {"node_modules", ".sandbox", plugins.FOLDER}
 )
 #: What a virtual environment holds, and a directory of runs.
 _HELD = ("pyvenv.cfg", "conda-meta", "latest/record.sqlite")

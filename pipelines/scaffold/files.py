@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def made(project: Project, choices: Choices) -> dict[str, str]:
     suite = suite_name(project, choices)
     recipe = _recipe(project, choices, suite)
     context = {"project": project, "choices": choices, "version": __version__, "suite": suite}
+    context["windows"] = sys.platform == "win32"
     files = {
         CONFIG_NAME: _filled("pipeline.yaml.j2", context),
         f"{folder}/.gitignore": "# Made by builds here.\n/out/\n/sandbox*/\n",

@@ -267,15 +267,38 @@ def test_it_says_where_the_package_can_be_built(
 ) -> None:
     request.getfixturevalue(project)
     assert run(["init", "--yes"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert ("The sandbox cannot build it" in said) is not here
+    said = capsys.readouterr().out
+    assert re.findall(r"^  (yes|no ) ", said, re.M) == ["yes" if here else "no ", "yes", "yes"]
     assert ("needs torch's C++ API" in said) is not here
-    assert ("builds it: invoke provision build test" in said) is here
+    assert ("provision build test --host NAME" in said) is not here
     # As plan says of the one target that it shows.
     assert run(["plan"]) == (0 if here else 2)
     shown = capsys.readouterr().out
     assert len(re.findall(r"^cp\d", shown, re.M)) == 1
     assert "plan --select '*'" in shown
+
+
+def test_on_windows_the_host_is_that_machine(
+    torch_project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sandbox needs Linux."""
+    monkeypatch.setattr("pipelines.scaffold.files.sys.platform", "win32")
+    assert run(["init", "--yes"]) == 0
+    config = load_config()
+    assert (config.default.host, config.hosts["here"].kind) == ("here", "local")
+    assert [*config.hosts] == ["here"]
+    assert len(re.findall(r"^  yes  ", capsys.readouterr().out, re.M)) == 3
+
+
+def test_a_sandbox_that_nothing_ignores_is_no_part_of_the_sources(torch_project: Path) -> None:
+    """Its drives are links out of the tree, which no source may have."""
+    assert run(["init", "--yes"]) == 0
+    drives = torch_project / ".wcw/sandbox/dosdevices"
+    drives.mkdir(parents=True)
+    (drives / "c:").symlink_to("/")
+    (torch_project / ".wcw/.gitignore").unlink()
+    assert run(["init", "--yes"]) == 0
+    assert run(["build", "--dry-run", "--host", "sandbox"]) == 2, "it needs MSVC, no more"
 
 
 @pytest.mark.parametrize("project", ["torch_project", "cmake_project"])
