@@ -97,7 +97,8 @@ def _as_quiet_as_before() -> Iterator[None]:
 def built_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pipeline's own wheel, built from a copy: setuptools leaves its work in the tree."""
     tree = tmp_path_factory.mktemp("tree")
-    shutil.copytree(ROOT / "pipelines", tree / "pipelines")
+    for name in ("pipelines", "docs"):
+        shutil.copytree(ROOT / name, tree / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree / name)
     (tree / "tests").mkdir()

@@ -6,6 +6,7 @@ import inspect
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from invoke.parser.argument import Argument
 from invoke.util import helpline
@@ -13,6 +14,7 @@ from invoke.util import helpline
 from pipelines.cli.command import Command
 from pipelines.cli.options import EVERYWHERE, program_arguments
 from pipelines.core.called import as_typed
+from pipelines.core.paths import DOCUMENTS
 
 _WIDEST = 100  # characters
 _SOME = 20  # what a description is given, however narrow the terminal
@@ -98,4 +100,6 @@ def _columns(title: str, rows: Rows) -> list[str]:
         wrapped = textwrap.wrap(right, room) or [""]
         lines.append(f"  {left}".ljust(first) + wrapped[0])
         lines += [" " * first + more for more in wrapped[1:]]
+    if any("docs/" in right for _, right in rows) and not Path("docs/README.md").is_file():
+        lines.append(f"  docs/ is {DOCUMENTS / 'docs'}")
     return [*lines, ""]

@@ -1,7 +1,7 @@
 """What this program is called where it was started, so that hint can be typed as it stands.
 
 Messages say ``invoke build`` or ``wcw --help``. Where neither is what was typed, as with ``./wcw``
-or from another directory, they are shown with what was.
+or from another directory, they are shown with what was. Pages are shown with their full path.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipelines.core.paths import DOCUMENTS
 from pipelines.core.shell import command_line
 
+_PAGE = re.compile(r"(?<![\w./])docs/[\w/-]+\.md")
 _typed = ""
 _named = re.compile(r"(?!)")
 
@@ -46,3 +48,13 @@ def commands_are(names: Iterable[str]) -> None:
 def as_typed(text: str) -> str:
     """Our own ``text`` with commands as they can be typed here."""
     return _named.sub(lambda _: _typed, text) if _typed else text
+
+
+def with_pages(text: str) -> str:
+    """The same, and pages with the path at which they can be opened from here."""
+    return _PAGE.sub(_page, as_typed(text))
+
+
+def _page(named: re.Match[str]) -> str:
+    path = DOCUMENTS / named[0]
+    return str(path) if path.is_file() and not Path(named[0]).is_file() else named[0]

@@ -29,7 +29,7 @@ from rich.progress import (
 
 from pipelines.core import github
 from pipelines.core.beside import onlooker
-from pipelines.core.called import as_typed
+from pipelines.core.called import with_pages
 from pipelines.core.errors import PipelineError
 from pipelines.core.hosttext import redact, redact_all, safe
 from pipelines.core.tables import Trimming
@@ -85,7 +85,7 @@ def _json(data: Any) -> str:
 
 def say(text: str, style: str | None = None) -> None:
     """Print our own text (no markup in it)."""
-    console.print(escape(in_words(redact(as_typed(text)), console)), style=style)
+    console.print(escape(in_words(redact(with_pages(text)), console)), style=style)
 
 
 def in_words(text: str, where: Console) -> str:
@@ -180,11 +180,11 @@ def print_error(error: PipelineError) -> None:
     """What failed, why, and what to do next; to stderr and, in CI, as an annotation."""
     # Every line but the first is marked: lines of a host's log are in it, and one that begins
     # with "::" would be a command to GitHub's runner.
-    lines = [safe(line) for line in as_typed(error.message).splitlines()]
+    lines = [safe(line) for line in with_pages(error.message).splitlines()]
     message = in_words(f"{error.label}: " + "\n│ ".join(lines), errors)
     errors.print(f"[bold red]{error.label}:[/bold red]{escape(message[len(error.label) + 1 :])}")
     if error.hint:
-        hint = "\n│ ".join(safe(line) for line in as_typed(error.hint).splitlines())
+        hint = "\n│ ".join(safe(line) for line in with_pages(error.hint).splitlines())
         errors.print(f"[yellow]→[/yellow]{escape(in_words(f'→ {hint}', errors)[1:])}")
     if github.in_ci and onlooker() is None:
         github.tell(github.command("error", "\n".join(lines), title=error.title))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from pathlib import Path
 
 #: Directory of the package: recipes, smoke suites, the lock and the example are in it.
 PACKAGE = Path(__file__).resolve().parents[1]
 #: The repository, when the package is used from one; None when it was installed from a wheel.
 CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "pyproject.toml").is_file() else None
+#: Directory that has the pages, ``docs/*.md``, also where the package was installed.
+DOCUMENTS = CHECKOUT or Path(sysconfig.get_path("data"), "share/windows-cuda-wheels")
 CONFIG_NAME = "pipeline.yaml"
 
 

@@ -161,7 +161,7 @@ def _read(name: str, folder: Path | None) -> dict[str, tuple[str, Recipe]]:
         except ValidationError as error:
             raise ConfigError(
                 explain(Path(where), error, Recipe),
-                hint="docs/recipes.md and pipelines/recipes/schema.json say what may stand.",
+                hint="docs/recipes.md has every key.",
             ) from None
         check_alone(made, where)
         found[version] = where, made

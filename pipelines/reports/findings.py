@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.core.called import as_typed
+from pipelines.core.called import with_pages
 from pipelines.core.finding import Finding, Level
 from pipelines.core.github import inert
 from pipelines.core.hosttext import safe
@@ -66,7 +66,7 @@ def _below(one: Finding, values: int) -> Iterator[RenderableType]:
         yield Text(f"{'':{_INDENT}}and {more} more, see --json", "dim")
     fine = one.level in ("ok", "skipped")
     if one.hint:
-        hint = as_typed(safe(one.hint, _SHORT if fine else 1200)) + (":" if one.command else "")
+        hint = with_pages(safe(one.hint, _SHORT if fine else 1200)) + (":" if one.command else "")
         arrow = Text("→", "dim" if fine else "yellow")
         told = Text(inert(hint), "dim" if fine else "")
         yield _row(1, (_INDENT - 1, Text()), (1, arrow), (None, told))

@@ -60,6 +60,18 @@ def test_with_invoke_they_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert called.as_typed(text) == text
 
 
+def test_pages_have_the_path_at_which_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2] / "docs/use.md"
+    monkeypatch.chdir(tmp_path)
+    assert called.with_pages("See docs/use.md.") == f"See {page}."
+    for text in ("docs/none.md", "https://e.org/docs/use.md", "mine/docs/use.md"):
+        assert called.with_pages(text) == text
+    monkeypatch.chdir(page.parents[1])
+    assert called.with_pages("See docs/use.md.") == "See docs/use.md."
+
+
 def test_until_it_was_started_messages_stay() -> None:
     assert called.as_typed("invoke build") == "invoke build"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import tomllib
 import zipfile
 from email import message_from_string
@@ -13,6 +14,7 @@ import pytest
 import pipelines
 from pipelines.core.paths import PACKAGE
 
+ROOT = PACKAGE.parent
 INFO = f"windows_cuda_wheels-{pipelines.__version__}.dist-info"
 
 
@@ -29,9 +31,21 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(files: dict[str, b
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    found = {name: data for name, data in files.items() if not name.startswith(f"{INFO}/")}
+    found = {name: data for name, data in files.items() if name.startswith("pipelines/")}
     assert found.keys() == wanted.keys()
     assert found == wanted
+
+
+@pytest.mark.slow
+def test_every_page_that_a_message_names_is_in_it(files: dict[str, bytes]) -> None:
+    data = INFO.replace(".dist-info", ".data/data/share/windows-cuda-wheels/")
+    texts = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py")]
+    named = {page for text in texts for page in re.findall(r"[^/`\w](docs/[\w/-]+\.md)", text)}
+    assert len(named) > 15
+    assert not {page for page in named if data + page not in files}
+    others = {name for name in files if not name.startswith(("pipelines/", f"{INFO}/"))}
+    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")}
+    assert {name.removeprefix(data) for name in others} <= pages
 
 
 @pytest.mark.parametrize(
