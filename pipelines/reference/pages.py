@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 from pipelines.core.paths import CHECKOUT, PACKAGE
@@ -12,6 +14,8 @@ from pipelines.reference.markdown import MADE
 DOCS = (CHECKOUT or PACKAGE) / "docs"
 FOLDER = DOCS / "reference"
 LEVELS = DOCS / "evidence/levels.md"
+#: Where a page prints the repository's address.
+_ADDRESS = re.compile(r"(?<=git clone )\S+(?= windows-cuda-wheels\b)")
 
 
 def files() -> dict[Path, str]:
@@ -27,7 +31,22 @@ def files() -> dict[Path, str]:
     }
     made |= {f"commands/{name}": text for name, text in commands.pages(DOCS).items()}
     shown = levels_page(*load(DOCS / "evidence"))
-    return {FOLDER / name: text for name, text in made.items()} | {LEVELS: shown}
+    written = {FOLDER / name: text for name, text in made.items()} | {LEVELS: shown}
+    return written | with_address(DOCS.parent)
+
+
+def with_address(root: Path) -> dict[Path, str]:
+    """The pages that print the repository's address, with that of ``tool.wcw`` in pyproject.toml."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    address = settings["tool"]["wcw"]["repository"]
+    texts = {
+        path: path.read_text("utf-8") for path in (root / "README.md", *root.rglob("docs/**/*.md"))
+    }
+    return {
+        path: _ADDRESS.sub(lambda _: address, text)
+        for path, text in texts.items()
+        if _ADDRESS.search(text)
+    }
 
 
 def stale() -> list[Path]:

@@ -18,7 +18,11 @@ from pipelines.reference import commands, markdown, pages
 from pipelines.reference.pages import DOCS, FOLDER, LEVELS, files, stale
 
 PAGES = files()
-MADE = {path.relative_to(FOLDER).as_posix(): text for path, text in PAGES.items() if path != LEVELS}
+MADE = {
+    path.relative_to(FOLDER).as_posix(): text
+    for path, text in PAGES.items()
+    if path.is_relative_to(FOLDER)
+}
 CONTEXTS = {name: one.context(name) for name, one in COMMANDS.items()}
 
 
@@ -27,6 +31,22 @@ def test_what_is_kept_is_of_today() -> None:
     for path, text in PAGES.items():
         assert path.read_text("utf-8") == text, f"{path.name}: python -m pipelines.reference"
     assert stale() == [], "python -m pipelines.reference"
+
+
+def test_the_repositorys_address_is_one_setting(tmp_path: Path) -> None:
+    root = DOCS.parent
+    printing = [path.relative_to(root).as_posix() for path in pages.with_address(root)]
+    assert {"README.md", "docs/install.md", "docs/init.md", "docs/start/wheel.md"} <= {*printing}
+    assert {"docs/hosts/windows-workstation.md", "docs/start/first-run.md"} <= {*printing}
+    for name in (*printing, "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        text = (root / name).read_text("utf-8")
+        (tmp_path / name).write_text(text.replace('"REPOSITORY"', '"https://git.example/wcw"'))
+    changed = pages.with_address(tmp_path)
+    assert len(changed) == len(printing)
+    for text in changed.values():
+        assert "git clone https://git.example/wcw windows-cuda-wheels" in text
+        assert "git clone REPOSITORY" not in text
 
 
 def test_nothing_else_is_there() -> None:
