@@ -47,13 +47,26 @@ def of_command(name: str, command: Command) -> str:
         (
             f"Usage: {' '.join(['wcw', name, *(word for word, _ in words), '[FLAGS]'])}",
             "",
-            inspect.getdoc(command.run) or "",
+            _paragraphs(inspect.getdoc(command.run) or ""),
             "",
             *_columns("Words:", words),
             *_columns("Flags:", flags_of(command.arguments)),
             *_columns("Of every command:", flags_of_program(EVERYWHERE)),
         )
     ).rstrip("\n")
+
+
+def _paragraphs(text: str) -> str:
+    """As wide as the terminal; docstrings are as wide as their files."""
+    return "\n\n".join(_wrapped(part, _width()) for part in text.split("\n\n"))
+
+
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, _WIDEST)
 
 
 def words_of(command: Command) -> Rows:
@@ -94,12 +107,11 @@ def _columns(title: str, rows: Rows) -> list[str]:
         (f"    {left}" if left.startswith("--") else left, as_typed(says)) for left, says in rows
     ]
     first = max(len(left) for left, _ in rows) + 4
-    room = max(min(shutil.get_terminal_size().columns, _WIDEST) - first, _SOME)
+    room = max(_width() - first, _SOME)
     lines = [title]
     for left, right in rows:
-        wrapped = textwrap.wrap(right, room) or [""]
-        lines.append(f"  {left}".ljust(first) + wrapped[0])
-        lines += [" " * first + more for more in wrapped[1:]]
+        shown = _wrapped(right, room).replace("\n", "\n" + " " * first)
+        lines.append(f"  {left}".ljust(first) + shown)
     if any("docs/" in right for _, right in rows) and not Path("docs/README.md").is_file():
         lines.append(f"  docs/ is {DOCUMENTS / 'docs'}")
     return [*lines, ""]

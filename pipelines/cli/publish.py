@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         "to": "a directory, s3://BUCKET/PATH, or github:OWNER/REPO@TAG for the wheels",
         "pages": "with github: where the pages go, such as a checkout of gh-pages",
         "untested": "also wheels that no GPU has run; pages and catalogue say it of them",
+        "preview": "an index to try, of the sandbox's wheels: installers take none by themselves",
         "no_variants": "plain wheels alone",
         "yank": "take this file back: installers pass it over",
         "because": "with --yank: why, in a line",
@@ -44,6 +45,7 @@ def publish(
     to: str | None = None,
     pages: str | None = None,
     untested: bool = False,
+    preview: bool = False,
     no_variants: bool = False,
     yank: str | None = None,
     because: str | None = None,
@@ -109,7 +111,9 @@ def publish(
     trusted = [*load_config().provenance.trust, *map(_key, trust or ())]
     with tempfile.TemporaryDirectory(prefix="wcw-publish-") as room:
         order = Order(
-            offers=offers_of(found, Path(room), untested=untested, trusted=trusted),
+            offers=offers_of(
+                found, Path(room), untested=untested, preview=preview, trusted=trusted
+            ),
             rebuilt=[rebuilt_of(run) for run in found if run.facts().rebuilds],
             variants=not no_variants,
             yank=yank or "",
@@ -174,4 +178,6 @@ def _tell(done: Done, *, dry_run: bool) -> None:
         f"{units.counted(len(done.pages), 'page')} {would}written",
         "green",
     )
+    if done.catalogue.preview:
+        say("It is a preview: every page says so, and no installer takes its wheels.", "yellow")
     say(f"Indexes in it: {', '.join(f'{place}/' for place in sorted(views(done.catalogue)))}")

@@ -5,6 +5,7 @@ None of its lines ends with blanks: those that rich fills the last column with a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 _NO_LIMIT = 10_000  # characters
-_FOLDED = 9  # characters in a line of what may be broken anywhere
+_FOLDED = 24  # characters in a line of what may be broken anywhere, if it is that long
 _BETWEEN = 2
 
 
@@ -39,13 +40,33 @@ class _Trimmed:
     inner: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for line in Segment.split_lines(console.render(self.inner, options)):
+        inner = self.inner
+        if isinstance(inner, Group) and console.is_terminal:
+            inner = Group(*(_in_words(one, console) for one in inner.renderables))
+        for line in Segment.split_lines(console.render(inner, options)):
             while line and not line[-1].control and not line[-1].text.strip():
                 line.pop()
             if line and not line[-1].control:
                 line[-1] = line[-1]._replace(text=line[-1].text.rstrip())
             yield from line
             yield Segment.line()
+
+
+def _in_words(one: RenderableType, console: Console) -> RenderableType:
+    """A text that is too long for a line, broken between words; each line is indented as it is."""
+    if not isinstance(one, Text) or one.no_wrap or len(one) <= console.width:
+        return one
+    begin = indent = len(one.plain) - len(one.plain.lstrip())
+    breaks = []
+    for word in re.finditer(r"\S+", one.plain):
+        if word.end() - begin > console.width - indent and word.start() > begin:
+            begin = word.start()
+            breaks.append(begin)
+    lines = one.divide(breaks)
+    for number, line in enumerate(lines):
+        line.rstrip()
+        line.pad_left(indent if number else 0)
+    return Text("\n").join(lines)
 
 
 def print_columns(
@@ -64,7 +85,7 @@ def print_columns(
     shown, left_out = list(lines[0]) if lines else [], []
     # Rich takes room from any column, until words and names break: each says what it needs.
     least = {
-        column: _FOLDED if column in fold else _least(column, lines, words=column in wrap)
+        column: _least(column, lines, words=column in wrap, most=_FOLDED if column in fold else 0)
         for column in shown
     }
     for column in spare if console.is_terminal else ():
@@ -89,7 +110,8 @@ def print_columns(
     return left_out
 
 
-def _least(column: str, lines: Sequence[Mapping[str, str]], *, words: bool) -> int:
-    """Characters that a column needs to be read: of its longest word, or value."""
+def _least(column: str, lines: Sequence[Mapping[str, str]], *, words: bool, most: int) -> int:
+    """Characters that a column needs: of its longest word, or value; 0: without limit."""
     texts = [column, *(Text.from_markup(line[column]).plain for line in lines)]
-    return max(len(part) for text in texts for part in (text.split() if words else [text]))
+    longest = max(len(part) for text in texts for part in (text.split() if words else [text]))
+    return min(longest, most or longest)

@@ -160,7 +160,7 @@ class BuildPlan:
 
     @property
     def building_python(self) -> str:
-        """The Python that builds there; where we install packages it has those of the cell alone."""
+        """The Python that builds there: ours has the packages of the cell alone."""
         made = (one.spec["python"] for one in self.wanted if one.spec["kind"] == "packages")
         return next(made, self.layout.python)
 

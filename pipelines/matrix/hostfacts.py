@@ -13,7 +13,10 @@ from pipelines.remote import facts, limits
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Sizes in bytes; no cores: unknown. ``commit`` is what may still be reserved on Windows: memory and page file."""
+    """Sizes in bytes; no cores: unknown.
+
+    ``commit`` is what may still be reserved on Windows: memory and page file.
+    """
 
     cores: int
     memory: int

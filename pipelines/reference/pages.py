@@ -36,7 +36,7 @@ def files() -> dict[Path, str]:
 
 
 def with_address(root: Path) -> dict[Path, str]:
-    """The pages that print the repository's address, with that of ``tool.wcw`` in pyproject.toml."""
+    """The pages that print the repository's address, with the one of pyproject.toml."""
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     address = settings["tool"]["wcw"]["repository"]
     texts = {

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from pipelines.config.model import Config
 from pipelines.core.console import console, say
 from pipelines.core.errors import PipelineError
+from pipelines.core.tables import print_columns
 from pipelines.core.units import size
 from pipelines.hosts.base import HostConfig, OwnedItem
 
@@ -65,24 +65,28 @@ def told(settings: Config) -> dict[str, Any]:
 
 def show(settings: Config) -> None:
     """Print the hosts by their places, and what was made there."""
-    spare = 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("host", "what", "name", "state", "size", "whose"):
-        fold: Any = "fold" if column == "name" else "ellipsis"  # docker wants the whole name
-        table.add_column(column, justify="right" if column == "size" else "left", overflow=fold)
-    errors = []
+    spare, errors, rows = 0, [], []
     for place in places(settings):
-        for name in place.hosts:
-            table.add_row(name, settings.hosts[name].kind, place.name, *[""] * 3, style="bold")
+        rows += [
+            ("bold", name, settings.hosts[name].kind, place.name, "", "", "")
+            for name in place.hosts
+        ]
         for thing in place.things:
             spare += bool(thing.unowned)
             room = "?" if thing.size is None else size(thing.size)
             whose = f"nobody's: {thing.unowned}" if thing.unowned else thing.who
             style = "yellow" if thing.unowned else "dim"
-            cells = (f"  {thing.host}", thing.what, thing.name, thing.state, room, whose)
-            table.add_row(*map(escape, cells), style=style)  # labels are anybody's words
+            rows.append(
+                (style, f"  {thing.host}", thing.what, thing.name, thing.state, room, whose)
+            )
         errors += [place.error] if place.error else []
-    console.print(table)
+    columns = ("host", "what", "name", "state", "size", "whose")
+    lines = [  # labels are anybody's words
+        {name: f"[{style}]{escape(cell)}[/]" for name, cell in zip(columns, cells, strict=True)}
+        for style, *cells in rows
+    ]
+    if without := print_columns(console, lines, spare=("state", "size", "what", "whose")):
+        say(f"No room here for: {', '.join(without)}; --json has everything.", "dim")
     for error in errors:
         say(f"{error.message}. {error.hint}", style="red")
     if spare:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pipelines.core.architectures.archs import ArchList
@@ -13,7 +14,7 @@ from pipelines.core.finding import values_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.units import few
 from pipelines.core.versions import minor
-from pipelines.publish.index.catalogue import Smoke
+from pipelines.publish.index.catalogue import PREVIEW, Smoke
 from pipelines.publish.index.publishing import Offer
 from pipelines.publish.provenance.statement import read_manifest
 from pipelines.record.results import AuditedFile, AuditResult, RunFacts, SmokeResult
@@ -29,11 +30,17 @@ _WINDOWS_DRIVERS = ("WDDM", "TCC", "MCDM")
 
 
 def offers_of(
-    runs: Sequence[Run], room: Path, *, untested: bool, trusted: Sequence[str] = ()
+    runs: Sequence[Run],
+    room: Path,
+    *,
+    untested: bool,
+    preview: bool = False,
+    trusted: Sequence[str] = (),
 ) -> list[Offer]:
     """The wheels of ``runs``, copied into ``room``; one that must not be published refuses all.
 
     ``untested``: a wheel that no GPU has run is taken, and said to be so wherever it is named.
+    ``preview``: wheels of stand-ins are taken, and no others, for an index of these alone.
     ``trusted``: the keys of other controllers whose records are believed.
     Of a run that has built a published wheel again there is none. Raises :class:`AuditError` that
     says of every run what is wrong.
@@ -45,21 +52,22 @@ def offers_of(
         try:
             run.require_sealed_by(trusted)
             # Of one that rebuilds, rebuilt_of publishes the verdict, and never the wheel.
-            found += () if rebuilds else _offers(run, room, untested)
+            found += () if rebuilds else _offers(run, room, untested=untested, preview=preview)
         except (AuditError, ConfigError) as error:
             wrong.append(f"{run.id}: {error.message}" + (f" ({error.hint})" * bool(error.hint)))
     if wrong:
         raise AuditError(
             "\n".join(wrong),
-            hint="Nothing was published. Leave these runs out, or mend what is said of them.",
+            hint="Nothing was published. Exclude these runs or fix the problems above. --preview "
+            "writes an index of the sandbox's wheels, to try it.",
         )
     return found
 
 
-def _offers(run: Run, room: Path, untested: bool) -> Iterator[Offer]:
+def _offers(run: Run, room: Path, *, untested: bool, preview: bool) -> Iterator[Offer]:
     facts = run.facts()
-    windows = _windows_of(run)
-    _require_own(facts, windows)
+    windows = "" if preview else _windows_of(run)
+    _require_own(facts, shown=preview or bool(windows))
     stages = run.stages()
     audit = stages.get("audit")
     if audit is None or audit.state != "passed" or not isinstance(audit.result, AuditResult):
@@ -71,7 +79,10 @@ def _offers(run: Run, room: Path, untested: bool) -> Iterator[Offer]:
     if not wheels:
         raise AuditError("it has no wheel")
     for one in wheels:
-        yield _offer(run, facts, one, room, untested=untested, windows=windows)
+        made = _offer(
+            run, facts, one, room, untested=untested or preview, preview=preview, windows=windows
+        )
+        yield replace(made, yanked=PREVIEW) if preview else made
 
 
 def _windows_of(run: Run) -> str:
@@ -86,11 +97,11 @@ def _windows_of(run: Run) -> str:
     return test.system if own and test.system.startswith("Windows ") else ""
 
 
-def _require_own(facts: RunFacts, windows: str) -> None:
-    """Built here to be published: not somebody else's, nor a stand-in's that no Windows has run."""
+def _require_own(facts: RunFacts, *, shown: bool) -> None:
+    """Built here to be published: not somebody else's, nor a stand-in's that is not ``shown``."""
     if facts.given or facts.origin:
         raise AuditError("its wheel is somebody else's: it was tested here, and not built")
-    if facts.publishable is not True and not windows:
+    if facts.publishable is not True and not shown:
         raise AuditError(
             "wheels of its host are not for publishing: genuine Windows binaries under Wine, with "
             "a compiler or a system that stand in for the real ones",
@@ -106,6 +117,7 @@ def _offer(
     room: Path,
     *,
     untested: bool,
+    preview: bool,
     windows: str,
 ) -> Offer:
     wheel, _ = audited_wheel(run, audited.file, room)
@@ -121,8 +133,13 @@ def _offer(
         or stamped(local) is not None
         or any(tool.startswith(STUB.name) for tool in tools)
     )
-    if stand_in and not windows:
+    if stand_in and not (windows or preview):
         raise AuditError(f"{audited.file} is a stand-in's wheel, as it says itself")
+    if preview and stamped(local) is None:
+        raise AuditError(
+            f"{audited.file} does not say in its own name that a stand-in has built it",
+            hint="Publish it without --preview.",
+        )
     if audited.archs is None:
         raise AuditError(
             f"{audited.file}: the record does not say which GPU architectures the audit judged"
@@ -135,14 +152,14 @@ def _offer(
             hint="Its record and its wheel are not of one build: build again.",
         )
     smoke = smoke_of(run, audited, audited.archs)
-    if smoke.verdict != "passed" and (stand_in or not untested):
+    if smoke.verdict != "passed" and (stand_in > preview or not untested):
         raise AuditError(
             f"{audited.file}: {smoke.why}",
             hint="Test it on such a GPU"
             + ("." if stand_in else "; or say --untested, and the page says it too."),
         )
     words = evidence_words(evidence_of(facts, run.result(SmokeResult)))
-    words += f"; its suite passed on {windows}" if stand_in else ""
+    words += f"; its suite passed on {windows}" if windows and stand_in else ""
     shown = shown_of(run, audited, wheel, tested=smoke.verdict == "passed")
     target = facts.target
     if not target.cuda or not target.python:

@@ -30,7 +30,7 @@ from pipelines.audit.inputs import Input
 from pipelines.audit.listing import Listing
 from pipelines.audit.loads import Loads, Missing
 from pipelines.audit.page import render as render_wheels
-from pipelines.publish.index.catalogue import Catalogue
+from pipelines.publish.index.catalogue import PREVIEW, Catalogue
 from pipelines.publish.index.pages import render as pages_of
 from pipelines.record.run import Run
 from pipelines.reports.html import render
@@ -39,7 +39,7 @@ from pipelines.reports.load import load_view
 HERE = Path(__file__).parent
 ONE = ("good", "failed_build", "failed_smoke", "killed", "hostile")
 #: Those with a script, which their policy names.
-SCRIPTED = {"wheels", "index", "about"}
+SCRIPTED = {"wheels", "index", "about", "preview", "preview-about"}
 PAGES = (*ONE, "matrix", *sorted(SCRIPTED))
 MODULE = "other/_C.cp311-win_amd64.pyd"
 
@@ -63,6 +63,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     pages = pages_of(Catalogue(wheels=(*large(60).wheels, hostile())))
     (folder / "index.html").write_bytes(pages["index.html"])
     (folder / "about.html").write_bytes(pages["about/hostile.html"])
+    one = large(1).wheels[0].model_copy(update={"yanked": PREVIEW})
+    pages = pages_of(Catalogue(wheels=(one,)))
+    (folder / "preview.html").write_bytes(pages["index.html"])
+    (folder / "preview-about.html").write_bytes(pages[f"about/{one.name.project}.html"])
     shots = os.environ.get("REPORT_SHOTS", "-")
     paths = [str(folder / f"{name}.html") for name in PAGES]
     done = subprocess.run(

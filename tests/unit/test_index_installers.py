@@ -17,11 +17,13 @@ import pytest
 from foreign_wheels import foreign
 from indexes import finished, offers_of, served
 
+from pipelines.core.evidence import Evidence
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.which.choosing import choose
 from pipelines.publish.which.listed import fetch_rows
 from pipelines.publish.which.machine import Machine
+from pipelines.stages import publish as publish_stage
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +51,33 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     publish(Store(str(room / "index")), Order(offers_of(runs, untested=False)), say=lambda _: None)
     with served(room / "index") as address:
         yield address
+
+
+@pytest.mark.parametrize("pinned", ["", "==2.8.3", "==2.8.3+cu128torch2.8.sandbox"])
+def test_no_installer_takes_a_wheel_of_a_preview(
+    pinned: str, torches: Path, tmp_path: Path
+) -> None:
+    """Whichever version is asked for; real wheels in the same way are taken below."""
+    facts = {"evidence": Evidence.BINARIES, "publishable": False}
+    run = finished(tmp_path / "out", local="cu128torch2.8.sandbox", facts=facts)
+    room = tmp_path / "room"
+    room.mkdir()
+    offers = publish_stage.offers_of([run], room, untested=False, preview=True)
+    publish(Store(str(tmp_path / "index")), Order(offers), say=lambda _: None)
+    wanted = f"demo-attn{pinned}"
+    with served(tmp_path / "index") as address:
+        url = f"{address}/plain/"
+        code, said, found = uv(
+            tmp_path, url, torches, wanted, machine=("13.0", "8.9"), python="3.12"
+        )
+        assert (code, found) == (1, ""), said
+        command = [sys.executable, "-m", "pip", "--isolated", "install", "--index-url", url]
+        command += ["--no-deps", "--target", str(tmp_path / "got"), "--only-binary=:all:"]
+        command += ["--platform=win_amd64", "--python-version=3.12", wanted]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "Requires-Python >=99" in done.stderr
+    assert not built(tmp_path / "got")
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from pipelines.core.files import sha256_of
 from pipelines.hosts.container.backends import SandboxBackend, WindowsBackend
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.winrm.host import WindowsHost
+from pipelines.publish.index.catalogue import PREVIEW
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.record.results import AuditedFile, AuditResult, BuildResult, ErrorResult, SmokeResult
@@ -330,6 +331,51 @@ def test_a_wheel_of_the_sandbox_that_windows_has_run_for_other_gpus(
     turing = GpuResult(name="T4", capability="7.5", driver_model="TCC")
     run = of_the_sandbox(tmp_path / "out", gpus=(turing,))
     refused(tmp_path, run, capsys, "for which it has no machine code", "--untested")
+
+
+def test_a_preview_is_marked_in_every_page_and_is_no_real_index(
+    tmp_path: Path, capsys: Said
+) -> None:
+    run = of_the_sandbox(tmp_path / "out", system="Wine 10.0", gpus=())
+    assert published(tmp_path, str(run.path), "--preview") == 0
+    (wheel,) = catalogue(tmp_path)["wheels"]
+    assert wheel["yanked"] == PREVIEW
+    assert ".sandbox" in wheel["file"]
+    root = tmp_path / "index"
+    pages = [path for path in root.rglob("*") if path.name.endswith((".html", "index.json"))]
+    assert len(pages) > 8
+    for page in pages:
+        assert "preview" in page.read_text("utf-8").lower(), page
+    other = finished(tmp_path / "out", python="3.13")
+    assert published(tmp_path, str(other.path)) == ConfigError.exit_code
+    assert published(tmp_path, str(other.path), "--preview") == AuditError.exit_code
+    assert len(catalogue(tmp_path)["wheels"]) == 1
+    real = tmp_path / "real"
+    assert published(real, str(other.path)) == 0
+    assert published(real, str(run.path), "--preview") == ConfigError.exit_code
+    assert not [one for one in catalogue(real)["wheels"] if one["yanked"]]
+    text = (real / "index/cu128/torch2.8/index.html").read_text("utf-8")
+    assert "PREVIEW" not in text
+    assert "Requires-Python" not in text
+
+
+def test_a_preview_refuses_what_is_wrong_with_a_wheel(tmp_path: Path, capsys: Said) -> None:
+    """Only that a stand-in has built it, and that no GPU has run it, is no reason."""
+    bad = of_the_sandbox(tmp_path / "out", state="failed")
+    refused(tmp_path, bad, capsys, "its smoke test failed", "--preview")
+    given = of_the_sandbox(tmp_path / "other")
+    given.note(given=True)
+    given.close()
+    refused(tmp_path, given, capsys, "somebody else's", "--preview")
+
+
+def test_the_page_for_variants_says_where_pip_finds_wheels(tmp_path: Path) -> None:
+    run = finished(tmp_path / "out")
+    assert published(tmp_path, str(run.path)) == 0
+    for page in ("simple/index.html", "simple/demo-attn/index.html"):
+        assert "cu128/torch2.8, plain" in (tmp_path / "index" / page).read_text("utf-8")
+    assert "pip finds nothing" not in (tmp_path / "index/plain/index.html").read_text("utf-8")
+    assert "This page is none" in (tmp_path / "index/index.html").read_text("utf-8")
 
 
 def test_one_bad_run_of_many_publishes_none(tmp_path: Path, capsys: Said) -> None:

@@ -15,7 +15,7 @@ from pipelines.diagnosis.model import load_catalogue
 from pipelines.matrix.compat import load_compat
 from pipelines.recipe.load import RECIPES, load_recipe, recipe_names
 from pipelines.reference import commands, markdown, pages
-from pipelines.reference.pages import DOCS, FOLDER, LEVELS, files, stale
+from pipelines.reference.pages import DOCS, FOLDER, files, stale
 
 PAGES = files()
 MADE = {

@@ -54,7 +54,7 @@ class EngineKeys(HostConfig):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Those of pipeline.yaml; processors that it does not limit are taken to be as many as here."""
+        """Those of pipeline.yaml; without a limit, as many processors as here."""
         return math.ceil(self.cpus or limits.cores()), in_bytes(self.memory)
 
     @property

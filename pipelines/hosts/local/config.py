@@ -35,7 +35,7 @@ class LocalHost(HostConfig):
 
     @property
     def size(self) -> tuple[int, int]:
-        """This machine's."""
+        """Those of this machine."""
         return limits.cores(), facts.memory().get("total", 0)
 
     @property

@@ -65,7 +65,7 @@ class SandboxHost(HostConfig):
 
     @property
     def size(self) -> tuple[int, int]:
-        """This machine's."""
+        """Those of this machine."""
         return limits.cores(), facts.memory().get("total", 0)
 
     @property

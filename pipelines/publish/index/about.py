@@ -27,6 +27,7 @@ def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
         f"about/{project}.html": page(
             "about.html.j2",
             script="about.js",
+            preview=catalogue.preview,
             project=project,
             rows=rows,
             variants={row.ident: variants[row.wheel.sha256] for row in rows},

@@ -115,6 +115,10 @@ def shown_at(file: str, kind: Kind, sha256: str) -> str:
     return stored(kind if kind == "manifest.json" else f"{file}.{kind}", sha256)
 
 
+#: Each wheel of a preview is yanked with this reason, and on the pages it is for no Python.
+PREVIEW = "preview: built without Windows, to try this index, and not for use"
+
+
 class Smoke(Model):
     """The result of a wheel's smoke suite on GPUs."""
 
@@ -237,6 +241,11 @@ class Catalogue(Model):
     """Key of the controller that published last: the one that signs its runs."""
     signature: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{128})?$")] = ""
     """Of that key, over all the rest."""
+
+    @property
+    def preview(self) -> bool:
+        """Whether it is of ``publish --preview``: it has such wheels."""
+        return any(wheel.yanked == PREVIEW for wheel in self.wheels)
 
     @property
     def digest(self) -> str:

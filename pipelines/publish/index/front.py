@@ -39,6 +39,7 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         rows=table,
         places=places,
         which=WHICH,
+        preview=catalogue.preview,
         variants=len(catalogue.wheels) - len(table),
         untested=sum(row.wheel.smoke.verdict == "untested" for row in table),
         projects=list(dict.fromkeys(row.project for row in table)),

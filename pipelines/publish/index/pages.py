@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pipelines.publish.index.about import about
-from pipelines.publish.index.catalogue import Catalogue, Wheel, stored
+from pipelines.publish.index.catalogue import PREVIEW, Catalogue, Wheel, stored
 from pipelines.publish.index.front import front
 from pipelines.publish.index.rows import rows, smoke_words
 from pipelines.publish.index.variants import json_name, release_json
@@ -30,6 +30,7 @@ from pipelines.reports.html import environment
 COMBINED = "simple"
 #: Configuration for IIS.
 _IIS = Path(__file__).with_name("web.config")
+_NO_PYTHON = ">=99"
 _VERSION = "1.2"  # of the API, with PEP 700 and 708
 
 
@@ -72,9 +73,12 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
         for wheel in wheels:
             projects[str(wheel.name.project)].append(wheel)
         names = [{"name": name} for name in sorted(projects)]
-        made |= _pair(place, {"meta": {"api-version": _VERSION}, "projects": names})
+        said = [*_notices(catalogue, place)]
+        meta = {"api-version": _VERSION} | ({"_notices": said} if said else {})
+        made |= _pair(place, {"meta": meta, "projects": names})
         for project, own in projects.items():
             data = _project(project, own, releases, place, catalogue.tracks)
+            data["meta"] |= meta
             made |= _pair(f"{place}/{project}", data)
     table = rows(catalogue)
     made |= about(catalogue, table)
@@ -87,6 +91,18 @@ def _pair(place: str, data: dict[str, Any]) -> dict[str, bytes]:
     html = environment().get_template("simple.html.j2").render(page=data)
     text = json.dumps(data, indent=1) + "\n"
     return {f"{place}/index.html": html.encode(), f"{place}/index.json": text.encode()}
+
+
+def _notices(catalogue: Catalogue, place: str) -> Iterator[str]:
+    """What people read on the page of an installer, which sees links alone."""
+    if catalogue.preview:
+        yield f"PREVIEW. Every wheel here is yanked: {PREVIEW}."
+    if place == COMBINED:
+        yield (
+            "pip finds nothing here: this index has wheel variants, of which uv with support for "
+            f"them chooses. For pip, replace {COMBINED}/ in the address by plain/, or by the "
+            "directory of your CUDA and torch, which the first page lists."
+        )
 
 
 def _project(
@@ -105,8 +121,9 @@ def _project(
         about = _file(wheel.file, url, wheel.sha256, wheel.size, wheel.uploaded)
         about["core-metadata"] = {"sha256": wheel.metadata_sha256}
         about["yanked"] = False if wheel.yanked is None else wheel.yanked or True
-        if wheel.requires_python:
-            about["requires-python"] = wheel.requires_python
+        # A yanked wheel is still taken by ==; one for no Python is not.
+        if required := _NO_PYTHON if wheel.yanked == PREVIEW else wheel.requires_python:
+            about["requires-python"] = required
         files.append(about | {"_smoke": smoke_words(wheel)})
         if wheel.name.label:
             name = json_name(wheel)

@@ -25,6 +25,7 @@ from pipelines.core.units import few
 from pipelines.publish.index.catalogue import (
     CATALOGUE,
     MOST,
+    PREVIEW,
     Catalogue,
     Kind,
     Rebuilt,
@@ -68,6 +69,7 @@ class Offer:
     smoke: Smoke
     stable: bool = False
     any_cuda: bool = False
+    yanked: str | None = None
     shown: Mapping[Kind, bytes] = field(default_factory=dict)
     """Evidence files."""
 
@@ -191,6 +193,11 @@ def _changed(
         after = after.without(order.yank, order.because)
     if order.tracks is not None:
         after = after.model_copy(update={"tracks": order.tracks})
+    if after.preview and any(wheel.yanked != PREVIEW for wheel in after.wheels):
+        raise ConfigError(
+            "an index is a preview as a whole, or not at all",
+            hint="Nothing was changed. Publish previews to a directory of their own.",
+        )
     after.require_readable()
     return after
 
