@@ -49,7 +49,7 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_no_recipe(calls: Sequence[Call]) -> None:
     """Where nothing says what to build, the example is not built in place of a project."""
-    from pipelines.config.model import config_file
+    from pipelines.core.paths import config_file
 
     for name, flags in calls:
         asked = any(flags.get(flag) for flag in ("recipe", "wheel", "run"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -31,7 +30,7 @@ from pipelines.core.model import (
     nearest,
     unknown,
 )
-from pipelines.core.paths import CONFIG_NAME, home
+from pipelines.core.paths import CONFIG_NAME, config_file, home
 from pipelines.core.yamlfile import read_yaml
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.gpus import is_wanted
@@ -166,11 +165,6 @@ class Config(Model):
                 with contextlib.suppress(ConfigError):
                     found[other] = host.supply(lock)
         return found
-
-
-def config_file() -> Path:
-    """Where hosts and defaults are read from, if there is a file."""
-    return Path(os.environ.get("WCW_CONFIG") or home() / CONFIG_NAME)
 
 
 def load_config(path: Path | None = None) -> Config:

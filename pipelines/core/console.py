@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
@@ -26,13 +25,14 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
 from pipelines.core import github
 from pipelines.core.beside import onlooker
 from pipelines.core.called import with_pages
 from pipelines.core.errors import PipelineError
 from pipelines.core.hosttext import redact, redact_all, safe
-from pipelines.core.tables import Trimming
+from pipelines.core.tables import Trimming, between_words
 
 
 class _Ours(Console):
@@ -95,18 +95,8 @@ def in_words(text: str, where: Console) -> str:
     """
     if not where.is_terminal or github.in_ci:
         return text
-    lines = []
-    for line in text.splitlines():
-        indent = line[: len(line) - len(line.lstrip())]
-        lines += textwrap.wrap(
-            line,
-            where.width,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-            replace_whitespace=False,
-        ) or [""]
-    return "\n".join(lines)
+    lines = (between_words(Text(line), where.width) for line in text.splitlines())
+    return "\n".join(line.plain for line in lines)
 
 
 def host_line(text: str) -> None:

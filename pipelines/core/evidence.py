@@ -30,25 +30,11 @@ class Evidence(StrEnum):
         return _MEANING[self]
 
     @property
-    def word(self) -> str:
-        """The level in a word or two, for a column of a table."""
-        return _WORD[self]
-
-    @property
     def unshown(self) -> tuple[str, ...]:
         """What a reader may take for shown, and is not."""
         return _UNSHOWN.get(self, ())
 
 
-_WORD = {
-    Evidence.WRITTEN: "nothing",
-    Evidence.STATIC: "static",
-    Evidence.SIMULATED: "simulated",
-    Evidence.BINARIES: "Wine",
-    Evidence.BRIDGED: "Wine, GPU",
-    Evidence.GPU: "GPU",
-    Evidence.WINDOWS: "Windows",
-}
 _MEANING = {
     Evidence.WRITTEN: "nothing of this is shown for Windows",
     Evidence.STATIC: "checked statically",

@@ -24,6 +24,11 @@ def home() -> Path:
     return next((path for path in (here, *here.parents) if (path / CONFIG_NAME).is_file()), here)
 
 
+def config_file() -> Path:
+    """Where hosts and defaults are read from, if there is a file."""
+    return Path(os.environ.get("WCW_CONFIG") or home() / CONFIG_NAME)
+
+
 def default_cache() -> Path:
     """Where downloads are kept: ``$XDG_CACHE_HOME/windows-cuda-wheels`` or below ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

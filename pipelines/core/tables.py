@@ -42,7 +42,12 @@ class _Trimmed:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         inner = self.inner
         if isinstance(inner, Group) and console.is_terminal:
-            inner = Group(*(_in_words(one, console) for one in inner.renderables))
+            inner = Group(
+                *(
+                    between_words(one, console.width) if isinstance(one, Text) else one
+                    for one in inner.renderables
+                )
+            )
         for line in Segment.split_lines(console.render(inner, options)):
             while line and not line[-1].control and not line[-1].text.strip():
                 line.pop()
@@ -52,20 +57,22 @@ class _Trimmed:
             yield Segment.line()
 
 
-def _in_words(one: RenderableType, console: Console) -> RenderableType:
+def between_words(text: Text, width: int) -> Text:
     """A text that is too long for a line, broken between words; each line is indented as it is."""
-    if not isinstance(one, Text) or one.no_wrap or len(one) <= console.width:
-        return one
-    begin = indent = len(one.plain) - len(one.plain.lstrip())
-    breaks = []
-    for word in re.finditer(r"\S+", one.plain):
-        if word.end() - begin > console.width - indent and word.start() > begin:
+    if text.no_wrap or len(text) <= width:
+        return text
+    indent = len(text.plain) - len(text.plain.lstrip())
+    begin, breaks = 0, []
+    for word in re.finditer(r"\S+", text.plain):
+        length = word.end() - begin + indent * bool(begin)
+        if length > width and word.start() > max(begin, indent):
             begin = word.start()
             breaks.append(begin)
-    lines = one.divide(breaks)
-    for number, line in enumerate(lines):
+    lines = text.divide(breaks)
+    for line in lines:
         line.rstrip()
-        line.pad_left(indent if number else 0)
+    for line in lines[1:]:
+        line.pad_left(indent)
     return Text("\n").join(lines)
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from pipelines.core.model import Model
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import (
+    FINAL,
     HostEntry,
     HostStatus,
     Kind,
@@ -70,6 +71,8 @@ class FleetState(Model):
     now: float
     ended: float | None = None
     paused: bool = False
+    left: tuple[float, float] | None = None
+    """Seconds until all is done, from and to, at the pace of what is done; ``None``: not known."""
     tasks: dict[TaskState, int] = Field(default={})
     """How many are in which state."""
     hosts: tuple[HostView, ...] = ()
@@ -83,17 +86,51 @@ def state(ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = No
     """Of the ledger; ``progress`` is that of each host, where its tasks run in this process."""
     entries, hosts, attempts = ledger.tasks(), ledger.hosts(), ledger.attempts()
     up = {one.machine.name for one in hosts if one.state == "up" and not one.drained}
+    now = time.time()
     return FleetState(
         name=ledger.path.name,
         began=ledger.number("began") or 0.0,
-        now=time.time(),
+        now=now,
         ended=ledger.number("ended"),
         paused=ledger.fact("paused") == "yes",
+        left=remaining(entries, attempts, [one.machine for one in hosts if one.state == "up"], now),
         tasks=Counter(one.state for one in entries),
         hosts=tuple(_host_views(hosts, entries, attempts, progress or {})),
         waiting=tuple(_waiting(entries, up)),
         troubles=tuple(_troubles(entries, attempts)),
     )
+
+
+def remaining(
+    entries: Sequence[TaskEntry], attempts: Iterable[Span], machines: Sequence[Machine], now: float
+) -> tuple[float, float] | None:
+    """Seconds until all tasks are done: at least and at most, as tasks took so far.
+
+    At least: all that is left spread over the slots, or the longest chain of tasks. At most both,
+    one after the other (Graham's bound). Tests count like builds.
+    """
+    tasks = {one.task.key: one.task for one in entries}
+    by_name = {one.name: one for one in machines}
+    took = [
+        (span.ended - span.began, by_name[span.host].seconds(tasks[span.key]))
+        for span in attempts
+        if span.ended and span.outcome == "done" and span.host in by_name
+    ]
+    planned = sum(plan for _, plan in took)
+    if not planned or all(one.state in FINAL for one in entries):
+        return None
+    pace, left, chains = sum(seconds for seconds, _ in took) / planned, 0.0, {}
+    for one in reversed(entries):  # what comes after a task is put after it
+        task, seconds = one.task, 0.0
+        if one.state not in FINAL:
+            seconds = pace * sum(host.seconds(task) for host in machines) / len(machines)
+            seconds = max(seconds - (now - one.since) * (one.state == "running"), 0.0)
+        left += seconds
+        chains[task.key] = seconds + chains.get(task.key, 0.0)
+        for before in task.after:
+            chains[before] = max(chains.get(before, 0.0), chains[task.key])
+    longest, spread = max(chains.values()), left / sum(one.slots for one in machines)
+    return max(longest, spread), longest + spread
 
 
 def _host_views(

@@ -78,6 +78,9 @@ def _head(state: FleetState) -> Iterator[Text]:
         first.append("  ended", style="dim")
     elif state.paused:
         first.append("  paused", style="bold yellow")
+    elif state.left is not None:
+        least, most = map(units.estimate, state.left)
+        first.append(f"  {least} to {most} left" if least != most else f"  about {most} left")
     yield first
     counts = [(one, state.tasks.get(one, 0)) for one in _STATES]
     sums = [Text(f"{many:,} {one}", _STYLES.get(one, "")) for one, many in counts if many]

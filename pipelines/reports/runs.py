@@ -168,7 +168,7 @@ def _line(run: PastRun) -> dict[str, str]:
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),
         "verdict": f"[{_STYLES[toned(brief.verdict, brief.tested)]}]{word}[/]",
-        "evidence": brief.facts.evidence.word if brief.facts.evidence else "",
+        "evidence": brief.facts.evidence.name.lower() if brief.facts.evidence else "",
         "took": units.seconds(brief.seconds),
         "size": units.size(run.size),
     }

@@ -26,7 +26,7 @@ from pipelines.hosts.images import inventory as pictures
 from pipelines.hosts.images.build import _SCRATCH
 from pipelines.hosts.images.lookup import OLD
 from pipelines.hosts.images.record import MADE_BY
-from pipelines.hosts.sandbox.inventory import sandboxes
+from pipelines.hosts.sandbox.inventory import note_user, sandboxes
 from pipelines.session.base import GoneHostError
 from pipelines.stages import hosts as stage
 
@@ -350,6 +350,24 @@ def test_a_sandbox_beside_ours_is_not_ours(tmp_path: Path, monkeypatch: pytest.M
         (path.with_name(f"{path.name}-py3.11") / "prefix").mkdir(parents=True)
     found = {thing.host: thing.unowned for thing in sandboxes({"mine": shared / "mine"})}
     assert found == {"mine": "", "left": "pipeline.yaml has no such host"}
+
+
+def test_a_sandbox_of_another_file_of_hosts_is_somebodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As fleet.yaml beside pipeline.yaml has some, until that file is gone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fleet.yaml").write_text("hosts: {one: {kind: sandbox}}\n")
+    one = tmp_path / ".sandbox/one-py3.11"
+    (one / "prefix").mkdir(parents=True)
+    monkeypatch.setenv("WCW_CONFIG", "fleet.yaml")
+    note_user(one)
+    monkeypatch.delenv("WCW_CONFIG")
+    for _ in range(2):
+        assert [thing.unowned for thing in sandboxes({})] == [""]
+        note_user(one)  # this configuration had such a host as well
+    (tmp_path / "fleet.yaml").unlink()
+    assert [bool(thing.unowned) for thing in sandboxes({})] == [True]
 
 
 def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(

@@ -12,8 +12,9 @@ from fleet_world import Session, World, simulated
 from fleets import cell, end, gpu_test, machine
 
 from pipelines.core.units import GIB
+from pipelines.fleet.history import remaining
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Machine, Needs, Task, TaskEntry, Withdrawn
+from pipelines.fleet.model import FINAL, Machine, Needs, Span, Task, TaskEntry, Withdrawn
 from pipelines.fleet.policy import Limits
 from pipelines.fleet.scheduler import Scheduler, Summary
 
@@ -464,3 +465,49 @@ def test_shares_begin_early_enough_for_their_link(tmp_path: Path) -> None:
     seconds, spans = simulated(tmp_path, tasks, [A, B])
     assert {one.key for one in spans[:2]} == {"x/1of2", "x/2of2"}
     assert seconds == 1300.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_left_is_told_within_half_as_much_again(seed: int, tmp_path: Path) -> None:
+    """Over a campaign of shards, links and tests, each of which takes 1.5 to 3 times its plan."""
+    dice = random.Random(seed)
+    machines = [machine("a"), machine("b"), machine("c", slots=2)]
+    tasks: list[Task] = []
+    for number in range(10):
+        name, where = f"c{number}", {"cell": f"c{number}", "hosts": ("a", "b", "c")}
+        each = dice.uniform(100, 1000)
+        shards = [cell(f"{name}/{n}of3", each, kind="shard", **where) for n in (1, 2, 3)]
+        link = cell(name, 60, kind="link", after=tuple(one.key for one in shards), **where)
+        tasks += [*shards, link, cell(f"{name}/test", 120, kind="test", after=(name,), **where)]
+    slower = {task.key: dice.uniform(1.5, 3) for task in tasks}
+    world = World(machines, seed, seconds=lambda task, at: at.seconds(task) * slower[task.key])
+    ledger = Ledger.create(tmp_path, "simulated", world.clock, durable=False)
+    ledger.put(tasks, machines, world.clock)
+    scheduler, told = Scheduler(ledger, Session(world), Limits(poll=60.0)), []
+    while any(one.state not in FINAL for one in ledger.tasks()):
+        scheduler.step()
+        left = remaining(ledger.tasks(), ledger.attempts(), machines, world.clock)
+        told += [(world.clock, *left)] if left else []
+    end = max(span.ended or 0.0 for span in ledger.attempts())
+    ledger.close()
+    assert len(told) > 30
+    for now, least, most in told:
+        if end - now > 60:
+            assert least <= 1.5 * (end - now), f"{end - now:.0f} s are left"
+            assert end - now <= 1.5 * most, f"{end - now:.0f} s are left"
+            assert least <= most
+
+
+def test_tests_are_left_to_do_like_builds() -> None:
+    machines, builds = [machine("a")], [cell("x", 800.0), cell("y", 800.0)]
+    test = cell("y/test", 800.0, kind="test", after=("y",))
+    done = Span(key="x", kind="cell", host="a", began=0.0, ended=200.0, outcome="done")
+    entries = [TaskEntry(one) for one in (*builds, test)]
+    assert remaining(entries, [], machines, 200.0) is None, "nothing is done yet"
+    entries[0].state = "done"
+    assert remaining(entries, [done], machines, 200.0) == (400.0, 800.0)
+    entries[1].state, entries[1].since = "running", 200.0
+    assert remaining(entries, [done], machines, 300.0) == (300.0, 600.0)
+    for one in entries:
+        one.state = "done"
+    assert remaining(entries, [done], machines, 600.0) is None

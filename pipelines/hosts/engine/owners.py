@@ -12,7 +12,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from pipelines.core.paths import CONFIG_NAME, home
+from pipelines.core.paths import CONFIG_NAME, config_file, home
 
 _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
@@ -32,7 +32,7 @@ def machine() -> str:
 def project() -> str:
     """The checkout, its hosts file and its machine: engines are shared."""
     place = home().resolve()
-    config = Path(os.environ.get("WCW_CONFIG") or place / CONFIG_NAME).resolve()
+    config = config_file().resolve()
     text = f"{machine()} {place}" + ("" if config == place / CONFIG_NAME else f" {config}")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

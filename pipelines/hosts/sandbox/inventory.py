@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from pipelines.core.paths import home
+from pipelines.core.paths import config_file, home
 from pipelines.hosts.base import OwnedItem
 from pipelines.hosts.sandbox.state import alive
 from pipelines.hosts.sandbox.wine import Prefix
 
+_USERS = "used-by"
 _NAME = re.compile(r"(.+)-py\d+\.\d+(?:-msvc)?(?:-gpu)?")
 
 
@@ -32,6 +33,7 @@ def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
             if not host and folder != own:  # a directory set by 'home': others may use it too
                 continue
             running = alive(path / "run")
+            used = host or running or used_elsewhere(path)
             yield OwnedItem(
                 what="sandbox",
                 name=str(path),
@@ -39,9 +41,26 @@ def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
                 state="running" if running else "stopped",
                 size=sum(p.lstat().st_size for p in path.rglob("*") if not p.is_symlink()),
                 who=f"{getpass.getuser()}@{platform.node()}",
-                unowned="" if host or running else "pipeline.yaml has no such host",
+                unowned="" if used else "pipeline.yaml has no such host",
                 remove=partial(_remove, path),
             )
+
+
+def note_user(sandbox: Path) -> None:
+    """Note that hosts of this configuration use it: another one's view of it is another."""
+    users = {*_users(sandbox), str(config_file().resolve())}
+    (sandbox / _USERS).write_text("\n".join(sorted(users)), "utf-8")
+
+
+def used_elsewhere(sandbox: Path) -> bool:
+    """Whether another configuration has used it that is still there."""
+    own = config_file().resolve()
+    return any(Path(one) != own and Path(one).is_file() for one in _users(sandbox))
+
+
+def _users(sandbox: Path) -> list[str]:
+    file = sandbox / _USERS
+    return file.read_text("utf-8").splitlines() if file.is_file() else []
 
 
 def _remove(path: Path) -> None:
