@@ -47,7 +47,7 @@ def audit(
 ) -> int | None:
     """Look into any wheels, ours or not: which GPUs, which CUDA, what is needed, what is wrong.
 
-    Leaves with 9 where something is wrong with one of them, or what was asked has no answer.
+    Exits with status 9 where something is wrong with one of them, or what was asked has no answer.
     """
     from pipelines.audit import show
     from pipelines.audit.cards import named

@@ -6,7 +6,7 @@ from pipelines.cli.command import command
 from pipelines.cli.options import Flags
 
 
-@command(help={"clean": "remove what nobody owns any more"})
+@command(help={"clean": "remove what no configuration uses any more"})
 def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
     """Show the hosts and what was made for them; --clean removes what nobody owns."""
     from pipelines.config.model import load_config

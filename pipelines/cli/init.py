@@ -119,8 +119,13 @@ def _places(
     supplies["another Windows machine, such as host 'lab1' in pipeline.yaml"] = supply_of(lock)
     if WORKFLOW in files:
         supplies[f"GitHub's windows-2022, with {WORKFLOW}"] = supply_of(lock)
-    axes = {"python": choices.python, "torch": choices.torch, "cuda": choices.cuda}
-    target = Target(host=own, recipe=recipe.name, **axes)
+    target = Target(
+        host=own,
+        recipe=recipe.name,
+        python=choices.python,
+        torch=choices.torch,
+        cuda=choices.cuda,
+    )
     return {
         place: [finding for finding in host_rules(recipe, target, supply) if finding.failed]
         for place, supply in supplies.items()

@@ -95,7 +95,7 @@ class Shared(Model):
         str | None, "compile only share K/N of the units, such as 3/20: docs/shards.md"
     ] = None
     objects: Annotated[
-        str | None, "link the objects of these runs, RUN[,RUN...]; what lacks is compiled"
+        str | None, "link the objects of these runs, RUN[,RUN...]; missing ones are compiled"
     ] = None
     shards: Annotated[
         str | None, "divide the compile units into so many shares, or auto; then link them"

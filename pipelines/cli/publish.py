@@ -58,9 +58,9 @@ def publish(
 ) -> None:
     """Publish the wheels of runs: add them to an index, which is whole at every moment.
 
-    Leaves with 9 for a wheel that must not be published, with 11 where the index cannot be written
-    or somebody else is at it: then nothing was changed that anybody sees. With --check it leaves
-    with 9 for other bytes, with 11 for what is not served, with 5 where there is no answer.
+    Exits with status 9 for a wheel that must not be published, with 11 where the index cannot be
+    written or another publish is running: then nothing was changed. With --check it exits with 9
+    for other bytes, with 11 for what is not served, with 5 without an answer.
     """
     from pipelines.cli.find import find
     from pipelines.config.model import load_config

@@ -11,7 +11,7 @@ from pipelines.core.errors import AuditError, ConfigError
 def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     """Print the bills of materials in a wheel: of what it was made, and whether they are valid.
 
-    Leaves with 9 for a wheel without one, or with one that is not valid.
+    Exits with status 9 for a wheel without one, or with one that is not valid.
     """
     from pipelines.audit.inputs import resolve_inputs
     from pipelines.config.model import load_config

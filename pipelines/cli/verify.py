@@ -50,8 +50,8 @@ def verify(
 ) -> int:
     """Check who vouches for a wheel, and what it was made of: hash, signature, manifest, lock.
 
-    Leaves with 9 where something is wrong or nobody's signature was checked, with 3 where the lock
-    has other files today.
+    Exits with status 9 if something is wrong or no signature was checked, with 3 if the lock has
+    other files today.
     """
     from pipelines.core.console import answer
     from pipelines.publish.provenance.policy import read_requirements

@@ -52,7 +52,7 @@ def watch(
 ) -> None:
     """Compare what torch, CUDA, Python and upstreams have released with what an index holds.
 
-    Prints the cells to build, each with the reason, and what no cell comes of. Leaves with 3 where
+    Prints the cells to build, each with the reason, and what no cell comes of. Exits with status 3 where
     a page cannot be read or lies: then nobody knows whether anything is new.
     """
     from pipelines.core.console import answer

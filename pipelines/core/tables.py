@@ -40,14 +40,7 @@ class _Trimmed:
     inner: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        inner = self.inner
-        if isinstance(inner, Group) and console.is_terminal:
-            inner = Group(
-                *(
-                    between_words(one, console.width) if isinstance(one, Text) else one
-                    for one in inner.renderables
-                )
-            )
+        inner = _in_words(self.inner, console.width) if console.is_terminal else self.inner
         for line in Segment.split_lines(console.render(inner, options)):
             while line and not line[-1].control and not line[-1].text.strip():
                 line.pop()
@@ -55,6 +48,12 @@ class _Trimmed:
                 line[-1] = line[-1]._replace(text=line[-1].text.rstrip())
             yield from line
             yield Segment.line()
+
+
+def _in_words(one: RenderableType, width: int) -> RenderableType:
+    if isinstance(one, Group):
+        return Group(*(_in_words(inner, width) for inner in one.renderables))
+    return between_words(one, width) if isinstance(one, Text) else one
 
 
 def between_words(text: Text, width: int) -> Text:

@@ -136,14 +136,14 @@ class HostChecks:
             here, there = line(here or "absent", 300), line(there or "absent", 300)
             if name == first.host:
                 self._others[name] = UnfitHostError(
-                    f"{name} has another tool chain than when this fleet began: {line(key, 80)} "
+                    f"{name} has another toolchain than when this fleet began: {line(key, 80)} "
                     f"is {here}, it was {there}",
                     hint=f"Have it as it was. Or remove {self._file}: then what is done was "
                     "built with another than the rest.",
                 )
             else:
                 self._others[name] = UnfitHostError(
-                    f"{name} has another tool chain than {first.host}: {line(key, 80)} is "
+                    f"{name} has another toolchain than {first.host}: {line(key, 80)} is "
                     f"{here}, there {there}",
                     hint="Make them alike, or build on each with a command of its own: --hosts.",
                 )

@@ -119,7 +119,8 @@ def remaining(
     planned = sum(plan for _, plan in took)
     if not planned or all(one.state in FINAL for one in entries):
         return None
-    pace, left, chains = sum(seconds for seconds, _ in took) / planned, 0.0, {}
+    pace, left = sum(seconds for seconds, _ in took) / planned, 0.0
+    chains: dict[str, float] = {}
     for one in reversed(entries):  # what comes after a task is put after it
         task, seconds = one.task, 0.0
         if one.state not in FINAL:

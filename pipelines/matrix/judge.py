@@ -231,7 +231,7 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
     if recipe.api not in has.apis:
         can = " or ".join(one.name for one in able(recipe.api))
         says = f"{recipe.name} needs {NEEDED[recipe.api]}, which takes {can}"
-        says += f"; the tool set of {host} is '{has.label}': {has.limitation}"
+        says += f"; the toolset of {host} is '{has.label}': {has.limitation}"
         yield "host-toolset", says, "" if bare else supply.slot
     if bare:
         names = ", ".join(recipe.host_requires)

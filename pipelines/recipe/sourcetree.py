@@ -146,9 +146,9 @@ class SourceTree:
         at = checkout(tree, found, self.recipe.exclude)
         if at is not None and at.count:
             many = units.counted(at.count, "file")
-            say(f"mind: {many} of it not as committed: {', '.join(at.changed[:5])}", style="yellow")
+            say(f"note: {many} of it not as committed: {', '.join(at.changed[:5])}", style="yellow")
         for name in found.empty:
-            say(f"mind: the submodule {name} is empty: git submodule update --init", style="yellow")
+            say(f"note: the submodule {name} is empty: git submodule update --init", style="yellow")
         return Packed(pack(files.items(), where=str(tree)), at)
 
 

@@ -79,7 +79,7 @@ def _index(grouped: Iterable[tuple[str, list[str]]]) -> str:
         table(["command", "what it does"], rows),
         "## Flags of every command",
         _table("flag", flags_of_program(OF_PROGRAM)),
-        "What a command leaves with: [exit codes](../exit-codes.md).",
+        "Exit status: [exit codes](../exit-codes.md).",
     )
 
 

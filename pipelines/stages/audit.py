@@ -155,5 +155,5 @@ def _reject(log: StageLog, file: Path, wrong: list[str]) -> NoReturn:
     file.replace(rejected / file.name)
     raise AuditError(
         f"{file.name} is not what was asked for:\n" + "\n".join(wrong),
-        hint=f"It was moved to {rejected}. Ask for other archs, or mend the build.",
+        hint=f"It was moved to {rejected}. Ask for other archs, or fix the build.",
     )

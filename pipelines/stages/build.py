@@ -173,7 +173,7 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
             hint="Finished units are kept: the same command goes on from them.",
         )
     if done.exit:
-        raise BuildError(f"the build left with exit code {done.exit}")
+        raise BuildError(f"the build exited with status {done.exit}")
     if done.kept:
         what = "this is the wheel" if plan.share is None else "these are the objects"
         say(f"nothing is built anew: {what} of an earlier build with the same inputs")

@@ -74,7 +74,7 @@ def show(settings: Config) -> None:
         for thing in place.things:
             spare += bool(thing.unowned)
             room = "?" if thing.size is None else size(thing.size)
-            whose = f"nobody's: {thing.unowned}" if thing.unowned else thing.who
+            whose = f"unused: {thing.unowned}" if thing.unowned else thing.who
             style = "yellow" if thing.unowned else "dim"
             rows.append(
                 (style, f"  {thing.host}", thing.what, thing.name, thing.state, room, whose)
@@ -90,7 +90,7 @@ def show(settings: Config) -> None:
     for error in errors:
         say(f"{error.message}. {error.hint}", style="red")
     if spare:
-        say(f"{spare} of them are nobody's: invoke hosts --clean removes them", style="yellow")
+        say(f"{spare} of them are unused: invoke hosts --clean removes them", style="yellow")
 
 
 def clean(settings: Config) -> None:
@@ -110,6 +110,6 @@ def clean(settings: Config) -> None:
             removed += 1
             freed += thing.size or 0
             say(f"removed {thing.what} {thing.name}: {thing.unowned}")
-    say(f"{removed} removed, {size(freed)} freed" if removed else "nothing was nobody's", "green")
+    say(f"{removed} removed, {size(freed)} freed" if removed else "nothing was unused", "green")
     if errors:
         raise errors[0]

@@ -146,7 +146,7 @@ def require_same(
             raise LockError(
                 f"the objects of {one.told} were made of other things than are here "
                 f"({named(unlike)}):\n{listed(unlike)}",
-                hint="Compile the share again on a host with the same tool chain, or link there.",
+                hint="Compile the share again on a host with the same toolchain, or link there.",
             )
         first = first or one
         if (mine := _units(one)) != (known := _units(first)):

@@ -62,7 +62,7 @@ def published_at(address: str, cache: Cache) -> Published:
         except LockError:
             if places == ("",):
                 raise
-    say(f"mind: {told.file} is not beside it: only its sha256 is compared", style="yellow")
+    say(f"note: {told.file} is not beside it: only its sha256 is compared", style="yellow")
     return told
 
 

@@ -74,7 +74,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
 def _accept(published: Published, today: Materials) -> None:
     """Say what is elsewhere; :class:`LockError` where it would not be built of the same."""
     for elsewhere in require_same(published, today):
-        say(f"mind: elsewhere than it was: {elsewhere}", style="yellow")
+        say(f"note: elsewhere than it was: {elsewhere}", style="yellow")
 
 
 def _judge(

@@ -260,7 +260,7 @@ def _judge(
             "(TdrDelay) or of a fault of the GPU: see docs/hosts/windows-host.md.",
         )
     if not ended.junit:
-        cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
+        cause = "ran out of time" if ended.timed_out else f"exited with {ended.exit}"
         tail = "\n".join(done.tail[-15:])
         _require_loadable(plan, tail)
         raise SmokeError(
@@ -284,7 +284,7 @@ def _judge(
         _require_loadable(plan, told)
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed{of_torch} "
-            f"(pytest left with {ended.exit})",
+            f"(pytest exited with {ended.exit})",
             hint=f"{cure_of_cases(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
         )
     if not any(case.outcome == "passed" for case in cases):

@@ -114,7 +114,7 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
     missing = {_BUILD_TOOLS, _RUNTIME, _GIT, *WHEELS} - tools.keys()
     if missing:
         raise LockError(
-            f"toolchain.lock.yaml lacks {', '.join(sorted(missing))}",
+            f"toolchain.lock.yaml has no {', '.join(sorted(missing))}",
             hint="Image and playbook are made of them: restore the lock from git.",
         )
     build_tools = tools[_BUILD_TOOLS]

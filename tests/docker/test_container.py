@@ -188,7 +188,7 @@ def test_an_orphan_is_found_and_removed(project: Project, engine: Engine) -> Non
     until(lambda: len(project.containers()) == 1)
     code, said = project.wcw("hosts")
     assert code == 0
-    assert "nobody's: its controller is gone" in said
+    assert "unused: its controller is gone" in said
     code, said = project.wcw("hosts", "--clean")
     assert code == 0, said
     assert "removed container" in said

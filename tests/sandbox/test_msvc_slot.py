@@ -106,7 +106,7 @@ def test_the_prompt_refuses_another(sandbox: Sandbox, arguments: str) -> None:
 
 def test_the_compiler_is_found_by_its_name(sandbox: Sandbox) -> None:
     assert "Version 19." in in_prompt(sandbox, "x64", "cl")
-    with pytest.raises(HostError, match="left with"):
+    with pytest.raises(HostError, match="exited with"):
         in_prompt(sandbox, "x64", "vctip.exe")
 
 

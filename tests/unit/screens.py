@@ -32,7 +32,7 @@ def command(words: Iterable[str]) -> list[str]:
 
 
 def screen(words: Iterable[str], cwd: Path, columns: int) -> list[str]:
-    """What is written to a terminal with so many columns, line by line."""
+    """What is written to a terminal with so many columns, line by line, but for progress bars."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, columns, 0, 0))
     with subprocess.Popen(
@@ -48,7 +48,8 @@ def screen(words: Iterable[str], cwd: Path, columns: int) -> list[str]:
             data += part
         process.wait(60)
     os.close(ours)
-    return _ESCAPES.sub("", data.decode()).splitlines()
+    lines = _ESCAPES.sub("", data.decode()).splitlines()
+    return [line for line in lines if "━" not in line]
 
 
 def broken(lines: Iterable[str], whole: str, columns: int) -> list[str]:

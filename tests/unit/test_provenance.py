@@ -564,7 +564,7 @@ def test_what_was_signed_before_a_later_stage(
     with run.stage("test"):
         pass
     write_manifest(run)
-    assert f"mind: {desk.envelope.name} was signed before this" in capsys.readouterr().out
+    assert f"note: {desk.envelope.name} was signed before this" in capsys.readouterr().out
     refused(desk.look(), "manifest", "byproducts[manifest.json]")
     desk.attest(desk.mine)
     assert desk.look().code == 0

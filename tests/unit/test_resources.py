@@ -279,7 +279,7 @@ def test_a_place_stands_once(tmp_path: Path) -> None:
         # An environment is called by what it is made of, which is elsewhere now.
         called = [PureWindowsPath(one.spec.get("path", "")).name for one in (old_row, new_row)]
         if old_row.spec["kind"] == "packages":
-            expected = expected.replace(*called)
+            expected = expected.replace(called[0], called[1])
         assert repr((new_row.spec, new_row.uploads)) == expected
 
 

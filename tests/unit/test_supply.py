@@ -42,12 +42,12 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     (
         {"recipe": "flash-attn"},
         "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC; "
-        "the tool set of sandbox is 'stand-in': ",
+        "the toolset of sandbox is 'stand-in': ",
         "'msvc' of this host in pipeline.yaml, or",
     ),
     (
         {"recipe": "candle-flash-attn"},
-        "which takes MSVC; the tool set of sandbox is 'stand-in'",
+        "which takes MSVC; the toolset of sandbox is 'stand-in'",
         "",
     ),
 ]

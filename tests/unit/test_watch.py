@@ -235,7 +235,7 @@ def test_from_new_torch_to_nothing_left(
     assert world.watch("--json") == 0
     answer = told(capsys)
     assert cells(answer, "build", "later", "pin") == {}
-    assert "the lock has tool kits of 12.4" in notes(answer)
+    assert "the lock has toolkits of 12.4" in notes(answer)
 
     world.next_day()
     assert world.watch("--json") == 0

@@ -274,7 +274,7 @@ def test_an_empty_submodule_is_said(
     git(tree, "submodule", "add", str(tmp_path / "inner"), "dep")
     git(tree, "submodule", "deinit", "--force", "dep")
     SourceTree(recipe_of(tree), cache).pack()
-    assert "mind: the submodule dep is empty: git submodule update" in capsys.readouterr().out
+    assert "note: the submodule dep is empty: git submodule update" in capsys.readouterr().out
 
 
 def test_a_directory_that_is_not_there_or_no_project(tmp_path: Path, cache: Cache) -> None:

@@ -295,7 +295,7 @@ class Prefix:
         text = done.stdout.decode("utf-8", "replace")
         if done.returncode:
             raise HostError(
-                f"'{' '.join(arguments)}' left with {done.returncode} under Wine:\n{text[-2000:]}"
+                f"'{' '.join(arguments)}' exited with {done.returncode} under Wine:\n{text[-2000:]}"
             )
         return text
 
@@ -318,7 +318,7 @@ class Prefix:
             ) from None
         if check and done.returncode:
             raise HostError(
-                f"{' '.join(map(str, command))} left with {done.returncode} in {self.path}",
+                f"{' '.join(map(str, command))} exited with {done.returncode} in {self.path}",
                 hint="Free disk space, then: invoke host remove provision",
             )
 

@@ -130,7 +130,7 @@ def write_statements(folder: Path, data: bytes) -> None:
     for wheel in made.wheels:
         write_atomic(folder / f"{wheel}{UNSIGNED}", encoded(statement(data, wheel)))
         if (signed := folder / f"{wheel}{SIGNED}").is_file():
-            say(f"mind: {signed.name} was signed before this: invoke attest", style="yellow")
+            say(f"note: {signed.name} was signed before this: invoke attest", style="yellow")
 
 
 def encoded(said: dict[str, Any]) -> bytes:

@@ -169,7 +169,7 @@ def cudas(
         for cuda in torch.builds:
             if known[0] < Version(cuda) < known[-1] and Version(cuda) not in known:
                 missing.setdefault(cuda, []).append(f"torch {release}")
-    has = f"and the lock has tool kits of {', '.join(map(str, known))}"
+    has = f"and the lock has toolkits of {', '.join(map(str, known))}"
     what = "Name its archives in toolchain.yaml, then type: invoke lock"
     notes = [
         note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(beside) or 'out'}, {has}", what)
