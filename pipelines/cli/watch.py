@@ -52,8 +52,8 @@ def watch(
 ) -> None:
     """Compare what torch, CUDA, Python and upstreams have released with what an index holds.
 
-    Prints the cells to build, each with the reason, and what no cell comes of. Exits with status 3 where
-    a page cannot be read or lies: then nobody knows whether anything is new.
+    Prints the cells to build, each with the reason, and what no cell comes of. Exits with status 3
+    if a page cannot be read or lies: then it is unknown whether anything is new.
     """
     from pipelines.core.console import answer
     from pipelines.matrix.export import GHA_MOST

@@ -40,7 +40,8 @@ def which(
 ) -> int:
     """Say which wheel of an index fits a Python, or why what is installed there does not load.
 
-    It runs the very file that the index serves. Exits with status 9 where nothing fits and nothing loads.
+    It runs the very file that the index serves. Exits with status 9 where nothing fits and nothing
+    loads.
     """
     from pipelines.core.console import answer
     from pipelines.core.hosttext import block, line
