@@ -3348,7 +3348,7 @@ def as_text(found: Report, base: str) -> str:
         lines += [] if number else ["", "Commands for these causes, each with what undoes it:"]
         lines += [f"  {cause}: {do}", f"    undo: {undo}"]
     if not found.choices:
-        lines += ["", "No index was named or it has nothing of this: nothing is said of wheels."]
+        lines += ["", "No wheel can be suggested: no index was given (--index), or it has none for this."]
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
@@ -66,7 +67,9 @@ def _below(one: Finding, values: int) -> Iterator[RenderableType]:
         yield Text(f"{'':{_INDENT}}and {more} more, see --json", "dim")
     fine = one.level in ("ok", "skipped")
     if one.hint:
-        hint = with_pages(safe(one.hint, _SHORT if fine else 1200)) + (":" if one.command else "")
+        hint = safe(one.hint, 1200)
+        hint = textwrap.shorten(hint, _SHORT, placeholder=" ...") if fine else hint
+        hint = with_pages(hint) + (":" if one.command else "")
         arrow = Text("→", "dim" if fine else "yellow")
         told = Text(inert(hint), "dim" if fine else "")
         yield _row(1, (_INDENT - 1, Text()), (1, arrow), (None, told))
