@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from pipelines.remote import protected_dirs
+from pipelines.remote.jobs.prune import ENVIRONMENTS
 from pipelines.remote.safe_paths import unpack_member
 
 _USAGE = 2
@@ -31,6 +32,7 @@ def pack(folder: Path, archive: Path) -> int:
 
     Files that are gone by the time it is their turn are left out: a compiler's temporary ones. So
     are those that one which runs still writes to, and links: a build makes them again.
+    The environments of builds are left out as well: gigabytes that are made again.
     Without a folder there is no archive, and the count is 0.
     """
     count = 0
@@ -40,7 +42,7 @@ def pack(folder: Path, archive: Path) -> int:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar:
         for place, folders, files in os.walk(folder):
-            folders.sort()
+            folders[:] = sorted(n for n in folders if Path(place, n) != folder / ENVIRONMENTS)
             # Folders too: a build expects the empty ones that it made.
             for name in (*folders, *sorted(files)):
                 path = Path(place) / name

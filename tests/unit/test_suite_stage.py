@@ -103,13 +103,13 @@ def test_a_suite_that_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cases", "code", "said"),
     [
-        (PASSED + FAILED, 1, r"1 of 2 smoke cases failed \(pytest left with 1\)"),
+        (PASSED + FAILED, 1, r"1 of 2 smoke cases failed \(pytest exited with 1\)"),
         (PASSED + FAILED, 0, "1 of 2 smoke cases failed"),
         (PASSED + BROKEN, 0, "1 of 2 smoke cases failed"),
-        (PASSED, 4, r"0 of 1 smoke cases failed \(pytest left with 4\)"),  # a hook's error, say
+        (PASSED, 4, r"0 of 1 smoke cases failed \(pytest exited with 4\)"),  # a hook's error, say
         ("", 0, "ran no case"),
         (SKIPPED, 0, "each of the 1 smoke cases was skipped: nothing was tested"),
-        (None, -11, "pytest left with -11 and there is no report:\ncollected"),
+        (None, -11, "pytest exited with -11 and there is no report:\ncollected"),
     ],
 )
 def test_suites_that_are_no_success(

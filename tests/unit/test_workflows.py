@@ -900,7 +900,11 @@ def test_a_build_directory_arrives_as_it_was(tmp_path: Path) -> None:
         os.utime(path, ns=(0, 1_700_000_000_123_456_700 + number * 100))
     (folder / "job/empty").mkdir()
     os.utime(folder / "job", ns=(0, 1_600_000_000_987_654_300))
+    environment = folder / "e/12345678/Lib"
+    environment.mkdir(parents=True)
+    (environment / "torch.py").write_text("gigabytes")
     assert HANDOVER.pack(folder, archive) == 3
+    shutil.rmtree(folder / "e")
     assert [path.name for path in archive.parent.iterdir()] == ["build.tar"]
     assert HANDOVER.unpack(archive, tmp_path / "there") == 3
     assert tree(tmp_path / "there") == tree(folder)
