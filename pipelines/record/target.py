@@ -53,7 +53,7 @@ Archs = Annotated[ArchList, BeforeValidator(_read_archs), PlainSerializer(str)]
 class Target(Model):
     """A cell of a package's matrix on a host; a missing or unknown axis is empty."""
 
-    host: Annotated[Text, Axis("where to build: a name from pipeline.yaml (default: sandbox)")] = ""
+    host: Annotated[Text, Axis("the host: a name from pipeline.yaml (default: sandbox)")] = ""
     recipe: Annotated[
         Text,
         Axis("what to build: a name from pipelines/recipes (default: smoke-attention)"),
@@ -68,7 +68,7 @@ class Target(Model):
     python: Annotated[
         Text,
         Axis(
-            "Python to build for, such as 3.11; 3.14t is free-threaded",
+            "Python of the target, such as 3.11; 3.14t is free-threaded",
             tag="cp{plain}",
             words="cp{plain}",
             several="Python versions, separated by commas",
