@@ -17,6 +17,7 @@ from pipelines.core.model import Model
 from pipelines.core.versions import minor, python_order
 from pipelines.hosts.bounds import Bounds
 from pipelines.record.toolsets import MSVC, STUB, Api, Toolset
+from pipelines.remote import facts, limits
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
@@ -340,6 +341,10 @@ class OwnedItem:
     """Remove it; does nothing if it is gone."""
 
 
+#: The place of a host that is the machine the pipeline runs on.
+HERE = "this machine"
+
+
 class HostConfig(Model):
     """One host of ``pipeline.yaml``; each kind has a model of its own, see :mod:`.kinds`."""
 
@@ -357,7 +362,7 @@ class HostConfig(Model):
     @property
     def size(self) -> tuple[int, int]:
         """Its cores and bytes of memory; 0 where they are not known before it is opened."""
-        return 0, 0
+        return (limits.cores(), facts.memory().get("total", 0)) if self.place == HERE else (0, 0)
 
     def supply(self, lock: ToolchainLock) -> Supply:
         """What it can provide to a build; nothing is started or fetched to find out."""

@@ -95,10 +95,10 @@ def test_a_build_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
 def test_a_host_is_made_ready_for_a_test(tmp_path: Path) -> None:
     line, session = at_desk(tmp_path, no_suite)
     run = audited(line, wheel_here(tmp_path))
-    with pytest.raises(PipelineError, match="venv left with 1"):
+    with pytest.raises(PipelineError, match="venv exited with 1"):
         run_test(line)
     assert session.times(remote_provision.check_all) == 1
-    assert "venv left with 1" in (run.path / "junit.xml").read_text()
+    assert "venv exited with 1" in (run.path / "junit.xml").read_text()
     assert (run.path / "manifest.json").exists()
 
 
@@ -109,7 +109,7 @@ def test_the_run_that_is_named_is_tested(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="has no wheel that passed"):
         run_test(line)
     for name in (first.id, str(first.path)):
-        with pytest.raises(PipelineError, match="venv left with 1"):
+        with pytest.raises(PipelineError, match="venv exited with 1"):
             run_test(line, run=name)
         assert line.run.id == first.id
         assert first.result(SmokeResult) is not None
@@ -132,7 +132,9 @@ def test_a_wheel_is_tested_for_what_it_was_built(
     audited(line, wheel_here(tmp_path))
     values = line.plan.target.values() | {axis: other}
     line.plan = changed(line.plan, target=type(line.plan.target).model_validate(values))
-    with pytest.raises(ConfigError if said else PipelineError, match=said or "venv left") as caught:
+    with pytest.raises(
+        ConfigError if said else PipelineError, match=said or "venv exited"
+    ) as caught:
         run_test(line)
     assert hint in caught.value.hint
 

@@ -280,7 +280,7 @@ def test_a_build_that_failed_is_no_result(tmp_path: Path) -> None:
     end = left(tmp_path)
     host = Rounds((b"odd\n", end | {"exit": 3}), (b"well\n", end))
     line, _ = at_desk(tmp_path, host)
-    failed(line, BuildError, "exit code 3")
+    failed(line, BuildError, "status 3")
     assert not built(line).kept
     assert (line.run.path / stage.LOG).read_bytes() == b"well\n"
 

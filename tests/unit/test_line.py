@@ -232,7 +232,7 @@ def test_a_file_that_cannot_be_is_no_result(tmp_path: Path, row: dict[str, Any])
 def test_figures_of_a_host_are_bounded(tmp_path: Path) -> None:
     figures = {"hits": 3, "large": 10**400, "none": None} | {str(n): n for n in range(999)}
     line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 1, "cache": figures}]))
-    run = ended(line, run_build, BuildError, "exit code 1")
+    run = ended(line, run_build, BuildError, "status 1")
     built = run.result(BuildResult)
     assert built is not None
     assert built.cache["hits"] == 3

@@ -609,6 +609,6 @@ def test_what_is_healed_leaves_the_units_alike(tmp_path: Path, host: Compiler) -
 
     session = line.session.connect()
     session.job = fails  # type: ignore[attr-defined]
-    with pytest.raises(BuildError, match="exit code 1"):
+    with pytest.raises(BuildError, match="status 1"):
         compiled(line, "1/2")
     assert len(host.specs) == 1

@@ -200,8 +200,8 @@ def test_no_dockerfile_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gone", "says"),
     [
-        ("mingit", "lacks mingit"),
-        ("sccache", "lacks sccache"),
+        ("mingit", "has no mingit"),
+        ("sccache", "has no sccache"),
         ("cuda-1*", "no cuda-<minor>-<component>"),
         ("python-*", "no python-<minor>"),
     ],

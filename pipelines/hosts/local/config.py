@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Literal
 
-from pipelines.hosts.base import Host, HostConfig, OpenOptions, Supply
+from pipelines.hosts.base import HERE, Host, HostConfig, OpenOptions, Supply
 from pipelines.hosts.gpus import DriverGpu
-from pipelines.remote import facts, limits
 from pipelines.toolchain.lock import ToolchainLock
 
 
@@ -31,12 +30,7 @@ class LocalHost(HostConfig):
     @property
     def place(self) -> str:
         """Here."""
-        return "this machine"
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Those of this machine."""
-        return limits.cores(), facts.memory().get("total", 0)
+        return HERE
 
     @property
     def is_windows(self) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.core.paths import home
 from pipelines.hosts.base import (
+    HERE,
     CacheEntry,
     Host,
     HostConfig,
@@ -22,7 +23,6 @@ from pipelines.hosts.base import (
 )
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
 from pipelines.record.toolsets import MSVC
-from pipelines.remote import facts, limits
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 if TYPE_CHECKING:
@@ -62,11 +62,6 @@ class SandboxHost(HostConfig):
         if (self.msvc_version or self.windows_sdk) and self.msvc is None:
             raise ValueError("msvc_version and windows_sdk require msvc: DIRECTORY")
         return self
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Those of this machine."""
-        return limits.cores(), facts.memory().get("total", 0)
 
     @property
     def slot(self) -> Slot | None:
@@ -126,7 +121,7 @@ class SandboxHost(HostConfig):
     @property
     def place(self) -> str:
         """Here."""
-        return "this machine"
+        return HERE
 
     def owned_items(self, hosts: Mapping[str, HostConfig]) -> Iterable[OwnedItem]:
         """The sandboxes of this checkout."""

@@ -27,7 +27,7 @@ from pipelines.core.extras import require_extra
 from pipelines.core.logs import timed
 from pipelines.hosts.base import IN_SANDBOX, CacheEntry, Capabilities, Host, Lifecycle, OpenOptions
 from pipelines.hosts.gpus import by_bridge
-from pipelines.hosts.sandbox import health, image, inventory, libcxx, powershell
+from pipelines.hosts.sandbox import health, image, libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.startup import await_service, start_service
@@ -239,13 +239,17 @@ class Sandbox(Host):
 
     def _install_extras(self) -> None:
         """Install what the package needs besides what every sandbox has, and note who uses it."""
-        inventory.note_user(self.home)
+        from pipelines.hosts.sandbox.inventory import note_user  # not for a dry run
+
+        note_user(self.home)
         if self._wants_libcxx:
             made = libcxx.built(self.cache, self.python, self.events.step)
             libcxx.install(made, Prefix(self.prefix))
 
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
+        from pipelines.hosts.sandbox import powershell  # not for a dry run
+
         if (folder := powershell.found(self.cache)) is not None:
             powershell.install(Prefix(self.prefix), folder)
         if self._bridge is not None:

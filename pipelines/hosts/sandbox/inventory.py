@@ -49,7 +49,8 @@ def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
 def note_user(sandbox: Path) -> None:
     """Note that hosts of this configuration use it: another one's view of it is another."""
     users = {*_users(sandbox), str(config_file().resolve())}
-    (sandbox / _USERS).write_text("\n".join(sorted(users)), "utf-8")
+    if sandbox.is_dir():
+        (sandbox / _USERS).write_text("\n".join(sorted(users)), "utf-8")
 
 
 def used_elsewhere(sandbox: Path) -> bool:

@@ -13,7 +13,7 @@ import os
 import pathlib
 import zipfile
 
-from .. import files, locks, unpacked
+from .. import files, locks, protected_dirs, unpacked
 from ..process import capture
 from . import Check, Kind, RefusedError
 
@@ -102,7 +102,7 @@ def plan(spec: Spec) -> str:
 
 def apply(spec: Spec) -> None:
     """Make the environment from the wheels on the host, from nothing."""
-    pathlib.Path(spec["path"]).parent.mkdir(exist_ok=True)
+    protected_dirs.make(pathlib.Path(spec["path"]).parent)
     with locks.claim(pathlib.Path(f"{spec['path']}.lock"), _TIMEOUT) as mine:
         if not mine:
             raise RefusedError(f"{spec['path']} is being made by another command")
