@@ -3348,7 +3348,10 @@ def as_text(found: Report, base: str) -> str:
         lines += [] if number else ["", "Commands for these causes, each with what undoes it:"]
         lines += [f"  {cause}: {do}", f"    undo: {undo}"]
     if not found.choices:
-        lines += ["", "No wheel can be suggested: no index was given (--index), or it has none for this."]
+        lines += [
+            "",
+            "No wheel can be suggested: no index was given (--index), or it has none for this.",
+        ]
     return "\n".join(lines) + "\n"
 
 
