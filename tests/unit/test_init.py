@@ -282,7 +282,7 @@ def test_on_windows_the_host_is_that_machine(
     torch_project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sandbox needs Linux."""
-    monkeypatch.setattr("pipelines.scaffold.files.sys.platform", "win32")
+    monkeypatch.setattr("pipelines.scaffold.files.sys", SimpleNamespace(platform="win32"))
     assert run(["init", "--yes"]) == 0
     config = load_config()
     assert (config.default.host, config.hosts["here"].kind) == ("here", "local")
