@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,15 +77,31 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def copy_atomic(source: BinaryIO, path: Path) -> None:
     """The same of what is read from ``source``; errors are those of the system."""
-    part = path.with_name(f".{path.name}.part")
+    with whole(path) as part, part.open("wb") as stream:
+        shutil.copyfileobj(source, stream, _PIECE)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def whole(path: Path, part: Path | None = None) -> Iterator[Path]:
+    """Where to write what is renamed to ``path`` at the end, or removed after an error.
+
+    The directory is made. The usual name is one for all processes, so that the next one replaces
+    what a killed one has left; where several may write at once, ``part`` is :func:`own_part`.
+    """
+    part = part or path.with_name(f".{path.name}.part")
     try:
-        with part.open("wb") as stream:
-            shutil.copyfileobj(source, stream, _PIECE)
-            stream.flush()
-            os.fsync(stream.fileno())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
         replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def own_part(path: Path) -> Path:
+    """A name next to ``path`` that no other process or thread uses."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
 
 
 def beside(path: Path, name: str) -> Path | None:

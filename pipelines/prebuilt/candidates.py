@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError, LockError
-from pipelines.core.files import sha256_of
+from pipelines.core.files import own_part, sha256_of
 from pipelines.core.hosttext import line
 from pipelines.remote.files import replace
 from pipelines.toolchain import sources
@@ -132,6 +130,5 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
                 hint="Download it into a directory, and name that directory.",
             )
         source = sources.Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
-        part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-        obtain(offer.file, Tool(version="prebuilt", sources=(source,)), part, keep)
+        obtain(offer.file, Tool(version="prebuilt", sources=(source,)), own_part(path), keep)
     return path

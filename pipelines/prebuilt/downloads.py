@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.core.errors import LockError
-from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.files import disk_errors, own_part, sha256_of, whole
 from pipelines.prebuilt.candidates import Offer, obtain_offer
 from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache, Tool
@@ -35,11 +34,8 @@ def _cached(offer: Offer, cache: Cache) -> Offer:
         )
     path = cache.place(offer.file, sha256)
     if not cache.has(path, sha256):
-        with disk_errors(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        with disk_errors(path.parent), whole(path, own_part(path)) as part:
             shutil.copyfile(source, part)
-            replace(part, path)
     return Offer(offer.file, offer.place, sha256, path.stat().st_size)
 
 

@@ -10,10 +10,8 @@ import gzip
 import hashlib
 import io
 import logging
-import os
 import posixpath
 import tarfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +20,7 @@ from pathlib import Path
 from pipelines.core import units
 from pipelines.core.console import say
 from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.files import own_part, whole
 from pipelines.core.hosttext import line
 from pipelines.core.logs import timed
 from pipelines.core.paths import PACKAGE, home
@@ -31,12 +30,10 @@ from pipelines.recipe.origin import Also, FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, checkout, listing, matches
 from pipelines.record.checkout import Checkout
-from pipelines.remote.files import replace
 from pipelines.remote.safe_paths import tree_faults
-from pipelines.toolchain.hashed import damage, verify
+from pipelines.toolchain.hashed import damage
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import FetchProgress
-from pipelines.toolchain.sources import Source
 
 _log = logging.getLogger(__name__)
 
@@ -217,12 +214,10 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
     with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
         where = f"{source.git} {source.commit[:12]}"
         made = pack(_published(commit_files(source)), recipe.exclude, where=where)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    part.write_bytes(made)
-    # No pin says what the bytes are: what was packed of the commit says it from now on.
-    stated.write_text(hashlib.sha256(made).hexdigest(), "utf-8")
-    replace(part, path)
+    with whole(path, own_part(path)) as part:
+        part.write_bytes(made)
+        # No pin says what the bytes are: what was packed of the commit says it from now on.
+        stated.write_text(hashlib.sha256(made).hexdigest(), "utf-8")
     return path
 
 
@@ -252,10 +247,9 @@ def _listed(path: Path) -> list[str]:
         return beside.read_text("utf-8").splitlines()
     with tarfile.open(path) as members:
         names = [member.name for member in members if member.isfile()]
-    with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
-        part = beside.with_name(f".{beside.name}.{os.getpid()}-{threading.get_ident()}.part")
+    # a cache that cannot be written is only slower
+    with contextlib.suppress(OSError), whole(beside, own_part(beside)) as part:
         part.write_text("\n".join(names), "utf-8")
-        replace(part, beside)
     return names
 
 
@@ -263,16 +257,7 @@ def fetch_file(
     source: FileSource, recipe: Recipe, cache: Cache, progress: FetchProgress | None = None
 ) -> Path:
     """The pinned file in the cache; :class:`LockError` when its bytes are not the pinned ones."""
-    path = cache.place(source.file, source.sha256)
-
-    def keep(part: Path, origin: Source) -> None:
-        verify(part, origin)
-        replace(part, path)
-
-    if not cache.has(path, source.sha256, source.size):
-        tool = Tool(version=recipe.version, sources=(source,))
-        cache.obtain(recipe.name, tool, path, keep, progress)
-    return path
+    return cache.kept(recipe.name, Tool(version=recipe.version, sources=(source,)), progress)
 
 
 def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str = "") -> bytes:

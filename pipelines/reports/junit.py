@@ -29,7 +29,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from pipelines.core.errors import SmokeError
-from pipelines.core.files import disk_errors, write_atomic
+from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import MAX_MESSAGE, MAX_NAME, clean, clean_line, redact
 from pipelines.reports.model import Case, Outcome, Suite
 
@@ -62,8 +62,6 @@ def write(path: Path, suites: Iterable[Suite]) -> None:
 
     Raises ``StorageError`` when it cannot.
     """
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, render(suites).encode())
 
 

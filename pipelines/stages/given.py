@@ -20,7 +20,7 @@ from packaging.version import Version
 from pipelines.core import units
 from pipelines.core.console import console, fold, say
 from pipelines.core.errors import AuditError, LockError
-from pipelines.core.files import disk_errors
+from pipelines.core.files import disk_errors, whole
 from pipelines.core.finding import failures
 from pipelines.core.hosttext import line, safe
 from pipelines.hosts.live import LiveSession
@@ -35,7 +35,6 @@ from pipelines.recipe.suite import suite_of_given
 from pipelines.record.prebuilt import Dependencies, PrebuiltFile
 from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.record.run import StageLog
-from pipelines.remote import files
 from pipelines.reports.findings import table
 from pipelines.stages.company import library_names
 from pipelines.stages.dryrun import NOTHING, row, show_host
@@ -269,12 +268,9 @@ def _row(given: ExternalWheel, kept: Path, offer: Offer) -> PrebuiltFile:
 
 def _into_run(plan: BuildPlan, log: StageLog, own: Offer) -> Path:
     folder = log.run.path / "wheels"
-    with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
-        part = folder / f".{own.file}.part"
+    with disk_errors(folder), whole(folder / own.file) as part:
         shutil.copyfile(_kept(plan, own), part)
-        files.replace(part, folder / own.file)
-        return folder / own.file
+    return folder / own.file
 
 
 def _library_folders(wheel: Path) -> list[str]:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import threading
 import time
 from pathlib import Path
 
 from pipelines.core.errors import LockError
-from pipelines.core.files import sha256_of
-from pipelines.remote.files import replace
+from pipelines.core.files import own_part, sha256_of, whole
 from pipelines.toolchain.sources import Source
 
 #: Two changes within a tick of the file system's clock have one time: what has changed within so
@@ -35,10 +32,9 @@ def sha256_once(path: Path) -> str:
     found, now = sha256_of(path), time.time_ns()
     settled = all(abs(now - moment) > _TICK for moment in state[1:3])
     if settled and _state(path) == state:
-        with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
-            part = note.with_name(f"{note.name}.{os.getpid()}-{threading.get_ident()}.part")
+        # a cache that cannot be written is only slower
+        with contextlib.suppress(OSError), whole(note, own_part(note)) as part:
             part.write_text(json.dumps({"sha256": found, "state": state}), "utf-8")
-            replace(part, note)
     return found
 
 

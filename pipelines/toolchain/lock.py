@@ -10,10 +10,8 @@ nothing but :mod:`pipelines.toolchain.pinning` may use them.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +28,7 @@ from pydantic import (
 from pipelines.core import plugins, units
 from pipelines.core.console import say
 from pipelines.core.errors import LockError, StorageError
+from pipelines.core.files import own_part, whole
 from pipelines.core.model import Model, PythonVersion, explain
 from pipelines.core.paths import default_cache
 from pipelines.core.versions import Release
@@ -343,7 +342,11 @@ class Cache:
         Raises :class:`LockError` when no source has it or its bytes are not the pinned ones, and
         :class:`StorageError` when the disk is full.
         """
-        path, tool = self.path(name), self.lock.tool(name)
+        return self.kept(name, self.lock.tool(name), progress)
+
+    def kept(self, name: str, tool: Tool, progress: FetchProgress | None = None) -> Path:
+        """As :meth:`fetch`, of a tool that need not be in the lock; ``name`` is for messages."""
+        path = self.place(tool.file, tool.sha256)
 
         def keep(part: Path, source: Source) -> None:
             hashed.verify(part, source)
@@ -351,40 +354,10 @@ class Cache:
 
         if self.has(path, tool.sha256, tool.size):
             _log.debug("%s: in the cache", name)
-        else:
-            self.obtain(name, tool, path, keep, progress)
-        return path
-
-    def obtain(
-        self,
-        name: str,
-        tool: Tool,
-        path: Path,
-        keep: Callable[[Path, Source], None],
-        progress: FetchProgress | None = None,
-    ) -> None:
-        """As :func:`obtain`, beside ``path``; from the wheelhouse, should it have the file."""
-        part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-        if self.wheelhouse is not None and (here := self.wheelhouse / tool.file).is_file():
+        elif self.wheelhouse is not None and (here := self.wheelhouse / tool.file).is_file():
             _log.info("%s: %s from the wheelhouse", name, tool.file)
-            try:
-                part.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(here, part)
-                keep(part, tool.sources[0])
-            except LockError as error:
-                raise LockError(
-                    f"{here}: {error.message}", hint="Replace it: invoke wheelhouse fetches it."
-                ) from None
-            except OSError as error:
-                raise StorageError(
-                    f"cannot copy {here} to {part.parent}: {error.strerror}",
-                    hint="Make the one readable and the other writable, with "
-                    f"{tool.size >> 20} MiB free.",
-                ) from error
-            finally:
-                part.unlink(missing_ok=True)
-            return
-        if self.offline:
+            _copy(here, path, tool)
+        elif self.offline:
             where = f", nor in {self.wheelhouse}" if self.wheelhouse else ""
             state = f"{path} is damaged" if path.is_file() else f"{tool.file} is not in {self.root}"
             raise LockError(
@@ -392,4 +365,23 @@ class Cache:
                 hint="On a connected machine type: invoke wheelhouse DIR, bring the directory "
                 "here, and name it with --wheelhouse.",
             )
-        obtain(name, tool, part, keep, progress)
+        else:
+            obtain(name, tool, own_part(path), keep, progress)
+        return path
+
+
+def _copy(here: Path, path: Path, tool: Tool) -> None:
+    """Copy a tool's file from the wheelhouse to ``path``, if it is the pinned one."""
+    try:
+        with whole(path, own_part(path)) as part:
+            shutil.copyfile(here, part)
+            hashed.verify(part, tool.sources[0])
+    except LockError as error:
+        raise LockError(
+            f"{here}: {error.message}", hint="Replace it: invoke wheelhouse fetches it."
+        ) from None
+    except OSError as error:
+        raise StorageError(
+            f"cannot copy {here} to {path.parent}: {error.strerror}",
+            hint=f"Make the one readable and the other writable, with {tool.size >> 20} MiB free.",
+        ) from error

@@ -8,9 +8,7 @@ address in the lock is believed, once, and from then on everybody compares. So r
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +16,7 @@ from pathlib import Path
 
 from pipelines.core.console import say
 from pipelines.core.errors import LockError
-from pipelines.core.files import sha256_of
+from pipelines.core.files import own_part, sha256_of
 from pipelines.core.units import counted
 from pipelines.remote.files import replace
 from pipelines.toolchain.generate import pinned, write_lock
@@ -107,7 +105,7 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
     # Beside the cache's own files, for a rename does not leave a file system. What broke off lies
     # in a directory whose name is nobody's; whoever goes on with it gives it a name of its own.
     left = cache.root / "downloads" / f".{name}.part"
-    mine = left.with_name(f".{name}.{os.getpid()}-{threading.get_ident()}.part")
+    mine = own_part(left.with_name(name))
     with contextlib.suppress(OSError):
         left.rename(mine)
     try:

@@ -8,7 +8,6 @@ on which both stop before they fetch anything.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 import yaml
 
 from pipelines.core.errors import LockError
+from pipelines.core.files import own_part, whole, write_atomic
 from pipelines.core.versions import free_threaded, python_order
-from pipelines.remote.files import replace
 from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.obtaining import FetchProgress
@@ -59,10 +58,7 @@ def sync(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
             continue
         differ.append(path)
         if not check:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(f".{target.name}.part")
-            part.write_text(text, "utf-8", newline="\n")
-            replace(part, target)
+            write_atomic(target, text.encode())
     return differ
 
 
@@ -72,15 +68,13 @@ def stage(cache: Cache, directory: Path, progress: FetchProgress | None = None) 
     What is there already and right is kept. Raises :class:`LockError` for a wheel that is not
     pinned or cannot be fetched.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     staged = []
     for name in WHEELS:
         tool = cache.lock.tool(name)
         target = directory / tool.file
         if not _same(target, tool):
-            part = target.with_name(f".{target.name}.{os.getpid()}.part")
-            shutil.copyfile(cache.fetch(name, progress), part)
-            replace(part, target)
+            with whole(target, own_part(target)) as part:
+                shutil.copyfile(cache.fetch(name, progress), part)
         staged.append(target)
     return staged
 

@@ -15,9 +15,8 @@ from packaging.utils import canonicalize_name
 from pipelines.core.console import say
 from pipelines.core.errors import LockError, SetupError
 from pipelines.core.extras import DISTRIBUTION, EXTRAS, find_missing
-from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.files import disk_errors, sha256_of, whole
 from pipelines.core.paths import CHECKOUT
-from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import FetchProgress
 
@@ -39,11 +38,8 @@ def put(source: Path, sha256: str, folder: Path) -> bool:
     target = folder / source.name
     if target.is_file() and sha256_of(target) == sha256:
         return False
-    part = target.with_name(f".{target.name}.part")
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with disk_errors(folder), whole(target) as part:
         shutil.copyfile(source, part)
-        replace(part, target)
     return True
 
 

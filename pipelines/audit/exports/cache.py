@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import lzma
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -16,9 +15,8 @@ from typing import Literal
 from pydantic import ValidationError
 
 from pipelines.core.errors import LockError
-from pipelines.core.files import disk_errors
+from pipelines.core.files import disk_errors, own_part, whole
 from pipelines.core.model import Model
-from pipelines.remote.files import replace
 
 _LARGEST = 64 << 20  # bytes of such a file
 _TEXT = 128 << 20  # bytes of the names of one DLL
@@ -135,11 +133,8 @@ def _write(root: Path, head: Head, packed: bytes) -> CacheEntry:
     data = head.model_dump_json().encode() + b"\n" + packed
     digest = hashlib.sha256(data).hexdigest()
     path = entry_path(root, head.sha256 or digest)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # other processes may write the same
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(path.parent), whole(path, own_part(path)) as part:
         part.write_bytes(digest.encode() + b"\n" + data)
-        replace(part, path)
     return CacheEntry(path)
 
 

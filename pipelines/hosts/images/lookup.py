@@ -221,6 +221,4 @@ def record_of(engine: Engine, about: dict[str, Any], cache: Cache) -> Record:
 
 
 def _keep(cache: Cache, data: bytes, sha256: str) -> None:
-    path = cache.root / "image-records" / sha256
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, data)
+    write_atomic(cache.root / "image-records" / sha256, data)

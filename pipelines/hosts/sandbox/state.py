@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from pipelines.core.errors import HostError, SetupError
+from pipelines.core.files import whole
 from pipelines.hosts.sandbox.making import lock
 from pipelines.session.base import DeadHostError
 
@@ -56,10 +57,9 @@ def make_run(run: Path) -> None:
 
 def publish(run: Path, state: State) -> None:
     """Write ``state.json`` in one step, readable by its owner only."""
-    part = run / ".state.json.part"
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        json.dump(state, stream, indent=1)
-    part.replace(run / "state.json")
+    with whole(run / "state.json") as part:
+        part.touch(0o600)
+        part.write_text(json.dumps(state, indent=1))
 
 
 def withdraw(run: Path) -> None:

@@ -18,6 +18,7 @@ from docker.models.containers import Container
 from docker.types import Mount
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.files import own_part, whole
 from pipelines.core.hosttext import line, secret
 from pipelines.core.logs import timed
 from pipelines.core.paths import CHECKOUT
@@ -32,7 +33,6 @@ from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.exit_codes import explained
 from pipelines.hosts.vm.machine import Runner, keys_of
 from pipelines.hosts.vm.volume import GoldenVolume, send_file
-from pipelines.remote.files import replace
 from pipelines.toolchain import hashed, sources
 
 _log = logging.getLogger(__name__)
@@ -244,15 +244,10 @@ class GoldenDiskBuilder:
         place = self.cache.place(source.file, digest)
         if not self.cache.has(place, digest):
             self.events.step(f"fetching {file}")
-            part = place.with_name(f".{place.name}.{os.getpid()}.part")
-            part.parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with whole(place, own_part(place)) as part:
                 with self.events.bars() as bars:
                     sources.download(source, part, partial(bars, "ISO"))
                 hashed.verify(part, source)
-                replace(part, place)
-            finally:
-                part.unlink(missing_ok=True)
         return place
 
     def _installed(self, managed: ManagedContainer, *, began: float) -> tuple[str, int] | None:

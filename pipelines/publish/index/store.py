@@ -182,9 +182,7 @@ class Store:
         return hashed.hexdigest()
 
     def _copy(self, source: BinaryIO, path: str) -> None:
-        target = Path(self._path(path))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        copy_atomic(source, target)
+        copy_atomic(source, Path(self._path(path)))
 
     def _kind(self, path: str) -> dict[str, str]:
         """The content type, which object stores need to serve pages."""

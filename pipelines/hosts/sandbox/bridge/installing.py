@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipelines.core import hosttext
 from pipelines.core.errors import HostError
-from pipelines.core.files import disk_errors, sha256_of, write_atomic
+from pipelines.core.files import disk_errors, sha256_of, whole, write_atomic
 from pipelines.hosts.sandbox.bridge.files import SYSTEM, listed
 from pipelines.hosts.sandbox.wine import Prefix
 
@@ -58,14 +58,10 @@ def _clear(home: Path, own: set[Path]) -> None:
 def _put(source: Path, target: Path, sha256: str) -> None:
     if target.is_file() and not target.is_symlink() and sha256_of(target) == sha256:
         return
-    part = target.with_name(f".{target.name}.part")
-    with disk_errors(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(target.parent), whole(target) as part:
         shutil.copyfile(source, part)
         if sha256_of(part) != sha256:
-            part.unlink()
             raise HostError(f"{source} changed while it was copied")
-        part.replace(target)
 
 
 def is_installed(prefix: Path) -> bool:

@@ -115,7 +115,6 @@ def run(
     began = time.monotonic()
     places = [gpu.bus for gpu in gpus]
     script = prefix.drive / _PLACE
-    script.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(script, Path(probe.__file__).read_bytes())
     command = [python, "-I", "C:\\" + _PLACE.replace("/", "\\"), *places]
     with ThreadPoolExecutor(2) as pool:
