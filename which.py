@@ -1015,22 +1015,19 @@ class Judged:
     missed: tuple[str, ...]
     """Each rule that it misses, in words with both values; empty: it fits."""
 
-
-@dataclass(frozen=True)
-class Choice:
-    """The wheel that fits, or else the nearest; neither where the index has none."""
-
-    fits: Judged | None
-    nearest: Judged | None
+    @property
+    def fits(self) -> bool:
+        """Whether it misses none."""
+        return not self.missed
 
 
-def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Choice:
-    """The best wheel for a machine, of ``package`` alone if it is named."""
+def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged | None:
+    """The best wheel for a machine, of ``package`` alone if it is named; else the nearest.
+
+    ``None`` where the index has none.
+    """
     judged = [judge_row(row, machine) for row in rows if package in ("", row.project)]
-    best = max(judged, key=lambda one: (-len(one.missed), *_rank(one)), default=None)
-    if best is None or not best.missed:
-        return Choice(best, None)
-    return Choice(None, best)
+    return max(judged, key=lambda one: (-len(one.missed), *_rank(one)), default=None)
 
 
 def _rank(
@@ -2144,9 +2141,12 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
     for name, says, axes, folder, beside in PRESETS:
-        if wanted != name and (wanted or not _lies(place, folder, beside)):
+        lies = _lies(place, folder, beside)
+        if wanted != name and (wanted or not lies):
             continue
-        differs, instead = [], []
+        instead: list[str] = []
+        where = f"{shown(place.executable, 200)} does not lie as this program's Python does"
+        differs = [] if lies else [where]
         for axis, text in axes:
             has = getattr(machine, axis)
             if axis != "python" and has:
@@ -2156,15 +2156,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
                 differs.append(f"{called} is {has or 'not there'}, and the preset says {text}")
                 instead += [f"--{axis}", has] if has else []
         found.append(Portable(name, says, tuple(differs), tuple(instead)))
-    if wanted and found and not _lies_as(place, wanted):
-        one = found[0]
-        why = f"{shown(place.executable, 200)} does not lie as this program's Python does"
-        found = [Portable(one.preset, one.says, (why, *one.differs), one.instead)]
     return min(found, key=lambda one: len(one.differs), default=None)
-
-
-def _lies_as(place: Place, name: str) -> bool:
-    return any(_lies(place, folder, beside) for own, _, _, folder, beside in PRESETS if own == name)
 
 
 def _lies(place: Place, folder: str, beside: tuple[str, ...]) -> bool:
@@ -3024,8 +3016,8 @@ class Report:
     """Folders that are called like a package that is not installed."""
     absent: tuple[str, ...]
     """Packages that were named and are not installed."""
-    choices: tuple[tuple[str, Choice], ...]
-    """Of each project of the index that was asked for."""
+    choices: tuple[Judged, ...]
+    """Of each project of the index that was asked for its best wheel."""
     portable: Portable | None = None
     """The program whose own Python it is, or was said to be."""
     named: bool = False
@@ -3046,14 +3038,16 @@ class Report:
         """
         if self.named and self.portable and self.portable.differs:
             return False
-        names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
+        names = {p.installed.project for p in self.packages} | {
+            one.row.project for one in self.choices
+        }
         whole = not any(one.failed for one in self.findings)
         loads = {
             one.installed.project
             for one in self.packages
             if whole and one.loads and not any(finding.failed for finding in one.findings)
         }
-        fits = {name for name, choice in self.choices if choice.fits}
+        fits = {one.row.project for one in self.choices if one.fits}
         return bool(names) and names <= loads | fits
 
 
@@ -3103,7 +3097,9 @@ def report(
         absent=(package,) if package and package not in {one.project for one in there} else (),
         portable=portable(place, machine, preset),
         named=bool(preset),
-        choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
+        choices=tuple(
+            filter(None, (choose(rows, machine, name) for name in listed if name in asked))
+        ),
     )
 
 
@@ -3340,8 +3336,8 @@ def as_text(found: Report, base: str) -> str:
     for at in found.strays:
         lines += ["", f"{shown(at)} is called like a package that is not installed:",
                   "  a folder of that name is imported in its place."]  # fmt: skip
-    for name, choice in found.choices:
-        lines += ["", *_choice_lines(found, name, choice, base)]
+    for choice in found.choices:
+        lines += ["", *_choice_lines(found, choice, base)]
     for name in found.absent:
         lines += ["", f"{name} is not installed in this Python."]
     for number, (cause, do, undo) in enumerate(remedies(found)):
@@ -3437,10 +3433,10 @@ def _package_lines(one: Package) -> Iterator[str]:
         yield "  Nothing that is known here explains it."
 
 
-def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterator[str]:
+def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
+    row = choice.row
     if choice.fits:
-        row = choice.fits.row
-        yield f"{name}: this wheel fits ({choice.fits.by}; {row.smoke})"
+        yield f"{row.project}: this wheel fits ({choice.by}; {row.smoke})"
         yield f"  {row.file}"
         there = _is_there(found, row)
         if there is not None and there.loads and not there.findings:
@@ -3451,7 +3447,7 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
                 "does not know of torch")  # fmt: skip
             yield f"  pip {knows}, and would install another: no command is given."
             return
-        said = commands_of(found, choice.fits, base)
+        said = commands_of(found, choice, base)
         first = said["cmd" if found.place.windows else "bash"]
         yield f"  {first}"
         for form, where in (("PowerShell", "PowerShell"), (".bat", "a .bat file")):
@@ -3459,10 +3455,10 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
                 yield f"  in {where}: {said[form]}"
         if not any("pip" in names_in(folder) for folder in found.place.paths):
             yield f"  This Python has no pip: type -m ensurepip first, or {said['uv']}"
-    elif choice.nearest:
-        yield f"{name}: no wheel of the index fits. The nearest is"
-        yield f"  {choice.nearest.row.file}"
-        for rule in choice.nearest.missed:
+    else:
+        yield f"{row.project}: no wheel of the index fits. The nearest is"
+        yield f"  {row.file}"
+        for rule in choice.missed:
             yield from _wrapped(rule, "  - ", "    ")
 
 
@@ -3491,7 +3487,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
         "absent": [*found.absent],
         "commands": [dict(zip(("cause", "do", "undo"), one)) for one in remedies(found)],  # noqa: B905 - Python 3.9
         "strays": [shown(one, 1000) for one in found.strays],
-        "wheels": {name: _wheel_object(found, choice, base) for name, choice in found.choices},
+        "wheels": {one.row.project: _wheel_object(found, one, base) for one in found.choices},
     }
 
 
@@ -3503,17 +3499,18 @@ def _preset_object(found: Report) -> dict[str, Any] | None:
             "instead": [*own.instead]}  # fmt: skip
 
 
-def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:
-    best, nearest = choice.fits, choice.nearest
+def _wheel_object(found: Report, choice: Judged, base: str) -> dict[str, Any]:
+    row, fits = choice.row, choice.fits
+    named = fits and found.keeps_torch
     return {
-        "fits": best.row.file if best else None,
-        "by": best.by if best else "",
-        "url": place_of(best.row, base) if best else None,
-        "sha256": best.row.sha256 if best else None,
-        "command": command_of(found, best, base)[-1] if best and found.keeps_torch else None,
-        "typed": commands_of(found, best, base) if best and found.keeps_torch else {},
-        "nearest": nearest.row.file if nearest else None,
-        "missed": list(nearest.missed) if nearest else [],
+        "fits": row.file if fits else None,
+        "by": choice.by if fits else "",
+        "url": place_of(row, base) if fits else None,
+        "sha256": row.sha256 if fits else None,
+        "command": command_of(found, choice, base)[-1] if named else None,
+        "typed": commands_of(found, choice, base) if named else {},
+        "nearest": None if fits else row.file,
+        "missed": list(choice.missed),
     }
 
 

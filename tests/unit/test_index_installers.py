@@ -174,8 +174,8 @@ def test_which_names_the_wheel_of_that_variant(
     installed = f"{torch}+cu{cuda.replace('.', '')}"
     driver, gpu = machine
     own = Machine("win_amd64", "3.12", installed, cuda, driver, (gpu,) if gpu else ())
-    found = choose(rows, own, "demo-attn").fits
-    named = found.row.version.partition("+")[2] if found else ""
+    found = choose(rows, own, "demo-attn")
+    named = found.row.version.partition("+")[2] if found and found.fits else ""
     assert named == MINOR_VERSIONS.get(machine, wheel)
 
 
@@ -183,8 +183,9 @@ def test_which_looks_at_the_cuda_of_torch(index: str) -> None:
     """As variants do not: uv would take the one of CUDA 13 here."""
     rows, _ = fetch_rows(index)
     own = Machine("win_amd64", "3.12", "2.9.1+cu128", "12.8", "13.0", ("9.0",))
-    found = choose(rows, own, "demo-attn").fits
+    found = choose(rows, own, "demo-attn")
     assert found is not None
+    assert found.fits
     assert found.row.version.endswith("+cu128torch2.9")
 
 

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.which import listed
-from pipelines.publish.which.choosing import Choice, choose, runs_python
+from pipelines.publish.which.choosing import Judged, choose, runs_python
 from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.texts import RefusalError, takes, version_key
@@ -55,8 +55,10 @@ def catalogue(*wheels: Any, **changes: Any) -> bytes:
     return json.dumps({"schema_version": 1, "wheels": wheels, **changes}).encode()
 
 
-def chosen(*wheels: Any, machine: Machine = OWN) -> Choice:
-    return choose(read_catalogue_rows(catalogue(*wheels)), machine)
+def chosen(*wheels: Any, machine: Machine = OWN) -> Judged:
+    best = choose(read_catalogue_rows(catalogue(*wheels)), machine)
+    assert best is not None
+    return best
 
 
 def machine(**changes: Any) -> Machine:
@@ -132,12 +134,10 @@ def machine(**changes: Any) -> Machine:
 def test_each_rule(row: Any, own: Machine, missed: str) -> None:
     found = chosen(row, machine=own)
     if not missed:
-        assert found.fits is not None
-        assert found.fits.missed == ()
+        assert found.fits
         return
-    assert found.fits is None
-    assert found.nearest is not None
-    (why,) = found.nearest.missed
+    assert not found.fits
+    (why,) = found.missed
     assert missed in why
 
 
@@ -188,8 +188,8 @@ def test_no_python_gets_a_wheel_that_pip_would_not_take() -> None:
 def test_the_rank(better: Any, other: Any) -> None:
     for both in ((better, other), (other, better)):
         found = chosen(*both)
-        assert found.fits is not None
-        assert found.fits.row.file == better["file"]
+        assert found.fits
+        assert found.row.file == better["file"]
 
 
 @pytest.mark.parametrize("gpu", ["9.0", "12.0"])
@@ -200,8 +200,8 @@ def test_a_newer_release_of_ptx_alone_is_taken_where_there_is_no_other(gpu: str)
     newer = wheel("cu130", version="2.8.4", sass=["80"], ptx=["80"], **both)
     older = wheel("cu130", sass=["80", "90", "120"], ptx=["80"], **both)
     for rows, file, by in (((newer, older), older, "machine code"), ((newer,), newer, "PTX")):
-        found = chosen(*rows, machine=own).fits
-        assert found is not None
+        found = chosen(*rows, machine=own)
+        assert found.fits
         assert (found.row.file, found.by) == (file["file"], by)
 
 
@@ -220,8 +220,7 @@ WORDS = {
 def test_the_page_is_held_to_the_same(changes: dict[str, str], expected: str, rules: str) -> None:
     """What tests/browser/test_index_in_chromium.py wants of the page's script, this names too."""
     rows = read_catalogue_rows(Catalogue(wheels=tuple(page.WHEELS.values())).dump())
-    found = choose(rows, machine_of(page.line(**changes)), {**page.MACHINE, **changes}["package"])
-    best = found.fits or found.nearest
+    best = choose(rows, machine_of(page.line(**changes)), {**page.MACHINE, **changes}["package"])
     assert best is not None
     assert best.row.file == page.WHEELS[expected].file
     assert len(best.missed) == len(rules.split())
@@ -232,14 +231,13 @@ def test_the_page_is_held_to_the_same(changes: dict[str, str], expected: str, ru
 def test_the_nearest_has_missed_least() -> None:
     far = wheel("b", torch="2.9", sass=["90"])
     found = chosen(far, wheel(torch="2.9"))
-    assert found.nearest is not None
-    assert found.nearest.missed == ("it is for torch 2.9, and torch is 2.8.0+cu128",)
+    assert found.missed == ("it is for torch 2.9, and torch is 2.8.0+cu128",)
 
 
 def test_variants_and_yanked_wheels_are_not_named() -> None:
     label = wheel(tag="cp312-cp312-win_amd64-cu128_sm80_90")
-    found = chosen(label, wheel(yanked="crashes"))
-    assert (found.fits, found.nearest) == (None, None)
+    rows = read_catalogue_rows(catalogue(label, wheel(yanked="crashes")))
+    assert choose(rows, OWN) is None
 
 
 def test_versions_sort_as_pip_sorts_them() -> None:

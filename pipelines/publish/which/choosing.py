@@ -27,22 +27,19 @@ class Judged:
     missed: tuple[str, ...]
     """Each rule that it misses, in words with both values; empty: it fits."""
 
-
-@dataclass(frozen=True)
-class Choice:
-    """The wheel that fits, or else the nearest; neither where the index has none."""
-
-    fits: Judged | None
-    nearest: Judged | None
+    @property
+    def fits(self) -> bool:
+        """Whether it misses none."""
+        return not self.missed
 
 
-def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Choice:
-    """The best wheel for a machine, of ``package`` alone if it is named."""
+def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged | None:
+    """The best wheel for a machine, of ``package`` alone if it is named; else the nearest.
+
+    ``None`` where the index has none.
+    """
     judged = [judge_row(row, machine) for row in rows if package in ("", row.project)]
-    best = max(judged, key=lambda one: (-len(one.missed), *_rank(one)), default=None)
-    if best is None or not best.missed:
-        return Choice(best, None)
-    return Choice(None, best)
+    return max(judged, key=lambda one: (-len(one.missed), *_rank(one)), default=None)
 
 
 def _rank(

@@ -38,9 +38,12 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
     for name, says, axes, folder, beside in PRESETS:
-        if wanted != name and (wanted or not _lies(place, folder, beside)):
+        lies = _lies(place, folder, beside)
+        if wanted != name and (wanted or not lies):
             continue
-        differs, instead = [], []
+        instead: list[str] = []
+        where = f"{shown(place.executable, 200)} does not lie as this program's Python does"
+        differs = [] if lies else [where]
         for axis, text in axes:
             has = getattr(machine, axis)
             if axis != "python" and has:
@@ -50,15 +53,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
                 differs.append(f"{called} is {has or 'not there'}, and the preset says {text}")
                 instead += [f"--{axis}", has] if has else []
         found.append(Portable(name, says, tuple(differs), tuple(instead)))
-    if wanted and found and not _lies_as(place, wanted):
-        one = found[0]
-        why = f"{shown(place.executable, 200)} does not lie as this program's Python does"
-        found = [Portable(one.preset, one.says, (why, *one.differs), one.instead)]
     return min(found, key=lambda one: len(one.differs), default=None)
-
-
-def _lies_as(place: Place, name: str) -> bool:
-    return any(_lies(place, folder, beside) for own, _, _, folder, beside in PRESETS if own == name)
 
 
 def _lies(place: Place, folder: str, beside: tuple[str, ...]) -> bool:

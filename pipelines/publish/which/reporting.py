@@ -18,7 +18,7 @@ from pipelines.publish.which.causes import (
     of_python,
     of_torch,
 )
-from pipelines.publish.which.choosing import Choice, choose
+from pipelines.publish.which.choosing import Judged, choose
 from pipelines.publish.which.data import REFUTED
 from pipelines.publish.which.devices import of_devices
 from pipelines.publish.which.listed import Row
@@ -92,8 +92,8 @@ class Report:
     """Folders that are called like a package that is not installed."""
     absent: tuple[str, ...]
     """Packages that were named and are not installed."""
-    choices: tuple[tuple[str, Choice], ...]
-    """Of each project of the index that was asked for."""
+    choices: tuple[Judged, ...]
+    """Of each project of the index that was asked for its best wheel."""
     portable: Portable | None = None
     """The program whose own Python it is, or was said to be."""
     named: bool = False
@@ -114,14 +114,16 @@ class Report:
         """
         if self.named and self.portable and self.portable.differs:
             return False
-        names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
+        names = {p.installed.project for p in self.packages} | {
+            one.row.project for one in self.choices
+        }
         whole = not any(one.failed for one in self.findings)
         loads = {
             one.installed.project
             for one in self.packages
             if whole and one.loads and not any(finding.failed for finding in one.findings)
         }
-        fits = {name for name, choice in self.choices if choice.fits}
+        fits = {one.row.project for one in self.choices if one.fits}
         return bool(names) and names <= loads | fits
 
 
@@ -171,7 +173,9 @@ def report(
         absent=(package,) if package and package not in {one.project for one in there} else (),
         portable=portable(place, machine, preset),
         named=bool(preset),
-        choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
+        choices=tuple(
+            filter(None, (choose(rows, machine, name) for name in listed if name in asked))
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pipelines.publish.which.causes import Finding
-from pipelines.publish.which.choosing import Choice, Judged
+from pipelines.publish.which.choosing import Judged
 from pipelines.publish.which.listed import Row, place_of
 from pipelines.publish.which.looking import installed, names_in
 from pipelines.publish.which.reporting import Package, Report
@@ -116,8 +116,8 @@ def as_text(found: Report, base: str) -> str:
     for at in found.strays:
         lines += ["", f"{shown(at)} is called like a package that is not installed:",
                   "  a folder of that name is imported in its place."]  # fmt: skip
-    for name, choice in found.choices:
-        lines += ["", *_choice_lines(found, name, choice, base)]
+    for choice in found.choices:
+        lines += ["", *_choice_lines(found, choice, base)]
     for name in found.absent:
         lines += ["", f"{name} is not installed in this Python."]
     for number, (cause, do, undo) in enumerate(remedies(found)):
@@ -213,10 +213,10 @@ def _package_lines(one: Package) -> Iterator[str]:
         yield "  Nothing that is known here explains it."
 
 
-def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterator[str]:
+def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
+    row = choice.row
     if choice.fits:
-        row = choice.fits.row
-        yield f"{name}: this wheel fits ({choice.fits.by}; {row.smoke})"
+        yield f"{row.project}: this wheel fits ({choice.by}; {row.smoke})"
         yield f"  {row.file}"
         there = _is_there(found, row)
         if there is not None and there.loads and not there.findings:
@@ -227,7 +227,7 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
                 "does not know of torch")  # fmt: skip
             yield f"  pip {knows}, and would install another: no command is given."
             return
-        said = commands_of(found, choice.fits, base)
+        said = commands_of(found, choice, base)
         first = said["cmd" if found.place.windows else "bash"]
         yield f"  {first}"
         for form, where in (("PowerShell", "PowerShell"), (".bat", "a .bat file")):
@@ -235,10 +235,10 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
                 yield f"  in {where}: {said[form]}"
         if not any("pip" in names_in(folder) for folder in found.place.paths):
             yield f"  This Python has no pip: type -m ensurepip first, or {said['uv']}"
-    elif choice.nearest:
-        yield f"{name}: no wheel of the index fits. The nearest is"
-        yield f"  {choice.nearest.row.file}"
-        for rule in choice.nearest.missed:
+    else:
+        yield f"{row.project}: no wheel of the index fits. The nearest is"
+        yield f"  {row.file}"
+        for rule in choice.missed:
             yield from _wrapped(rule, "  - ", "    ")
 
 
@@ -267,7 +267,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
         "absent": [*found.absent],
         "commands": [dict(zip(("cause", "do", "undo"), one)) for one in remedies(found)],  # noqa: B905 - Python 3.9
         "strays": [shown(one, 1000) for one in found.strays],
-        "wheels": {name: _wheel_object(found, choice, base) for name, choice in found.choices},
+        "wheels": {one.row.project: _wheel_object(found, one, base) for one in found.choices},
     }
 
 
@@ -279,15 +279,16 @@ def _preset_object(found: Report) -> dict[str, Any] | None:
             "instead": [*own.instead]}  # fmt: skip
 
 
-def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:
-    best, nearest = choice.fits, choice.nearest
+def _wheel_object(found: Report, choice: Judged, base: str) -> dict[str, Any]:
+    row, fits = choice.row, choice.fits
+    named = fits and found.keeps_torch
     return {
-        "fits": best.row.file if best else None,
-        "by": best.by if best else "",
-        "url": place_of(best.row, base) if best else None,
-        "sha256": best.row.sha256 if best else None,
-        "command": command_of(found, best, base)[-1] if best and found.keeps_torch else None,
-        "typed": commands_of(found, best, base) if best and found.keeps_torch else {},
-        "nearest": nearest.row.file if nearest else None,
-        "missed": list(nearest.missed) if nearest else [],
+        "fits": row.file if fits else None,
+        "by": choice.by if fits else "",
+        "url": place_of(row, base) if fits else None,
+        "sha256": row.sha256 if fits else None,
+        "command": command_of(found, choice, base)[-1] if named else None,
+        "typed": commands_of(found, choice, base) if named else {},
+        "nearest": None if fits else row.file,
+        "missed": list(choice.missed),
     }
