@@ -15,19 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name
 
-from pipelines.audit.listing import PLAIN, Listing, is_page, wheels_on
+from pipelines.audit.listing import Listing, for_windows, is_page, plain_name, wheels_on
 from pipelines.core.errors import ConfigError, PipelineError, StorageError
 from pipelines.core.hosttext import line, shown_url
+from pipelines.core.versions import version_of
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.prebuilt.downloads import fetch_all, fetch_url
 from pipelines.prebuilt.external import read_external
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import index_url
-from pipelines.wheels.tags import WINDOWS, incompatibility
 
 _MOST = 10_000  # wheels of one command
 _AT_ONCE = 4  # downloads
@@ -159,15 +157,18 @@ def _offers(index: str, name: str, cache: Cache) -> list[Offer]:
 
 def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -> list[Offer]:
     """Its wheels for Windows, else for any platform; else an error lists what exists."""
-    every = {offer: parse for offer in offers if (parse := _parsed(offer.file, name, version))}
-    for kind in ("win_amd64", "any"):
-        own = [offer for offer, tags in every.items() if kind in {tag.platform for tag in tags}]
-        fits = [o for o in own if not python or not incompatibility(every[o], python, WINDOWS)]
-        if fits:
-            return sorted(fits, key=lambda offer: offer.file)
-        if own:
-            break
-    there = ", ".join(sorted(offer.file for offer in own or every)[:5]) or "no wheel"
+    expected = version_of(version)
+    every = [
+        (offer, named)
+        for offer in offers
+        if (named := plain_name(offer.file))
+        and named.project == canonicalize_name(name)
+        and expected in (named.version, version_of(named.version.public))
+    ]
+    own, fits = for_windows(every, python)
+    if fits:
+        return sorted(fits, key=lambda offer: offer.file)
+    there = ", ".join(sorted({o.file for o in own or [o for o, _ in every]})[:5]) or "no wheel"
     why = f" for Python {python}" if python else ""
     raise ConfigError(
         f"{line(name, 80)}=={line(version, 40)}: the index has no wheel for Windows{why}",
@@ -175,19 +176,6 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
         if offers
         else "It has no such project: check the spelling.",
     )
-
-
-def _parsed(file: str, name: str, version: str) -> frozenset[Tag] | None:
-    """The tags of a file's name, if it is a wheel of that release."""
-    if not PLAIN.fullmatch(file):  # it becomes a file name here
-        return None
-    try:
-        own, release, _, tags = parse_wheel_filename(file)
-        expected = Version(version)
-    except (InvalidWheelFilename, InvalidVersion):
-        return None
-    same = expected in (release, Version(release.public))
-    return tags if own == canonicalize_name(name) and same else None
 
 
 def _downloaded(item: Input | Offer, cache: Cache) -> Input:

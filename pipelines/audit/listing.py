@@ -9,10 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 from pydantic import Field
 
@@ -23,11 +22,12 @@ from pipelines.core.hosttext import line, secret, shown_url
 from pipelines.core.model import Model
 from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain.indexpage import IndexPage
-from pipelines.wheels.tags import WINDOWS, incompatibility
+from pipelines.wheels.tags import WINDOWS, WheelName, incompatibility, parsed_name
 
+T = TypeVar("T")
 _PROJECTS = 200  # of an index
 #: A safe file name.
-PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _PAGES = (".html", ".htm", ".json")
 _DISTRIBUTIONS = (".whl", ".tar.gz", ".zip")
 
@@ -70,12 +70,7 @@ class Listing(Model):
 @dataclass(frozen=True)
 class _Wheel:
     listed: Listed
-    project: str
-    version: Version
-    tags: frozenset[Tag]
-
-    def is_for(self, platform: str) -> bool:
-        return platform in {tag.platform for tag in self.tags}
+    name: WheelName
 
 
 def is_page(text: str) -> bool:
@@ -125,7 +120,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
         else:
             others["pages below it, not read"] += len(page.projects)
             ranked += _newest_first(_fitting(page, python, others))
-    ranked.sort(key=lambda entry: (entry[0], entry[1].project, entry[1].listed.offer.file))
+    ranked.sort(key=lambda entry: (entry[0], entry[1].name.project, entry[1].listed.offer.file))
     listed = [wheel.listed for _, wheel in ranked[:most]]
     listing = Listing(
         place=shown_url(url),
@@ -148,42 +143,42 @@ def _fitting(page: IndexPage, python: str, others: Counter[str]) -> list[_Wheel]
     """Wheels for Windows; for any platform if a release has none for Windows."""
     releases: dict[tuple[str, Version], list[_Wheel]] = {}
     for listed in map(listed_on, page.files):
-        wheel = _parsed(listed)
+        name = plain_name(listed.offer.file)
         if listed.yanked:
             others["yanked"] += 1
-        elif wheel is None:
+        elif name is None:
             named = listed.offer.file.lower().endswith(".whl")
             others["wheels with invalid names" if named else "not wheels"] += 1
         else:
-            releases.setdefault((wheel.project, wheel.version), []).append(wheel)
+            releases.setdefault((name.project, name.version), []).append(_Wheel(listed, name))
     fitting = []
     for every in releases.values():
-        own = [wheel for wheel in every if wheel.is_for("win_amd64")]
-        own = own or [wheel for wheel in every if wheel.is_for("any")]
-        fits = [
-            wheel for wheel in own if not python or not incompatibility(wheel.tags, python, WINDOWS)
-        ]
+        own, fits = for_windows([(wheel, wheel.name) for wheel in every], python)
         others["for other platforms"] += len(every) - len(own)
         others[f"not for Python {python}"] += len(own) - len(fits)
         fitting += fits
     return fitting
 
 
-def _parsed(listed: Listed) -> _Wheel | None:
-    if not PLAIN.fullmatch(listed.offer.file):  # it becomes a file name here
-        return None
-    try:
-        project, version, _, tags = parse_wheel_filename(listed.offer.file)
-    except InvalidWheelFilename:
-        return None
-    return _Wheel(listed, project, version, tags)
+def plain_name(file: str) -> WheelName | None:
+    """What a wheel's name says; ``None`` for any other, or if it cannot be a file's name here."""
+    return parsed_name(file) if _PLAIN.fullmatch(file) else None
+
+
+def for_windows(release: Sequence[tuple[T, WheelName]], python: str) -> tuple[list[T], list[T]]:
+    """The wheels of a release for Windows, else those for any platform; and which fit a Python."""
+    for platform in (*WINDOWS, "any"):
+        if own := [(wheel, name.tags) for wheel, name in release if name.is_for(platform)]:
+            break
+    fits = [w for w, tags in own if not python or not incompatibility(tags, python, WINDOWS)]
+    return [wheel for wheel, _ in own], fits
 
 
 def _newest_first(wheels: Sequence[_Wheel]) -> Iterator[tuple[int, _Wheel]]:
     """Each with the rank of its release within its project; 0 is the newest."""
     versions: dict[str, set[Version]] = {}
     for wheel in wheels:
-        versions.setdefault(wheel.project, set()).add(wheel.version)
+        versions.setdefault(wheel.name.project, set()).add(wheel.name.version)
     order = {name: sorted(every, reverse=True) for name, every in versions.items()}
     ranks = {name: {v: n for n, v in enumerate(every)} for name, every in order.items()}
-    return ((ranks[wheel.project][wheel.version], wheel) for wheel in wheels)
+    return ((ranks[wheel.name.project][wheel.name.version], wheel) for wheel in wheels)

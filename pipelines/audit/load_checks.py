@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.tags import parse_tag
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from pipelines.audit.exports.lookup import of_cuda, of_msvc_runtime, of_torch
 from pipelines.audit.exports.table import ExportTable
@@ -26,6 +25,7 @@ from pipelines.wheels.imports import imported_libraries
 from pipelines.wheels.libraries import providers
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import X64
+from pipelines.wheels.tags import parsed_name
 
 _SHOWN = 3
 
@@ -79,16 +79,12 @@ def references_to(torches: Sequence[str], files: Iterable[str], cache: Cache) ->
 
     Raises what :func:`of_torch` raises if a torch is unavailable for all of them.
     """
-    pythons: dict[str, None] = {}
-    for file in files:
-        try:
-            pythons[python_of(map(str, parse_wheel_filename(file)[3]))] = None
-        except InvalidWheelFilename:
-            continue
+    names = filter(None, map(parsed_name, files))
+    pythons = dict.fromkeys(python_of(map(str, name.tags)) for name in names)
     tables_by_torch: list[tuple[str, str, ExportTable | str]] = []
     for requested in torches:
         tables: dict[str, ExportTable | LockError] = {}
-        for python in pythons or {"": None}:
+        for python in pythons or [""]:
             try:
                 tables[python] = of_torch(requested, cache, python=python)
             except LockError as error:

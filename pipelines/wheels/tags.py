@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import NormalizedName, parse_wheel_filename
+from packaging.version import Version
 
 from pipelines.core.versions import python_release, python_tags
 
@@ -21,6 +24,27 @@ _PLATFORMS = {
     "*linux*": "for Linux",
     "macosx*": "for macOS",
 }
+
+
+class WheelName(NamedTuple):
+    """What a wheel's file name says, without its build number."""
+
+    project: NormalizedName
+    version: Version
+    tags: frozenset[Tag]
+
+    def is_for(self, platform: str) -> bool:
+        """Whether one of its tags has that platform."""
+        return platform in {tag.platform for tag in self.tags}
+
+
+def parsed_name(file: str) -> WheelName | None:
+    """What a file name says; ``None`` if it is not that of a wheel."""
+    try:
+        project, version, _, tags = parse_wheel_filename(file)
+    except ValueError:  # InvalidWheelFilename, InvalidTag
+        return None
+    return WheelName(project, version, tags)
 
 
 def wheel_tags(python: str, platforms: Sequence[str] = WINDOWS) -> dict[Tag, int]:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from pipelines.audit.exports.cache import CacheEntry, entries, entry_path
@@ -30,6 +29,7 @@ from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.sources import index_url, session
 from pipelines.wheels.libraries import Library, is_torch_dll, providers
+from pipelines.wheels.tags import parsed_name
 
 _VERSION = re.compile(r"^__version__ = '([\w.+-]{1,60})'$", re.MULTILINE)
 _MSVC, _LOCK = "msvc-runtime", "lock"
@@ -148,8 +148,8 @@ def _of_release(version: Version, cache: Cache, python: str) -> CacheEntry:
         entry
         for entry in _named_entries(cache)
         if is_torch_wheel(entry.head.file)
-        and _own_version(entry.head.file) == version
         and _fits(entry.head.file, version, python)
+        and parse_wheel_filename(entry.head.file)[1] == version
     ]
     if here:
         file = max((entry.head.file for entry in here), key=_cpython)
@@ -190,40 +190,18 @@ def _named_entries(cache: Cache) -> list[CacheEntry]:
 
 
 def _fits(file: str, version: Version, python: str) -> bool:
-    tags = _tags(file)
-    own = _own_version(file)
-    same = own is not None and (own == version or (not version.local and _public(own) == version))
+    name = parsed_name(file)
+    if name is None:
+        return False
+    same = version in (name.version, Version(name.version.public))
     threads = python.endswith("t")  # free-threaded
     cp = f"cp{python.removesuffix('t').replace('.', '')}" if python else ""
     return same and any(
         tag.platform == "win_amd64"
         and tag.abi.endswith("t") == threads
         and cp in ("", tag.interpreter)
-        for tag in tags
+        for tag in name.tags
     )
-
-
-def _tags(file: str) -> frozenset[Tag]:
-    try:
-        return parse_wheel_filename(file)[3]
-    except InvalidWheelFilename:
-        return frozenset()
-
-
-def _own_version(file: str) -> Version | None:
-    try:
-        return parse_wheel_filename(file)[1]
-    except InvalidWheelFilename:
-        return None
-
-
-def _release(file: str) -> object:
-    """All of a wheel's name except its build number."""
-    try:
-        name, version, _, tags = parse_wheel_filename(file)
-    except InvalidWheelFilename:
-        return file
-    return name, version, tags
 
 
 def _index_mark() -> str:
@@ -239,13 +217,10 @@ def _index_mark() -> str:
     return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
-def _public(version: Version) -> Version:
-    return Version(version.public)
-
-
 def _cpython(file: str) -> int:
     """The oldest Python that a wheel is for: 11 of cp311."""
-    numbers = [re.fullmatch(r"cp3(\d{1,2})", tag.interpreter) for tag in _tags(file)]
+    tags = parse_wheel_filename(file)[3]
+    numbers = [re.fullmatch(r"cp3(\d{1,2})", tag.interpreter) for tag in tags]
     return min((int(match[1]) for match in numbers if match), default=0)
 
 
@@ -255,7 +230,7 @@ def _offers(project: str, cache: Cache) -> list[Offer]:
             f"the exports of {project} are not cached, and --offline forbids fetching them",
             hint="Omit --offline once, or name a wheel or a directory.",
         )
-    return [offer for offer in offers_of(index_url(), project) if _own_version(offer.file)]
+    return [offer for offer in offers_of(index_url(), project) if parsed_name(offer.file)]
 
 
 def _of_offer(offer: Offer, cache: Cache, needed: Callable[[str], bool]) -> CacheEntry:
@@ -267,7 +242,7 @@ def _of_offer(offer: Offer, cache: Cache, needed: Callable[[str], bool]) -> Cach
         )
     entry = _read(offer, offer.sha256, cache, needed)
     # The cache entry may stem from another name, against which it was checked then.
-    if (file := entry.head.file) != offer.file and _release(file) != _release(offer.file):
+    if (file := entry.head.file) != offer.file and parsed_name(file) != parsed_name(offer.file):
         raise LockError(
             f"{offer.file}: its index states the sha256 of {line(file, 200)}",
             hint="Report it to the index's maintainer, or name the file itself.",
@@ -332,7 +307,7 @@ def _newest(row: Library, libraries: set[str], cache: Cache) -> ExportTable:
         raise LockError(
             f"{row.project}: the index has no wheel for Windows", hint="Try another index."
         )
-    newest = max(offers, key=lambda offer: _own_version(offer.file) or Version("0"))
+    newest = max(offers, key=lambda offer: parse_wheel_filename(offer.file)[1])
     return _cuda(_of_offer(newest, cache, needed.__contains__), row, own)
 
 
@@ -355,13 +330,11 @@ class _Brings:
 
     def is_of(self, file: str) -> bool:
         """Whether that wheel is of the project, for Windows and that major version."""
-        try:
-            name, version, _, tags = parse_wheel_filename(file)
-        except InvalidWheelFilename:
+        name = parsed_name(file)
+        if name is None or name.project != self._project or name.version.is_prerelease:
             return False
-        right = self._project.rpartition("-cu")[2].isdigit() or str(version.major) == self._cuda
-        windows = any(tag.platform == "win_amd64" for tag in tags)
-        return name == self._project and right and windows and not version.is_prerelease
+        right = self._project.rpartition("-cu")[2].isdigit()
+        return name.is_for("win_amd64") and (right or str(name.version.major) == self._cuda)
 
 
 def of_msvc_runtime(cache: Cache) -> ExportTable:
