@@ -51,27 +51,23 @@ def resolve_inputs(
     arguments: Sequence[str],
     cache: Cache,
     *,
-    index: str = "",
     python: str = "",
     most: int | None = None,
     report: Callable[[Listing], object] = lambda _: None,
 ) -> tuple[Input, ...]:
     """All wheels that ``arguments`` name, in that order, without duplicates.
 
-    Releases are looked up on ``index`` (default: the user's own); ``python`` (``3.12``) restricts
-    them to compatible wheels. At most ``most`` wheels of an index page are used (default: 50), and
+    Releases are looked up on the user's own index; ``python`` (``3.12``) restricts them to
+    compatible wheels. At most ``most`` wheels of an index page are used (default: 50), and
     ``report`` is called with what was left out.
     Raises :class:`ConfigError` for an argument that names no wheel, before anything is fetched.
     """
     inputs: dict[tuple[str, str, str | None], Input | Offer] = {}
     for text in arguments:
         page = is_page(text)
-        every = (
-            _of_page(text, cache, python, most, report)
-            if page
-            else _named(text, cache, index, python)
-        )
-        for item in every:
+        for item in (
+            _of_page(text, cache, python, most, report) if page else _named(text, cache, python)
+        ):
             what = item.sha256 if isinstance(item, Offer) else item.problem
             place = item.place if isinstance(item, Offer) else str(item.path or item.place)
             # Conflicting claims about one address, or two names of one file, are all kept.
@@ -82,7 +78,7 @@ def resolve_inputs(
         return tuple(pool.map(lambda item: _downloaded(item, cache), inputs.values()))
 
 
-def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Input | Offer]:
+def _named(text: str, cache: Cache, python: str) -> Iterator[Input | Offer]:
     path = Path(text).expanduser()
     if "://" not in text and path.is_dir():
         wheels = sorted(_wheels(path))
@@ -107,7 +103,7 @@ def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Input |
         file = unquote(urlsplit(source.url).path).rpartition("/")[2]
         yield Offer(file, source.url, source.stated or None)
         return
-    yield from _of_release(source.name, source.version, _offers(index, source.name, cache), python)
+    yield from _of_release(source.name, source.version, _offers(source.name, cache), python)
 
 
 def _of_page(
@@ -141,14 +137,14 @@ def _unlisted(error: OSError) -> None:
     )
 
 
-def _offers(index: str, name: str, cache: Cache) -> list[Offer]:
+def _offers(name: str, cache: Cache) -> list[Offer]:
     if cache.offline:
         raise ConfigError(
             f"{name}: the index cannot be queried with --offline",
             hint="Omit --offline, or name a file.",
         )
     try:
-        return offers_of(index or index_url(), name)
+        return offers_of(index_url(), name)
     except ConfigError as error:
         raise ConfigError(
             error.message, hint="Check UV_DEFAULT_INDEX and PIP_INDEX_URL, or name a file."

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from pipelines.diagnosis.judge import Diagnosis
 from pipelines.diagnosis.model import (
@@ -26,10 +25,6 @@ from pipelines.diagnosis.model import (
 LIMIT = 2
 
 
-def _none() -> Mapping[str, str]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True)
 class Settings:
     """The settings of a build that may be changed automatically."""
@@ -39,7 +34,7 @@ class Settings:
     build_root: str
     """Windows path; the job's directory is below it."""
     nvcc_threads: int = 1
-    environment: Mapping[str, str] = field(default_factory=_none)
+    environment: Mapping[str, str] = field(default_factory=dict)
     """Names are Windows': without case. MAX_JOBS and NVCC_THREADS follow ``jobs`` and
     ``nvcc_threads`` if they are in it."""
     toolset: str | None = None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
 
 from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
@@ -17,7 +18,7 @@ from pipelines.core.units import few
 from pipelines.core.versions import as_release
 from pipelines.record.toolsets import NEEDED, Api
 from pipelines.scaffold.knowledge import known, note
-from pipelines.scaffold.project import FileFacts, Project
+from pipelines.scaffold.project import LIBRARIES, FileFacts, Project
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import wheel_name
 from pipelines.wheels.packaging import on_windows
@@ -135,8 +136,8 @@ def decide(
         doubts.append(note("python-2"))
     if workflow and project.inside:
         doubts.append(note("no-workflow", inside=project.inside))
-    arch = arch_lists.check  # the chosen CUDA must support them
-    arch(gpus.read(answers["archs"]), answers["cuda"])
+    # the chosen CUDA must support them
+    arch_lists.check(gpus.read(answers["archs"]), answers["cuda"])
     return Choices(
         name=answers["name"],
         python=answers["python"],
@@ -163,8 +164,8 @@ def api_of(project: Project) -> tuple[Api, tuple[str, ...]]:
         return "torch", (f"api: torch, as its sources include torch's headers: {NEEDED['torch']}",)
     if "torch-stable" in uses:
         return "stable", ()
-    library = {"stl", "stl-in-cu", "pybind11", "nanobind"} & uses
-    return ("cxx" if library or project.facts.bindings & {"pybind11", "nanobind"} else "plain"), ()
+    library = {"stl", "stl-in-cu", *LIBRARIES} & (uses | project.facts.bindings)
+    return ("cxx" if library else "plain"), ()
 
 
 def _wheel_tag(project: Project) -> str:
@@ -177,7 +178,7 @@ def _wheel_tag(project: Project) -> str:
 
 def recipe_name(name: str) -> str:
     """A recipe name for a package's name; empty if it has none."""
-    made = re.sub(r"[-_.]+", "-", name).lower().strip("-")
+    made = canonicalize_name(name).strip("-")
     return made[:41] if _NAME.fullmatch(made[:41]) else ""
 
 
@@ -252,9 +253,7 @@ def _distribution(requirement: str) -> str:
         read = Requirement(requirement)
     except InvalidRequirement:
         return ""
-    if not on_windows(read):
-        return ""
-    return re.sub(r"[-_.]+", "-", read.name).lower()
+    return canonicalize_name(read.name) if on_windows(read) else ""
 
 
 def _check_name(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.scaffold.project import Binding, FileFacts
+from pipelines.scaffold.project import LIBRARIES, Binding, FileFacts
 
 _TOKEN = re.compile(
     r"""
@@ -156,8 +156,7 @@ def _after(key: str, words: list[str]) -> str:
 def _package(name: str, read: _Read) -> None:
     read.cuda = read.cuda or name in ("cuda", "cudatoolkit")
     read.torch = read.torch or name == "torch"
-    known: tuple[Binding, ...] = ("pybind11", "nanobind")
-    read.bindings.update(binding for binding in known if binding == name)
+    read.bindings.update(binding for binding in LIBRARIES if binding == name)
 
 
 def _set(words: list[str], read: _Read) -> None:

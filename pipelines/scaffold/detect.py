@@ -95,7 +95,7 @@ def _parts(root: Path) -> tuple[list[FileFacts], str]:
     toml, setup, cmake = (root / n for n in ("pyproject.toml", "setup.py", "CMakeLists.txt"))
     backend = "setuptools"
     if toml.is_file():
-        parts.append(read_pyproject(toml, toml.name))
+        parts.append(read_pyproject(toml))
         backend = backend_of(parts[0].backend)
     if setup.is_file() and backend == "setuptools":
         read = read_setups(setup)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from packaging.utils import canonicalize_name
 
 from pipelines import __version__
 from pipelines.config.model import Config
@@ -77,8 +78,8 @@ def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
         "kind": "wheel",
         "license": _line(facts.license)[:100] or "LicenseRef-unknown",
     }
-    if facts.name and choices.name != re.sub(r"[-_.]+", "-", facts.name).lower():
-        keys["project"] = re.sub(r"[-_.]+", "-", facts.name).lower()
+    if facts.name and choices.name != (project_name := canonicalize_name(facts.name)):
+        keys["project"] = project_name
     keys |= {
         "source": {"path": "."},
         "exclude": [*_ASIDE, *choices.exclude],

@@ -8,6 +8,8 @@ from typing import Literal
 
 Backend = Literal["setuptools", "scikit-build-core", "meson-python", "hatchling", "other"]
 Binding = Literal["torch", "torch-stable", "pybind11", "nanobind", "c"]
+LIBRARIES: tuple[Binding, ...] = ("pybind11", "nanobind")
+"""Bindings that are libraries of their own."""
 
 
 @dataclass(frozen=True)

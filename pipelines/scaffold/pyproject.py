@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.core.errors import ConfigError
 from pipelines.scaffold.knowledge import known
-from pipelines.scaffold.project import Backend, Binding, FileFacts
+from pipelines.scaffold.project import LIBRARIES, Backend, FileFacts
 
 _LONG = 100  # characters: longer text is the license itself
 #: Keys that may be dynamic -> their field.
@@ -27,22 +27,17 @@ def backend_of(named: str) -> Backend:
     return known().backends.get(named.partition(":")[0].partition(".")[0], "other")
 
 
-def read_pyproject(path: Path, shown: str) -> FileFacts:
+def read_pyproject(path: Path) -> FileFacts:
     """Read the file; :class:`ConfigError` with the line if it is not valid TOML."""
     try:
         text = tomllib.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:  # invalid bytes, syntax or depth
         raise ConfigError(
-            f"{shown}: invalid TOML: {str(error)[:200]}", hint="Fix it. Nothing was written."
+            f"{path.name}: invalid TOML: {str(error)[:200]}", hint="Fix it. Nothing was written."
         ) from None
     system, project = _table(text, "build-system"), _table(text, "project")
     wants = _texts(system.get("requires"))
     dynamic = [key for key in _texts(project.get("dynamic")) if key in _DYNAMIC]
-    bindings: set[Binding] = set()
-    known: tuple[Binding, ...] = ("pybind11", "nanobind")
-    bindings.update(
-        name for name in known if any(requirement.startswith(name) for requirement in wants)
-    )
     tool = _table(text, "tool")
     build = _table(tool, "scikit-build")
     wheel = _table(build, "wheel")
@@ -68,9 +63,9 @@ def read_pyproject(path: Path, shown: str) -> FileFacts:
             requirement.partition("[")[0].strip(" ><=~!0123456789.") == "torch"
             for requirement in wants
         ),
-        bindings=frozenset(bindings),
+        bindings=frozenset(n for n in LIBRARIES if any(want.startswith(n) for want in wants)),
         later=tuple(
-            (_DYNAMIC[key], f"{shown}: {key} is computed at build time") for key in dynamic
+            (_DYNAMIC[key], f"{path.name}: {key} is computed at build time") for key in dynamic
         ),
         settled=frozenset(_DYNAMIC[key] for key in dynamic if _is_settled(key, tool)),
     )

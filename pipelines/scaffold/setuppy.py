@@ -36,31 +36,31 @@ _NETWORK = re.compile(r"\bgit (?:clone|submodule)\b|\burlopen\b|\burlretrieve\b|
 
 def read_setups(path: Path) -> list[FileFacts]:
     """Read ``setup.py`` and the modules in its directory that it imports."""
-    first = read_setup(path, path.name)
+    first = read_setup(path)
     names = {
         name.partition(".")[0]
         for node in ast.walk(ast.parse(path.read_text("utf-8", "replace")))
         for name in _imported(node)
     }
     siblings = [file for name in sorted(names) if (file := path.with_name(f"{name}.py")).is_file()]
-    more = (read_setup(file, file.name) for file in siblings if file != path)
+    more = (read_setup(file) for file in siblings if file != path)
     return [first, *(replace(facts, name="", version="", doubts=(), later=()) for facts in more)]
 
 
-def read_setup(path: Path, shown: str) -> FileFacts:
+def read_setup(path: Path) -> FileFacts:
     """Read ``setup.py``; nothing of it is run.
 
     Raises :class:`ConfigError` with file and line if it is not valid Python.
     """
     text = path.read_text("utf-8", "replace")
     try:
-        return _Reading(ast.parse(text), shown).facts()
+        return _Reading(ast.parse(text), path.name).facts()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         number = getattr(error, "lineno", None)
         line = f", line {number}" if number else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)[:200] or "too deep"
         raise ConfigError(
-            f"{shown}{line}: invalid Python: {reason}",
+            f"{path.name}{line}: invalid Python: {reason}",
             hint="Fix it: a build would fail there as well. Nothing was written.",
         ) from None
 

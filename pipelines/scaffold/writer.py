@@ -28,7 +28,7 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
     new, same, other = [], [], {}
     for name, text in files.items():
         path = root / name
-        if _leaves(root, path):
+        if not path.parent.resolve().is_relative_to(root.resolve()):
             raise ConfigError(
                 f"{name}: a parent directory is a link out of {root}",
                 hint="Replace it by a directory.",
@@ -72,11 +72,6 @@ def write(root: Path, files: Mapping[str, str]) -> None:
         finally:
             for part in parts.values():
                 part.unlink(missing_ok=True)
-
-
-def _leaves(root: Path, path: Path) -> bool:
-    top = root.resolve()
-    return not path.parent.resolve().is_relative_to(top)
 
 
 def _difference(old: str, new: str) -> str:

@@ -63,7 +63,7 @@ DOUBLED = {
 def test_values_that_double_line_by_line_are_not_followed(kind: str, tmp_path: Path) -> None:
     """60 lines would be 9 exabytes."""
     written(tmp_path, {"setup.py": DOUBLED[kind] + SETUP.format(", description=a60")})
-    told = read_setup(tmp_path / "setup.py", "setup.py")
+    told = read_setup(tmp_path / "setup.py")
     assert told.name == "mine"
     assert told.summary == ""
     assert ("summary", "setup.py: description is computed at build time") in told.later
