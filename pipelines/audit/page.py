@@ -6,15 +6,12 @@ else, whatever is written in a wheel.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
 from packaging.tags import parse_tag
 
 from pipelines.audit.findings import RUNS, Card, WheelReport, references_of
@@ -22,9 +19,8 @@ from pipelines.audit.listing import Listing
 from pipelines.core.files import write_atomic
 from pipelines.core.finding import LEVELS, Finding, Level
 from pipelines.reports.findings import MARKS
-from pipelines.reports.html import environment
+from pipelines.reports.html import filled
 
-_TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 _TONES = {"error": "failed", "warning": "untested", "unknown": "idle", "ok": "passed"}
 _PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
 _TORCH = re.compile(r"(torch \S+)(?: \(\w+\))?")
@@ -94,39 +90,28 @@ def write(path: Path, examined: Sequence[WheelReport], listings: Sequence[Listin
 
 def render(examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) -> str:
     """The page on at least one wheel; ``listings`` say what was left out."""
-    style = "".join(
-        (_TEMPLATES / f"{name}.css").read_text("utf-8") for name in ("report", "wheels")
-    )
-    script = (_TEMPLATES / "wheels.js").read_text("utf-8")
     kinds = _kinds(examined)
     tally = Counter(wheel.worst for wheel in examined)
     rows = [_row(wheel, kinds, crowd=len(examined) > _CROWD) for wheel in examined]
-    return (
-        environment()
-        .get_template("wheels.html.j2")
-        .render(
-            wheels=examined,
-            rows=rows,
-            kinds=kinds,
-            order=LEVELS,
-            marks=MARKS,
-            tally=tally,
-            held=references_of(examined),
-            listings=listings,
-            tone=_TONES[min(tally, key=LEVELS.index)],
-            against=list(dict.fromkeys(name for row in rows for name in row.torches)),
-            pythons=sorted(
-                {name.rstrip("+") for row in rows for name in row.pythons} - {"any"}, key=_minor
-            ),
-            style=Markup(style),  # noqa: S704 - our own file
-            script=Markup(script),  # noqa: S704 - our own file
-            digests={"style": _digest(style), "script": _digest(script)},
-        )
+    return filled(
+        "wheels.html.j2",
+        "report.css",
+        "wheels.css",
+        script="wheels.js",
+        wheels=examined,
+        rows=rows,
+        kinds=kinds,
+        order=LEVELS,
+        marks=MARKS,
+        tally=tally,
+        held=references_of(examined),
+        listings=listings,
+        tone=_TONES[min(tally, key=LEVELS.index)],
+        against=list(dict.fromkeys(name for row in rows for name in row.torches)),
+        pythons=sorted(
+            {name.rstrip("+") for row in rows for name in row.pythons} - {"any"}, key=_minor
+        ),
     )
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _kinds(examined: Sequence[WheelReport]) -> list[Card]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import jinja2
@@ -118,27 +119,37 @@ def render(views: Sequence[RunView], folder: Path | None = None) -> str:
 
 
 def _page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
-    style = (_TEMPLATES / "report.css").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            views=views,
-            one=views[0] if len(views) == 1 else None,
-            limits=limits,
-            grid=grid(views),
-            tally=Counter(view.verdict for view in views),
-            weak=Counter(view.tested for view in views if view.tone != view.verdict),
-            worst=max((view.verdict for view in views), key=VERDICTS.index),
-            causes=causes(views) if len(views) > 1 else (),
-            names=names(views),
-            several_hosts=len({view.target.host for view in views}) > 1,
-            ways=_ways(views, folder),
-            style=Markup(style),  # noqa: S704 - our own file
-            digest=digest,
-        )
+    return filled(
+        "report.html.j2",
+        "report.css",
+        views=views,
+        one=views[0] if len(views) == 1 else None,
+        limits=limits,
+        grid=grid(views),
+        tally=Counter(view.verdict for view in views),
+        weak=Counter(view.tested for view in views if view.tone != view.verdict),
+        worst=max((view.verdict for view in views), key=VERDICTS.index),
+        causes=causes(views) if len(views) > 1 else (),
+        names=names(views),
+        several_hosts=len({view.target.host for view in views}) > 1,
+        ways=_ways(views, folder),
     )
+
+
+def filled(template: str, *styles: str, script: str = "", **values: Any) -> str:
+    """A page with its style sheets and script; its policy allows their text alone, by hash."""
+    files = {"style": "".join(map(_file, styles)), "script": _file(script) if script else ""}
+    digests = {
+        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for name, text in files.items()
+    }
+    own = {name: Markup(text) for name, text in files.items()}  # noqa: S704 - our own files
+    return environment().get_template(template).render(digests=digests, **own, **values)
+
+
+@cache
+def _file(name: str) -> str:
+    return (_TEMPLATES / name).read_text("utf-8")
 
 
 def _ways(views: Sequence[RunView], folder: Path | None) -> dict[str, str]:

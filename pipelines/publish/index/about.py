@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from pipelines.publish.index.catalogue import Catalogue, Wheel
-from pipelines.publish.index.front import page
+from pipelines.publish.index.front import STYLES
 from pipelines.publish.index.rows import Row, capabilities
+from pipelines.reports.html import filled
 
 
 def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
@@ -24,8 +25,9 @@ def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
     for row in table:
         projects[row.project].append(row)
     return {
-        f"about/{project}.html": page(
+        f"about/{project}.html": filled(
             "about.html.j2",
+            *STYLES,
             script="about.js",
             preview=catalogue.preview,
             project=project,

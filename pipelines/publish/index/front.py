@@ -6,14 +6,8 @@ nothing else, whatever is in the catalogue.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-from markupsafe import Markup
 from packaging.version import Version
 
 from pipelines.core.architectures.archs import capability
@@ -23,9 +17,10 @@ from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.index.rows import Row
 from pipelines.publish.which.joining import WHICH
 from pipelines.publish.which.told import FORMS, pip_installs, typed, uv_installs
-from pipelines.reports.html import environment
+from pipelines.reports.html import filled
 
-_TEMPLATES = Path(__file__).resolve().parents[2] / "reports" / "templates"
+#: The style sheets of an index.
+STYLES = ("report.css", "index.css")
 #: Minor versions of Python 3 to offer for a wheel for all later ones.
 _OLDEST, _NEWEST = 9, 15
 _LEVELS = 12  # shown in full; a project's page has all of them
@@ -33,8 +28,9 @@ _LEVELS = 12  # shown in full; a project's page has all of them
 
 def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> str:
     """The page; ``table`` are the plain wheels, the preferred ones first."""
-    return page(
+    return filled(
         "index.html.j2",
+        *STYLES,
         script="index.js",
         rows=table,
         places=places,
@@ -63,22 +59,6 @@ def commands() -> list[tuple[str, str, str, str]]:
     uv = uv_installs(["uv", "add"], "~index~", "~project~==~version~", "~torch~")
     made = [(name, typed(pip, name), *form[2:]) for name, form in FORMS.items()]
     return [*made, ("a uv project", typed([uv], "cmd"), "", "")]
-
-
-def page(template: str, *, script: str, **values: Any) -> str:
-    """Render a page of the index, with the style and script that its policy allows."""
-    files = {"style": _file("report.css") + _file("index.css"), "script": _file(script)}
-    digests = {
-        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for name, text in files.items()
-    }
-    own = {name: Markup(text) for name, text in files.items()}  # noqa: S704 - our own files
-    return environment().get_template(template).render(digests=digests, **own, **values)
-
-
-@cache
-def _file(name: str) -> str:
-    return (_TEMPLATES / name).read_text("utf-8")
 
 
 def _platforms(table: Sequence[Row]) -> list[str]:
