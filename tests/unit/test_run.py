@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,7 +27,7 @@ from pipelines.core.errors import (
     TimeUpError,
 )
 from pipelines.core.evidence import Evidence
-from pipelines.core.files import disk_errors, write_atomic
+from pipelines.core.files import disk_errors, own_part, whole, write_atomic
 from pipelines.record import seal
 from pipelines.record.job import JobRecord
 from pipelines.record.results import (
@@ -193,6 +193,18 @@ def test_write_atomic_leaves_the_old(
     assert caught.value.hint
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.bin"
+    for part in (None, own_part(path)):
+        with whole(path, part) as new:
+            new.write_bytes(b"old")
+        with suppress(StorageError), whole(path, part) as new:
+            new.write_bytes(b"half")
+            raise StorageError("not the pinned one")
+        assert path.read_bytes() == b"old"
+        assert list(path.parent.iterdir()) == [path]
 
 
 def test_full_disk_when_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
