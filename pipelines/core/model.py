@@ -172,8 +172,10 @@ def _levels(hint: Any) -> int:
     return own + max(map(_levels, get_args(hint)), default=0)
 
 
-def first_problem(error: ValidationError) -> str:
+def first_problem(error: Exception) -> str:
     """What is wrong with data that is not a user's file, in a line: the first of its problems."""
+    if not isinstance(error, ValidationError):
+        return str(error)
     problem = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from pipelines.core.errors import ConfigError, StorageError
 from pipelines.core.files import disk_errors, new_directory
@@ -369,10 +369,8 @@ class Ledger:
                 for name in [one for one in _JSON if fields.get(one) is not None]:
                     fields[name] = json.loads(fields[name])
                 found.append(_READ[kind].validate_python(fields))
-        except ValidationError as error:
-            raise _damaged(self.path, first_problem(error)) from error
         except (ValueError, TypeError, RecursionError) as error:
-            raise _damaged(self.path, str(error)) from error
+            raise _damaged(self.path, first_problem(error)) from error
         return found
 
 

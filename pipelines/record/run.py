@@ -19,8 +19,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError
-
 from pipelines.core import errors
 from pipelines.core.errors import (
     AuditError,
@@ -318,13 +316,11 @@ class Run:
     def facts(self) -> RunFacts:
         """All stored facts; :class:`ConfigError` if this version cannot read the record."""
         rows = self._rows("SELECT key, value FROM facts")
-        try:
+        with self._damage():
             notes = {key: json.loads(value) for key, value in rows}
             if notes.get("schema_version") != SCHEMA:
-                raise ValueError(f"it is of version {notes.get('schema_version')}, not {SCHEMA}")  # noqa: TRY301
+                raise ValueError(f"it is of version {notes.get('schema_version')}, not {SCHEMA}")
             return RunFacts.model_validate(notes)
-        except (ValidationError, ValueError, TypeError, RecursionError) as error:
-            raise self._unreadable(error) from error
 
     def put_job(self, name: str, job: JobRecord) -> None:
         """Store a job on a host: its directory, attempt and log offset."""
@@ -332,11 +328,9 @@ class Run:
 
     def job(self, name: str) -> JobRecord | None:
         """The job of that name, if one was started for this run."""
-        for (value,) in self._rows("SELECT value FROM jobs WHERE name = ?", name):
-            try:
+        with self._damage():
+            for (value,) in self._rows("SELECT value FROM jobs WHERE name = ?", name):
                 return JobRecord.model_validate(json.loads(value))
-            except (ValueError, RecursionError) as error:
-                raise self._unreadable(error) from error
         return None
 
     def put_stage(self, record: StageRecord) -> None:
@@ -365,10 +359,8 @@ class Run:
     def _stages(self, which: str, *values: str) -> list[StageRecord]:
         columns = "name, state, started, seconds, error, result"
         rows = self._rows(f"SELECT {columns} FROM stages {which}", *values)  # noqa: S608 - ours
-        try:
+        with self._damage():
             return [_stage(row) for row in rows]
-        except (ValidationError, ValueError, TypeError, RecursionError) as error:
-            raise self._unreadable(error) from error
 
     def _rows(self, query: str, *values: str) -> list[Any]:
         with self._damage(StorageError), self._database() as database:
@@ -387,9 +379,8 @@ class Run:
 
     def _unreadable(self, error: Exception) -> ConfigError:
         there = (self.path / "record.sqlite").is_file()
-        message = first_problem(error) if isinstance(error, ValidationError) else str(error)
         return ConfigError(
-            f"{self.path} has no readable record: {line(message)}",
+            f"{self.path} has no readable record: {line(first_problem(error))}",
             hint="Its record.sqlite is damaged or of another version: report.html and junit.xml "
             "there, if any, are as they were made. Copy the run again, or build again."
             if there
@@ -478,10 +469,8 @@ def _stage(row: Any) -> StageRecord:
     if result is not None and kind is not None:
         try:
             values["result"] = kind.model_validate(json.loads(result))
-        except ValidationError as problem:
-            values["unread"] = f"the result of {name} cannot be read: {first_problem(problem)}"
         except (ValueError, RecursionError) as problem:
-            values["unread"] = f"the result of {name} cannot be read: {problem}"
+            values["unread"] = f"the result of {name} cannot be read: {first_problem(problem)}"
     return StageRecord.model_validate(values)
 
 

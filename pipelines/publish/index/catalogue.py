@@ -22,7 +22,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 from packaging.version import Version
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints
 
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import PUBLISHING, is_trusted
@@ -373,10 +373,8 @@ def read_catalogue(data: bytes, where: str) -> Catalogue:
         made = Catalogue.model_validate(json.loads(data))
         if len(made.by_name) != len(made.wheels):
             raise ValueError("two wheels have the same name")  # noqa: TRY301
-    except ValidationError as error:
-        why = first_problem(error)
     except (ValueError, RecursionError) as error:
-        why = str(error)
+        why = first_problem(error)
     else:
         return made
     raise ConfigError(

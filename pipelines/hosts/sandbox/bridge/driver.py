@@ -166,7 +166,7 @@ def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _ask)
     try:
         answer = _Answer.model_validate(ask())
     except (ValidationError, ValueError, OSError) as error:
-        why = first_problem(error) if isinstance(error, ValidationError) else str(error)
+        why = first_problem(error)
         answer = _Answer.model_validate(_silent(f"invalid output: {line(why, _SHOWN)}"))
     library = _file(answer, "libcuda")
     device = root / "dev"

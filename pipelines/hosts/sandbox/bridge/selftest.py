@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
 from pipelines.core.errors import HostError
 from pipelines.core.files import write_atomic
@@ -167,7 +167,7 @@ def _read(text: str, side: Side) -> Answers:
     except StopIteration:
         what = "printed nothing in its self-test"
     except ValueError as error:  # from JSON or pydantic
-        why = first_problem(error) if isinstance(error, ValidationError) else error
+        why = first_problem(error)
         what = f"printed invalid output in its self-test: {line(why, 300)}"
     raise _failed(Difference(side, f"{side} {what}"))
 
