@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from pipelines.core.architectures.archs import ArchList
@@ -15,7 +15,7 @@ from pipelines.core.hosttext import line, safe
 from pipelines.core.units import few
 from pipelines.core.versions import minor
 from pipelines.publish.index.catalogue import PREVIEW, Smoke
-from pipelines.publish.index.publishing import Offer
+from pipelines.publish.index.publishing import Offer, entry_of
 from pipelines.publish.provenance.statement import read_manifest
 from pipelines.record.results import AuditedFile, AuditResult, RunFacts, SmokeResult
 from pipelines.record.run import Run
@@ -79,10 +79,9 @@ def _offers(run: Run, room: Path, *, untested: bool, preview: bool) -> Iterator[
     if not wheels:
         raise AuditError("it has no wheel")
     for one in wheels:
-        made = _offer(
+        yield _offer(
             run, facts, one, room, untested=untested or preview, preview=preview, windows=windows
         )
-        yield replace(made, yanked=PREVIEW) if preview else made
 
 
 def _windows_of(run: Run) -> str:
@@ -164,8 +163,9 @@ def _offer(
     target = facts.target
     if not target.cuda or not target.python:
         raise AuditError(f"{audited.file}: its run does not say for which CUDA and Python it is")
-    return Offer(
-        wheel=wheel,
+    entry = entry_of(
+        wheel.path,
+        inside.dist_info,
         python=minor(target.python),
         torch=minor(target.torch),
         cuda=minor(target.cuda),
@@ -179,8 +179,10 @@ def _offer(
         smoke=smoke,
         stable=is_stable(inside),
         any_cuda=is_stable(inside) and not wants_toolkit(inside),
-        shown=shown,
+        beside={kind: sha256(data).hexdigest() for kind, data in shown.items()},
+        yanked=PREVIEW if preview else None,
     )
+    return Offer(wheel, entry, shown)
 
 
 def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:

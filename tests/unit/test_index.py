@@ -378,7 +378,8 @@ def test_a_variant_is_its_plain_wheel_but_for_the_metadata(tmp_path: Path) -> No
 def test_a_variant_on_the_stable_abi_requires_no_release_of_torch(tmp_path: Path) -> None:
     """It is for later ones, too, which an installer would replace by that release."""
     (offer,) = offers_of([finished(tmp_path / "out")], untested=False)
-    order = Order([replace(offer, stable=True)])
+    entry = offer.entry.model_copy(update={"stable": True})
+    order = Order([replace(offer, entry=entry)])
     publish(Store(str(tmp_path / "index")), order, say=quiet)
     (made,) = (tmp_path / "index/files").rglob("*+torch2.8-*.whl.metadata")
     assert re.findall("(?m)^Requires-Dist: (.+)", made.read_text()) == ["einops", "torch"]

@@ -441,7 +441,7 @@ def test_gpus_of_the_family_count(tmp_path: Path) -> None:
     """Machine code for 8.0 runs on 8.6; the verdict names the card that was seen."""
     run = finished(tmp_path / "out", smoke={"gpus": (GpuResult(name="NVIDIA GeForce RTX 3090"),)})
     (offer,) = offers_of([run], untested=False)
-    assert (offer.smoke.verdict, offer.smoke.archs) == ("passed", ("86",))
+    assert (offer.entry.smoke.verdict, offer.entry.smoke.archs) == ("passed", ("86",))
 
 
 @pytest.mark.parametrize(("capability", "archs"), [("8.6", ("86",)), ("8.9", ("89",)), ("7.5", ())])
@@ -452,7 +452,7 @@ def test_a_gpus_own_word_counts_before_its_name(
     gpu = GpuResult(name="NVIDIA GeForce RTX 3090", capability=capability)
     run = finished(tmp_path / "out", smoke={"gpus": (gpu,)})
     (offer,) = offers_of([run], untested=True)
-    assert offer.smoke.archs == archs
+    assert offer.entry.smoke.archs == archs
 
 
 def test_nothing_of_a_run_is_trusted_twice(tmp_path: Path) -> None:
@@ -474,9 +474,9 @@ def test_what_the_real_stages_leave_can_be_published(tmp_path: Path) -> None:
     (offer,) = offers_of([line.run], untested=True)
     audited = line.run.result(AuditResult)
     assert audited is not None
-    assert offer.sass == line.plan.archs.effective.sass == ("90a",)
+    assert offer.entry.sass == line.plan.archs.effective.sass == ("90a",)
     assert offer.wheel.sha256 == audited.files[0].sha256
-    assert offer.smoke.verdict == "untested"
+    assert offer.entry.smoke.verdict == "untested"
     done = publish(Store(str(tmp_path / "index")), Order([offer]), say=lambda _: None)
     assert {one.name.label for one in done.fresh} == {"", "cu130_sm90"}
 

@@ -11,11 +11,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.parser import HeaderParser
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from pipelines.core.console import bars
 from pipelines.core.errors import AuditError, ConfigError
@@ -29,7 +30,6 @@ from pipelines.publish.index.catalogue import (
     Catalogue,
     Kind,
     Rebuilt,
-    Smoke,
     Wheel,
     WheelName,
     read_catalogue,
@@ -56,21 +56,9 @@ class Offer:
     """A wheel to publish, with its evidence."""
 
     wheel: CheckedWheel
-    python: str
-    torch: str
-    cuda: str
-    sass: tuple[str, ...]
-    ptx: tuple[str, ...]
-    run: str
-    serial: int
-    evidence: str
-    toolset: str
-    checks: int
-    smoke: Smoke
-    stable: bool = False
-    any_cuda: bool = False
-    yanked: str | None = None
-    shown: Mapping[Kind, bytes] = field(default_factory=dict)
+    entry: Wheel
+    """What the catalogue says of it, with its path in the index itself."""
+    shown: Mapping[Kind, bytes]
     """Evidence files."""
 
 
@@ -248,60 +236,62 @@ def _is_released(release: Release | None, wheel: Wheel) -> bool:
 
 def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path, bytes, Wheel]]:
     """The wheels of an order and their variants, with their METADATA."""
-    now = timestamp(datetime.now(UTC))
     for offer in order.offers:
-        hashes = {kind: sha256(data).hexdigest() for kind, data in offer.shown.items()}
-        metadata, plain = _wheel(offer, offer.wheel.path, offer.wheel.facts.dist_info, now)
-        yield offer.wheel.path, metadata, plain.model_copy(update={"beside": hashes})
-        if not order.variants or stamped(offer.wheel.facts.version.partition("+")[2]):
+        plain, facts = offer.entry, offer.wheel.facts
+        yield offer.wheel.path, _metadata(offer.wheel.path, facts.dist_info), plain
+        if not order.variants or stamped(facts.version.partition("+")[2]):
             continue  # a variant's version cannot state its toolset
-        there = _variant_of(before, plain, offer)
+        there = _variant_of(before, plain)
         if there is not None:  # reuse its bytes: another zlib would compress differently
-            seen = {"smoke": offer.smoke, "evidence": offer.evidence, "run": offer.run}
+            seen = {"smoke": plain.smoke, "evidence": plain.evidence, "run": plain.run}
             yield offer.wheel.path, b"", there.model_copy(update=seen)  # it is not placed
             continue
-        folder = Path(tempfile.mkdtemp(dir=room))
         made = make_variant(
             offer.wheel,
-            folder,
-            torch=offer.torch,
-            cuda=offer.cuda,
-            sass=offer.sass,
-            stable=offer.stable,
+            Path(tempfile.mkdtemp(dir=room)),
+            torch=plain.torch,
+            cuda=plain.cuda,
+            sass=plain.sass,
+            stable=plain.stable,
         )
         if made is not None:
-            info = offer.wheel.facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
-            version = version_of(offer.wheel.facts.version, offer.torch)
-            metadata, wheel = _wheel(offer, made, f"{info}-{version}.dist-info", now)
-            yield made, metadata, wheel.model_copy(update={"made_from": plain.sha256})
+            project = facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
+            info = f"{project}-{version_of(facts.version, plain.torch)}.dist-info"
+            same = plain.model_dump() | {"made_from": plain.sha256, "beside": {}}
+            yield made, _metadata(made, info), entry_of(made, info, **same)
 
 
-def _variant_of(before: Catalogue, plain: Wheel, offer: Offer) -> Wheel | None:
-    if not properties(offer.cuda, offer.sass):
+def _variant_of(before: Catalogue, plain: Wheel) -> Wheel | None:
+    if not properties(plain.cuda, plain.sass):
         return None
-    label = label_of(offer.cuda, offer.sass)
+    label = label_of(plain.cuda, plain.sass)
     fits = (w for w in before.wheels if w.made_from == plain.sha256 and w.name.label == label)
     return next(fits, None)
 
 
-def _wheel(offer: Offer, path: Path, info: str, now: str) -> tuple[bytes, Wheel]:
-    """Its METADATA, and its entry with its path in the index itself."""
+def _metadata(path: Path, info: str) -> bytes:
     with zipfile.ZipFile(path) as archive:
-        metadata = archive.read(f"{info}/METADATA")
-    hashed = sha256_of(path)
+        return archive.read(f"{info}/METADATA")
+
+
+def entry_of(path: Path, info: str, **evidence: Any) -> Wheel:
+    """The entry of a wheel with its METADATA in ``info``; ``evidence`` has its other fields.
+
+    Raises :class:`AuditError` for what a catalogue cannot say.
+    """
+    metadata, hashed = _metadata(path, info), sha256_of(path)
     required = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
-    same = {name: value for name, value in vars(offer).items() if name in Wheel.model_fields}
+    own = {
+        "file": path.name,
+        "sha256": hashed,
+        "size": path.stat().st_size,
+        "url": stored(path.name, hashed),
+        "metadata_sha256": sha256(metadata).hexdigest(),
+        "requires_python": line(required.get("Requires-Python", ""), 200),
+        "uploaded": timestamp(datetime.now(UTC)),
+    }
     try:
-        return metadata, Wheel(
-            file=path.name,
-            sha256=hashed,
-            size=path.stat().st_size,
-            url=stored(path.name, hashed),
-            metadata_sha256=sha256(metadata).hexdigest(),
-            requires_python=line(required.get("Requires-Python", ""), 200),
-            uploaded=now,
-            **same,
-        )
+        return Wheel.model_validate(evidence | own)
     except ValueError as error:
         raise AuditError(
             f"{safe(path.name, 200)} cannot be published: {line(error, 400)}",
