@@ -35,3 +35,9 @@ class Comparison(Model):
     verdict: Verdict
     differences: tuple[Difference, ...] = ()
     """Also empty if the published wheel itself was not available."""
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """For reports: the verdict, both hashes and each difference."""
+        rows = {"verdict": self.verdict, "published": self.published, "rebuilt": self.rebuilt}
+        return rows | {f"difference {n}": d.summary for n, d in enumerate(self.differences, 1)}

@@ -28,34 +28,22 @@ def provenance(
     rebuilt: Comparison | None = None,
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """Sections on the run, its sources, host, tools and dependencies."""
-    axes = facts.target.values()
-    requested = {
-        "run": run.id,
-        "created": facts.created,
-        "host": axes.pop("host"),
-        "evidence": facts.evidence,
-        "publishable": facts.publishable,
-        "origin": facts.origin,
-        **axes,
-        "toolset": facts.toolset,
-        "job": facts.job,
-        "source_sha256": facts.source_sha256,
-    }
-    host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
+    known = recorded(facts)
+    begun = {"run": run.id, "created": facts.created, "source_sha256": facts.source_sha256}
     environment = build.environment if build else {}
     packages = taken.company.packages if taken is not None and taken.company else ()
     beside = {package.file: f"{package.place}, sha256 {package.sha256}" for package in packages}
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
-        "Run": requested.items(),
+        "Run": (begun | known["run"]).items(),
         "Taken from": [*facts.taken_from.items(), *_checked_out(build)],
         NUMBERS: [
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
-        "Built again": _compared(rebuilt) if rebuilt else (),
+        "Built again": rebuilt.rows.items() if rebuilt else (),
         "Compile units": _divided(build.divided) if build and build.divided else (),
-        "Host": host.items(),
-        "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
+        "Host": known["host"].items(),
+        "Tools": known["tool"].items(),
         "Build environment": sorted(environment.items()),
         "Installed with it": beside.items(),
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
@@ -65,6 +53,16 @@ def provenance(
         for name, pairs in sections.items()
     }
     return tuple((name, pairs) for name, pairs in made.items() if pairs)
+
+
+def recorded(facts: RunFacts) -> dict[str, dict[str, object]]:
+    """What the facts say of the ``run``, its ``host``, and the versions of each ``tool``."""
+    names = ("evidence", "publishable", "origin", "toolset", "job")
+    return {
+        "run": {**facts.target.values(), **{name: getattr(facts, name) for name in names}},
+        "host": facts.host.model_dump(exclude_defaults=True) if facts.host else {},
+        "tool": {name: tool.version for name, tool in sorted(facts.tools.items())},
+    }
 
 
 def _checked_out(build: BuildResult | None) -> list[tuple[str, str]]:
@@ -87,12 +85,3 @@ def _divided(made: ShardsResult) -> list[tuple[str, str]]:
         return [*rows, (f"share {made.share}", str(len(made.objects)))]
     rows += [(f"share {n.share}, {n.run}", f"{n.units} by {n.host}") for n in made.lent]
     return [*rows, ("by the link", str(len(made.compiled)))]
-
-
-def _compared(made: Comparison) -> list[tuple[str, str]]:
-    """The verdict on a rebuilt wheel, and its differences."""
-    rows = [("verdict", made.verdict), ("published sha256", made.published)]
-    rows.append(("sha256 here", made.rebuilt))
-    return rows + [
-        (f"difference {n}", difference.summary) for n, difference in enumerate(made.differences, 1)
-    ]

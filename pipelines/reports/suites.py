@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from pipelines.core.hosttext import block
 from pipelines.record.results import (
@@ -33,6 +34,7 @@ from pipelines.reports.findings import cases
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import NotBegun, read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
+from pipelines.reports.provenance import recorded
 
 _LINES = 60
 _NOT_IN_CLASSES = re.compile(r"[^\w.+-]+")
@@ -84,18 +86,9 @@ def _place(target: Target) -> str:
 
 def _properties(facts: RunFacts) -> dict[str, str]:
     """Properties of the run: axes of its target, host, tools."""
-    properties = {
-        **facts.target.values(),
-        "evidence": facts.evidence,
-        "publishable": facts.publishable,
-        "toolset": facts.toolset,
-        "job": facts.job,
-        "origin": facts.origin,
-    }
-    host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
-    properties |= {f"host.{key}": value for key, value in host.items()}
-    properties |= {f"tool.{name}": tool.version for name, tool in facts.tools.items()}
-    return _written(properties)
+    known = recorded(facts)
+    more = {f"{kind}.{key}": text for kind in ("host", "tool") for key, text in known[kind].items()}
+    return _written(known["run"] | more)
 
 
 def _written(values: Mapping[str, object]) -> dict[str, str]:
@@ -165,8 +158,7 @@ def _told(result: StageResult | None) -> dict[str, str]:
         values |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
         values |= {f"cache {name}": value for name, value in result.cache.items()}
     if isinstance(result, RebuildResult) and (made := result.compared):
-        values = {name: getattr(made, name) for name in ("verdict", "published", "rebuilt")}
-        values |= {f"difference {n}": d.summary for n, d in enumerate(made.differences[:100], 1)}
+        values |= dict(islice(made.rows.items(), 100))
     if isinstance(result, SmokeResult):
         values = {"limits": result.limits, "script": result.script, **_gpu(result)}
     if isinstance(result, PrebuiltResult):

@@ -211,9 +211,6 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
     ),
 }
 
-#: What is called with a run's directory and its manifest once that is written.
-MANIFEST = ("pipelines.publish.provenance.statement:write_statements",)
-
 
 def features(kind: type[Kind], plan: BuildPlan) -> list[Kind]:
     """Those of ``kind`` that the plan asks for."""
@@ -221,9 +218,8 @@ def features(kind: type[Kind], plan: BuildPlan) -> list[Kind]:
 
 
 def manifest_written(folder: Path, data: bytes) -> None:
-    """Call :data:`MANIFEST`."""
+    """Write the statements of a run whose manifest ``data`` was written."""
     if (missing := find_missing("publish")) is not None:
         say(f"no provenance is written: {missing.message}", style="dim")
         return
-    for name in MANIFEST:
-        pkgutil.resolve_name(name)(folder, data)
+    pkgutil.resolve_name("pipelines.publish.provenance.statement:write_statements")(folder, data)

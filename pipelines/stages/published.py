@@ -10,11 +10,10 @@ from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import beside, sha256_of
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import read_bytes
-from pipelines.publish.provenance.statement import read_manifest
+from pipelines.publish.provenance.statement import MANIFEST, read_manifest
 from pipelines.record.materials import Kind, Materials, listed, named
 from pipelines.record.target import AXES
 
-MANIFEST = "manifest.json"
 #: Kinds of materials that a plan knows before the host is reached, and the source is packed.
 _PLANNED: tuple[Kind, ...] = ("tool", "toolset", "variable", "python", "fixed place")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,240}\.whl")
@@ -91,15 +90,13 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
             "need be alike",
             hint="Write it into the recipe, build and publish anew: docs/reproducible.md.",
         )
-    rows = [row for row in told.files if row.path.endswith(".whl")]
-    if file:
-        rows = [row for row in rows if row.path.rpartition("/")[2] == file]
-    if len(rows) != 1:
+    names = [name for name in told.wheels if file in ("", name)]
+    if len(names) != 1:
         raise ConfigError(
-            f"{said} tells of {len(rows)} wheels" + (f" called {line(file, 200)}" if file else ""),
+            f"{said} tells of {len(names)} wheels" + (f" called {line(file, 200)}" if file else ""),
             hint="Name the wheel that is meant, or the manifest that came with it.",
         )
-    name = rows[0].path.rpartition("/")[2]
+    (name,) = names
     if not _PLAIN.fullmatch(name):  # it becomes a file of ours, and a part of addresses
         raise ConfigError(
             f"{said}: {line(name, 200)} is no wheel's name",
@@ -109,7 +106,7 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
     return Published(
         said,
         name,
-        rows[0].sha256,
+        told.sha256(name)[0],
         None,
         {axis: text for axis, text in asked_for.items() if text},
         told.inputs.materials,

@@ -12,7 +12,8 @@ from pipelines.core.hosttext import line, shown_url
 from pipelines.core.jsonfile import MOST
 from pipelines.prebuilt.downloads import fetch_url
 from pipelines.prebuilt.external import read_address
-from pipelines.stages.published import MANIFEST, Published, told_by
+from pipelines.publish.provenance.statement import MANIFEST
+from pipelines.stages.published import Published, told_by
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Source, download
 
@@ -72,7 +73,7 @@ def _manifest(address: str, places: tuple[str, ...], file: str) -> Published:
     with TemporaryDirectory(prefix="wcw-manifest-") as scratch:
         path = Path(scratch, MANIFEST)
         for place in places:
-            url = urljoin(address, place) if place else address
+            url = urljoin(address, place)
             try:
                 download(Source(file=MANIFEST, url=url, size=MOST), path, lambda *_: None)
             except (OSError, LockError) as error:
