@@ -30,15 +30,15 @@ from wheels import checked
 
 from pipelines.core.errors import AuditError, ConfigError, StorageError
 from pipelines.core.files import sha256_of
-from pipelines.publish.index.catalogue import Rebuilt, Wheel, WheelName, read_catalogue
+from pipelines.publish.index.catalogue import Rebuilt, Smoke, Wheel, WheelName, read_catalogue
 from pipelines.publish.index.lock import LOCK
 from pipelines.publish.index.pages import render, views
-from pipelines.publish.index.publishing import Done, Order, publish
+from pipelines.publish.index.publishing import Done, Order, entry_of, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
 from pipelines.record.run import Run
 from pipelines.record.seal import Sealer
-from pipelines.wheels.checked import check_copy
+from pipelines.wheels.checked import CheckedWheel, check_copy
 
 
 def quiet(_: Wheel) -> None:
@@ -347,12 +347,28 @@ def test_somebody_elses_index_is_left_alone(tmp_path: Path) -> None:
     assert tree(tmp_path / "index") == {"simple/thing/index.html": b"theirs"}
 
 
+def variant_of(plain: CheckedWheel, folder: Path, *sass: str) -> Path | None:
+    """The variant of a wheel for Python 3.12, torch 2.8 and CUDA 12.8."""
+    entry = entry_of(
+        plain.path,
+        plain.facts.dist_info,
+        python="3.12",
+        torch="2.8",
+        cuda="12.8",
+        sass=sass,
+        ptx=(),
+        run="run",
+        evidence="W",
+        checks=1,
+        smoke=Smoke(verdict="untested"),
+    )
+    return make_variant(plain, entry, folder)
+
+
 def test_a_variant_is_its_plain_wheel_but_for_the_metadata(tmp_path: Path) -> None:
     files = {"demo_attn-2.8.3+cu128torch2.8.data/scripts/tool": b"#!python\n"}
     plain = cuda_wheel(tmp_path, more=files)
-    made = make_variant(
-        check_copy(plain, tmp_path), tmp_path, torch="2.8", cuda="12.8", sass=("80", "90")
-    )
+    made = variant_of(check_copy(plain, tmp_path), tmp_path, "80", "90")
     assert made is not None
     assert made.name == "demo_attn-2.8.3+torch2.8-cp312-cp312-win_amd64-cu128_sm80_90.whl"
     with zipfile.ZipFile(plain) as one, zipfile.ZipFile(made) as other:
@@ -408,7 +424,7 @@ def rewritten(plain: Path, folder: Path, metadata: bytes) -> Path:
             archive.writestr(name, data)
             rows += f"{name},{digest(data)},{len(data)}\n"
         archive.writestr(f"{info}/RECORD", f"{rows}{info}/RECORD,,\n")
-    made = make_variant(checked(plain), folder, torch="2.8", cuda="12.8", sass=("80",))
+    made = variant_of(checked(plain), folder, "80")
     assert made is not None
     return made
 
@@ -522,7 +538,7 @@ def test_signed_records_have_no_variant(tmp_path: Path) -> None:
     info = "demo_attn-2.8.3+cu128torch2.8.dist-info"
     plain = cuda_wheel(tmp_path, more={f"{info}/RECORD.jws": b"{}"})
     with pytest.raises(AuditError, match="RECORD is signed"):
-        make_variant(checked(plain), tmp_path, torch="2.8", cuda="12.8", sass=("80",))
+        variant_of(checked(plain), tmp_path, "80")
 
 
 def test_a_wheel_without_a_name_is_refused(tmp_path: Path) -> None:

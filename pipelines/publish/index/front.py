@@ -1,26 +1,28 @@
-"""The index's main page: a table of wheels, and a script that chooses from it.
+"""The index's main page, with a script that chooses a wheel, and a page for each project.
 
-The page loads nothing. Its policy allows only its style and script, by hash, so that a browser runs
+They load nothing. Their policy allows only their style and script, by hash, so that a browser runs
 nothing else, whatever is in the catalogue.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from packaging.version import Version
 
 from pipelines.core.architectures.archs import capability
 from pipelines.core.architectures.gpus import load_table
 from pipelines.core.versions import python_order
-from pipelines.publish.index.catalogue import Catalogue
-from pipelines.publish.index.rows import Row
+from pipelines.publish.index.catalogue import Catalogue, Wheel
+from pipelines.publish.index.rows import Row, capabilities
 from pipelines.publish.which.joining import WHICH
 from pipelines.publish.which.told import FORMS, pip_installs, typed, uv_installs
 from pipelines.reports.html import filled
 
 #: The style sheets of an index.
-STYLES = ("report.css", "index.css")
+_STYLES = ("report.css", "index.css")
 #: Minor versions of Python 3 to offer for a wheel for all later ones.
 _OLDEST, _NEWEST = 9, 15
 _LEVELS = 12  # shown in full; a project's page has all of them
@@ -30,7 +32,7 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
     """The page; ``table`` are the plain wheels, the preferred ones first."""
     return filled(
         "index.html.j2",
-        *STYLES,
+        *_STYLES,
         script="index.js",
         rows=table,
         places=places,
@@ -48,6 +50,39 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         capabilities=_capabilities(table),
         forms=commands(),
     )
+
+
+def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
+    """The page of each project by its path: the test evidence of each wheel, and how to verify it.
+
+    Missing evidence is stated, never omitted. ``table`` are the plain wheels.
+    """
+    variants: dict[str, list[Wheel]] = defaultdict(list)
+    for wheel in catalogue.wheels:
+        if wheel.name.label:
+            variants[wheel.made_from or ""].append(wheel)
+    projects: dict[str, list[Row]] = defaultdict(list)
+    for row in table:
+        projects[row.project].append(row)
+    return {
+        f"about/{project}.html": filled(
+            "about.html.j2",
+            *_STYLES,
+            script="about.js",
+            preview=catalogue.preview,
+            project=project,
+            rows=rows,
+            variants={row.ident: variants[row.wheel.sha256] for row in rows},
+            up=_up,
+            named=capabilities,
+        ).encode()
+        for project, rows in projects.items()
+    }
+
+
+def _up(url: str) -> str:
+    """A link from the project's page."""
+    return url if "://" in url else f"../{quote(url)}"
 
 
 def commands() -> list[tuple[str, str, str, str]]:

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipelines.publish.index.about import about
 from pipelines.publish.index.catalogue import PREVIEW, Catalogue, Wheel, stored
-from pipelines.publish.index.front import front
+from pipelines.publish.index.front import about, front
 from pipelines.publish.index.rows import rows, smoke_words
 from pipelines.publish.index.variants import json_name, release_json
 from pipelines.publish.which.joining import WHICH, joined

@@ -246,15 +246,7 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
             seen = {"smoke": plain.smoke, "evidence": plain.evidence, "run": plain.run}
             yield offer.wheel.path, b"", there.model_copy(update=seen)  # it is not placed
             continue
-        made = make_variant(
-            offer.wheel,
-            Path(tempfile.mkdtemp(dir=room)),
-            torch=plain.torch,
-            cuda=plain.cuda,
-            sass=plain.sass,
-            stable=plain.stable,
-        )
-        if made is not None:
+        if made := make_variant(offer.wheel, plain, Path(tempfile.mkdtemp(dir=room))):
             project = facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
             info = f"{project}-{version_of(facts.version, plain.torch)}.dist-info"
             same = plain.model_dump() | {"made_from": plain.sha256, "beside": {}}

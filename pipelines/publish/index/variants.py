@@ -91,31 +91,23 @@ def release_json(wheels: Iterable[Wheel]) -> bytes:
     return variant_json({wheel.name.label: properties(wheel.cuda, wheel.sass) for wheel in wheels})
 
 
-def make_variant(
-    plain: CheckedWheel,
-    folder: Path,
-    *,
-    torch: str,
-    cuda: str,
-    sass: Iterable[str],
-    stable: bool = False,
-) -> Path | None:
+def make_variant(plain: CheckedWheel, entry: Wheel, folder: Path) -> Path | None:
     """Create the variant of a plain wheel in ``folder``; ``None`` if it has no properties.
 
-    A ``stable`` one does not pin torch, or an installer would downgrade a later one.
+    With ``entry.stable`` it does not pin torch, or an installer would downgrade a later one.
 
     All files except METADATA, RECORD and ``variant.json`` are copied unchanged. Raises
     :class:`AuditError` for a wheel with a signed RECORD, and if the result is invalid.
     """
-    expected = properties(cuda, archs := tuple(sass))
-    if not expected:
+    if not (expected := properties(entry.cuda, entry.sass)):
         return None
     facts = plain.facts
-    label, version = label_of(cuda, archs), version_of(facts.version, torch)
+    label = label_of(entry.cuda, entry.sass)
+    version = version_of(facts.version, entry.torch)
     stem, _, *rest = plain.name.removesuffix(".whl").split("-")
     name = "-".join([stem, version, *rest])
     made = folder / f"{name}-{label}.whl"
-    guard = f"torch=={torch}.*" if torch and not stable else ""
+    guard = f"torch=={entry.torch}.*" if entry.torch and not entry.stable else ""
     with zipfile.ZipFile(plain.path) as archive, disk_errors(folder):
         document = variant_json({label: expected})
         _pack(archive, made, facts, version=version, guard=guard, document=document)
