@@ -61,11 +61,10 @@ def verify(
     from pipelines.toolchain.lock import load_lock
 
     enough = _enough(accept)
-    file = Path(wheel).expanduser()
-    beside = find(file) if provenance is None else Path(provenance).expanduser()
-    if not file.is_file() or not beside.is_file():
-        missing = beside if file.is_file() else file
+    file, *named = (Path(name).expanduser() for name in (wheel, provenance) if name is not None)
+    for missing in (path for path in (file, *named) if not path.is_file()):
         raise ConfigError(f"{missing}: there is no such file", hint="Name one that is here.")
+    beside = named[0] if named else find(file)
     paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]
     requirements = read_requirements(require or ())

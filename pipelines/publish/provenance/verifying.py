@@ -103,10 +103,6 @@ def find(wheel: Path) -> Path:
 
     A signed one comes first. :class:`ConfigError` where there is none.
     """
-    if not wheel.is_file():
-        raise ConfigError(
-            f"{line(wheel, 200)}: there is no such file", hint="Name a wheel that is here."
-        )
     for name in (wheel.name + SIGNED, wheel.name + UNSIGNED):
         if found := beside(wheel, name):
             return found
@@ -301,10 +297,8 @@ def _signature(said: Said, keys: Sequence[Key]) -> Finding:
 def _serial(wheel: str, said: Said, keys: Sequence[Key]) -> Finding:
     """Whether a later statement of a wheel of this name, by one of the keys, was verified here."""
     assert said.sealed is not None  # noqa: S101 - it is signed
-    serial, digest = (
-        policy.serial_of(said.predicate),
-        hashlib.sha256(said.sealed.payload).hexdigest(),
-    )
+    serial = policy.serial_of(said.predicate)
+    digest = hashlib.sha256(said.sealed.payload).hexdigest()
     names = [f"{key.keyid} {wheel}" for _, key in keys]
     if why := next(filter(None, (older(name, serial, digest) for name in names)), ""):
         return _found("serial", "error", why)
