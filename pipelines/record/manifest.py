@@ -10,24 +10,13 @@ from pydantic import BaseModel, Field, StringConstraints
 from pipelines.core.evidence import Evidence
 from pipelines.record.materials import Materials
 from pipelines.record.prebuilt import Sha256
+from pipelines.record.results import FileResult, UsedTool
 
 #: Version of the format; others are refused.
 SCHEMA = 2
 Schema = Annotated[Literal[2], Field(alias="schema")]
 
 Short = Annotated[str, StringConstraints(max_length=500)]
-
-
-class _File(BaseModel):
-    path: Short
-    sha256: Sha256
-
-
-class Tool(BaseModel):
-    """An entry of the lock, and the hash of the file that the run used, if any."""
-
-    version: Short
-    sha256: Sha256 | None
 
 
 class _Inputs(BaseModel):
@@ -66,8 +55,8 @@ class Manifest(BaseModel):
     host: dict[Short, Any]
     divided: Annotated[dict[Short, Any], Field(max_length=50)] = {}
     """Which host compiled how many units, if there were several."""
-    tools: Annotated[dict[Short, Tool], Field(max_length=1000)]
-    files: Annotated[tuple[_File, ...], Field(max_length=1000)]
+    tools: Annotated[dict[Short, UsedTool], Field(max_length=1000)]
+    files: Annotated[tuple[FileResult, ...], Field(max_length=1000)]
     sboms: Annotated[dict[Short, dict[Short, Sha256]], Field(max_length=100)] = {}
     """Of each wheel, those in it."""
 

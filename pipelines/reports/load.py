@@ -107,21 +107,9 @@ def view_without(cell: NotBegun) -> RunView:
         created="",
         verdict="failed" if cell.failed else "unfinished",
         headline=cell.headline,
-        caveats=(),
         target=cell.target,
-        evidence=None,
-        gpu="",
         stages=stages,
-        timeline=None,
         failures=(failure,),
-        cases=(),
-        skips=(),
-        figures=(),
-        capabilities=(),
-        checks=(),
-        files=(),
-        provenance=(),
-        jobs=None,
     )
 
 

@@ -228,24 +228,24 @@ class RunView:
     created: str
     verdict: Verdict
     headline: str
-    caveats: tuple[str, ...]
-    """Important notes besides the verdict."""
     target: Target
-    evidence: Evidence | None
-    gpu: str
     stages: tuple[StageView, ...]
-    timeline: Timeline | None
     failures: tuple[Failure, ...]
-    cases: tuple[CaseView, ...]
-    skips: tuple[tuple[str, int], ...]
+    caveats: tuple[str, ...] = ()
+    """Important notes besides the verdict."""
+    evidence: Evidence | None = None
+    gpu: str = ""
+    timeline: Timeline | None = None
+    cases: tuple[CaseView, ...] = ()
+    skips: tuple[tuple[str, int], ...] = ()
     """Reasons with the number of skipped cases."""
-    figures: tuple[Figure, ...]
-    capabilities: tuple[Capability, ...]
-    checks: tuple[Finding, ...]
-    files: tuple[FileView, ...]
-    provenance: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    figures: tuple[Figure, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+    checks: tuple[Finding, ...] = ()
+    files: tuple[FileView, ...] = ()
+    provenance: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     """Sections of names with values."""
-    jobs: int | None
+    jobs: int | None = None
     """Parallel jobs; ``None``: no known build."""
     place: str = ""
     """The run's local directory; reports only show relative links."""

@@ -26,8 +26,9 @@ from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import parse
 from pipelines.core.model import first_problem
-from pipelines.record.manifest import Manifest, Tool
+from pipelines.record.manifest import Manifest
 from pipelines.record.materials import Kind, Material
+from pipelines.record.results import UsedTool
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 #: What externalParameters and internalParameters mean: docs/provenance.md.
@@ -170,7 +171,7 @@ def _dependencies(made: Manifest) -> Iterator[dict[str, Any]]:
         yield said
 
 
-def _tool(made: Manifest, one: Material) -> Tool | None:
+def _tool(made: Manifest, one: Material) -> UsedTool | None:
     return made.tools.get(one.name) if one.kind == "tool" else None
 
 
