@@ -15,7 +15,6 @@ from pipelines.core.finding import Finding
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.publish.provenance.sbom import (
     TOOLSET,
-    Change,
     Part,
     Role,
     compared,
@@ -114,11 +113,8 @@ def _source(plan: BuildPlan, source: bytes) -> Part:
         if where.hostname == "github.com":
             purl = f"pkg:github/{path}@{origin.commit}"
     told = {"built of sha256": sent, "commit": getattr(origin, "commit", "")}
-    changes = tuple(
-        Change(one.file, one.sha256, patch_file(one).read_bytes(), one.why, one.source, one.license)
-        for one in recipe.patches
-    )
-    told["patched by"] = ", ".join(one.file for one in changes)
+    changes = tuple((one, patch_file(one).read_bytes()) for one in recipe.patches)
+    told["patched by"] = ", ".join(one.file for one in recipe.patches)
     return Part(
         *("source", name, recipe.version, sha256, purl, recipe.license, told), changes=changes
     )

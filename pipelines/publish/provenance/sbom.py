@@ -18,6 +18,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from pipelines.core import units
 from pipelines.core.finding import Finding
+from pipelines.recipe.model import Patch
 from pipelines.remote.sboms import FILE, completed
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.sboms import OURS
@@ -30,20 +31,6 @@ _TYPES: dict[Role, str] = {
     "tool chain": "application",
     "build host": "platform",
 }
-
-
-@dataclass(frozen=True)
-class Change:
-    """A patch that was applied to a source."""
-
-    file: str
-    sha256: str
-    text: bytes
-    """Of which ``sha256`` is."""
-    why: str
-    source: str
-    """The address where it is from, or where what it mends is told."""
-    license: str
 
 
 @dataclass(frozen=True)
@@ -63,8 +50,8 @@ class Part:
     """More, by names of ours."""
     ref: str = ""
     """What tells it from others; by default role, name and version."""
-    changes: tuple[Change, ...] = ()
-    """Applied to it, in this order."""
+    changes: tuple[tuple[Patch, bytes], ...] = ()
+    """Patches with their bytes, applied to it in this order."""
 
 
 def made(license: str, parts: Iterable[Part], told: Mapping[str, str], epoch: int) -> str:
@@ -156,12 +143,12 @@ def _component(ref: str, part: Part) -> dict[str, Any]:
     )
 
 
-def _pedigree(changes: Iterable[Change]) -> dict[str, Any]:
+def _pedigree(changes: Iterable[tuple[Patch, bytes]]) -> dict[str, Any]:
     """Each patch whole, and what it mends; CycloneDX has no place for its hash but the notes."""
     notes, patches = [], []
-    for one in changes:
+    for one, data in changes:
         notes.append(f"{one.file}: sha256 {one.sha256}, {one.license}")
-        content = base64.b64encode(one.text).decode("ascii")
+        content = base64.b64encode(data).decode("ascii")
         text = {"content": content, "contentType": "text/x-diff", "encoding": "base64"}
         resolved = {
             "type": "defect",
