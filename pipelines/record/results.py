@@ -289,19 +289,7 @@ class SmokeResult(StageResult):
 
 
 #: Every stage's result, by the stage's name.
-RESULTS: dict[str, type[StageResult]] = {
-    kind.stage: kind
-    for kind in (
-        ProvisionResult,
-        SkipResult,
-        PrebuiltResult,
-        BuildResult,
-        CollectResult,
-        AuditResult,
-        RebuildResult,
-        SmokeResult,
-    )
-}
+RESULTS: dict[str, type[StageResult]] = {kind.stage: kind for kind in StageResult.__subclasses__()}
 
 #: The stages of a run that builds and tests, in their order.
 ORDER = tuple(
