@@ -205,8 +205,16 @@ class Wheel(Model):
         """The same with additional evidence of ``other``, the same bytes of a later publish.
 
         Existing evidence is kept: a skipped test does not revoke an earlier pass. Raises
-        :class:`AuditError` for what is older than the evidence that is there.
+        :class:`AuditError` for other bytes, and for what is older than the evidence that is there.
         """
+        if (self.file, self.sha256) != (other.file, other.sha256):
+            spelled = "" if self.file == other.file else f" as {safe(self.file, 200)}"
+            raise AuditError(
+                f"{safe(other.file, 200)} is already published{spelled}, with sha256 {self.sha256} "
+                f"from run {safe(self.run, 100)}; this one has {other.sha256}",
+                hint="Published files never change: give the build another version or local "
+                "version. Use --yank to withdraw a bad wheel.",
+            )
         if other.serial < self.serial:
             raise AuditError(
                 f"{safe(self.file, 200)}: the index has evidence of serial {self.serial}, and "
@@ -308,11 +316,7 @@ class Catalogue(Model):
         known = self.by_name
         for wheel in more:
             there = known.get(wheel.name)
-            require_same(there, wheel.file, wheel.sha256)
-            if there is None:
-                known[wheel.name] = wheel
-            else:
-                known[wheel.name] = there.since(wheel)
+            known[wheel.name] = wheel if there is None else there.since(wheel)
         return self.model_copy(update={"wheels": tuple(known.values())})
 
     def with_verdicts(self, verdicts: Iterable[tuple[str, Rebuilt]]) -> Catalogue:
@@ -350,19 +354,6 @@ class Catalogue(Model):
             for wheel in self.wheels
         )
         return self.model_copy(update={"wheels": changed})
-
-
-def require_same(there: Wheel | None, file: str, sha256: str) -> None:
-    """Raise :class:`AuditError` for other bytes under a published name."""
-    if there is None or (there.sha256 == sha256 and there.file == file):
-        return
-    spelled = "" if there.file == file else f" as {safe(there.file, 200)}"
-    raise AuditError(
-        f"{safe(file, 200)} is already published{spelled}, with sha256 {there.sha256} from run "
-        f"{safe(there.run, 100)}; this one has {sha256}",
-        hint="Published files never change: give the build another version or local version. "
-        "Use --yank to withdraw a bad wheel.",
-    )
 
 
 def read_catalogue(data: bytes, where: str) -> Catalogue:
