@@ -17,9 +17,6 @@ from pipelines.stages.published import Published, told_by
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Source, download
 
-#: Where runs have the one from the other, and releases: beside, or a directory above.
-_MANIFESTS = (MANIFEST, f"../{MANIFEST}")
-
 
 def published_at(address: str, cache: Cache) -> Published:
     """What the manifest at an https address tells, or that beside a wheel there.
@@ -42,9 +39,10 @@ def published_at(address: str, cache: Cache) -> Published:
         )
     places: tuple[str, ...] = ("",)
     if at.file.endswith(".whl"):
-        told = _manifest(at.place, _MANIFESTS, at.file)
+        # Where runs have it, and releases: beside the wheel, or a directory above.
+        told = _manifest([urljoin(at.place, f"{up}{MANIFEST}") for up in ("", "../")], at.file)
     else:
-        told = _manifest(at.place, ("",), "")
+        told = _manifest([at.place], "")
         file = quote(told.file)  # S3 reads a + as a blank
         inside = f"../../{told.sha256[:2]}/{told.sha256}/{file}"  # of an index that publish wrote
         places = (f"wheels/{file}", file, inside)
@@ -67,13 +65,12 @@ def published_at(address: str, cache: Cache) -> Published:
     return told
 
 
-def _manifest(address: str, places: tuple[str, ...], file: str) -> Published:
+def _manifest(addresses: list[str], file: str) -> Published:
     """What the first manifest that is to be had tells; :class:`LockError` where there is none."""
     failed = ""
     with TemporaryDirectory(prefix="wcw-manifest-") as scratch:
         path = Path(scratch, MANIFEST)
-        for place in places:
-            url = urljoin(address, place)
+        for url in addresses:
             try:
                 download(Source(file=MANIFEST, url=url, size=MOST), path, lambda *_: None)
             except (OSError, LockError) as error:
