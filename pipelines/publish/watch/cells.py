@@ -108,7 +108,8 @@ def compare(
             there += 1
             untested += all(one.smoke.verdict == "untested" for one in good)
         elif found:
-            notes.append(_taken_back(recipe, name, found[0].file, found[0].yanked or ""))
+            says = f"{name}: {found[0].file} was yanked: {found[0].yanked}"
+            notes.append(note("wheel-yanked", recipe.name, says, held.TAKEN))
         else:
             wanted.append(Cell(name, cell.target, held.why(wheels, cell.target, beside)))
     notes += held.lacks_code(wheels, recipe, lists[0].sass)
@@ -174,11 +175,6 @@ def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Finding]:
     says = f"one wheel of {recipe.name} is for every torch, and is not tested with {', '.join(new)}"
     hint = "Name them below tested_with in the recipe."
     return [note("torch-untested", recipe.name, says, hint)]
-
-
-def _taken_back(recipe: Recipe, name: str, file: str, why: str) -> Finding:
-    says = f"{name}: {file} was yanked: {why}"
-    return note("wheel-yanked", recipe.name, says, held.TAKEN)
 
 
 def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
