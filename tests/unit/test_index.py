@@ -46,7 +46,7 @@ def quiet(_: Wheel) -> None:
 
 
 def put(root: Path, *runs: Any, store: Store | None = None, **order: Any) -> Done:
-    offers = offers_of(runs, untested=True)
+    offers = offers_of(runs, untested=True) if runs else ()
     return publish(store or Store(str(root)), Order(offers, **order), say=quiet)
 
 
