@@ -7,7 +7,6 @@ import hashlib
 import json
 import time
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,9 @@ from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.finding import Finding
 from pipelines.matrix.buildplan import BuildPlan
-from pipelines.publish.provenance.sbom import TOOLSET, Change, Part, compared, made, with_toolset
+from pipelines.publish.provenance.sbom import TOOLSET, Part, compared, made, with_toolset
 from pipelines.recipe.load import load_recipe
-from pipelines.recipe.model import Vendored
+from pipelines.recipe.model import Patch, Vendored
 from pipelines.recipe.patches import patch_file
 from pipelines.recipe.sourcetree import EPOCH, pack
 from pipelines.recipe.vendored import vendored_in
@@ -266,11 +265,12 @@ def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_patch_that_is_another_one_is_another_bill(tmp_path: Path) -> None:
     """Which the audit compares byte by byte, and a rebuild by its hash."""
-    change = Change("x.patch", "0" * 64, b"--- a\n", "it fails", "https://x.invalid/1", "MIT")
-    seen = [
-        bill(Part("source", "x", "1", changes=(one,) if one else ()))
-        for one in (None, change, replace(change, text=b"--- b\n"), replace(change, why="else"))
-    ]
+    patch = Patch(
+        file="x.patch", sha256="0" * 64, source="https://x.invalid/1", license="MIT", why="it fails"
+    )
+    other = patch.model_copy(update={"why": "else"})
+    changes = ((), ((patch, b"--- a\n"),), ((patch, b"--- b\n"),), ((other, b"--- a\n"),))
+    seen = [bill(Part("source", "x", "1", changes=one)) for one in changes]
     assert len(set(seen)) == len(seen)
     assert judged(packed(tmp_path, seen[1]), seen[2]).failed
 
