@@ -143,7 +143,7 @@ def test_a_rebuild_is_reproducible_whatever_the_recipe_says(
             "reproducible": True,
             "materials": {"source": {"archive": "0"}},
         },
-        "files": [{"path": "wheels/a-1-cp311-cp311-win_amd64.whl", "sha256": "0" * 64}],
+        "files": [{"path": "wheels/a-1-cp311-cp311-win_amd64.whl", "size": 1, "sha256": "0" * 64}],
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     opened: list[dict[str, Any]] = []
