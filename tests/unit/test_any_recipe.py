@@ -116,7 +116,8 @@ def test_a_recipe_that_is_added_breaks_no_test(tmp_path: Path, recipes: Path) ->
     tree = tmp_path / "tree"
     for name in ("pipelines", "tests/unit", "docs"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "pipeline.yaml", "tests/conftest.py"):
+    own = ("conftest.py", "under_wine.py", "under_wine.yaml")
+    for name in ("pyproject.toml", "pipeline.yaml", *(f"tests/{one}" for one in own)):
         shutil.copy(ROOT / name, tree / name)
     for name in ("mine", DOCUMENTED):
         shutil.copy(recipes / f"{name}.yaml", tree / "pipelines/recipes")
