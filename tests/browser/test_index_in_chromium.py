@@ -39,7 +39,7 @@ WHEELS: dict[str, Wheel] = {
     "130": NEW,
     "2.9": wheel(torch="2.9"),
     "stable": wheel("flash-attn-3", "3.0.0", "cp39-abi3-win_amd64", "2.9", stable=True),
-    "any CUDA": wheel("attn", "1.0", "py3-none-win_amd64", "2.8", "13.0", any_cuda=True),
+    "any CUDA": wheel("flash-attn-any", "1.0", "py3-none-win_amd64", "2.8", "13.0", any_cuda=True),
     "lockless": wheel(tag="cp313-cp313t-win_amd64"),
     "old": wheel("natten", "0.20", "cp310-cp310-win_amd64", "2.4", "11.8", **OLD),
     "old tested less": wheel(
@@ -68,7 +68,7 @@ MACHINE = {
     "package": "flash-attn",
 }
 FA3 = {"package": "flash-attn-3"}
-ATTN = {"package": "attn"}
+ATTN = {"package": "flash-attn-any"}
 SAGE = {"package": "sage"}
 NATTEN = {"package": "natten", "python": "3.10", "torch": "2.4.1+cu118", "cuda": "11.8"}
 #: What a machine differs by, the wheel that is named, and the rules that it breaks.
@@ -308,7 +308,7 @@ def test_the_table_is_filtered_and_sorted(seen: dict[str, Any]) -> None:
 def test_without_a_script_the_table_is_there(seen: dict[str, Any]) -> None:
     still = seen["unscripted"]
     assert (still["rows"], still["chooser"]) == (len(WHEELS), 0)
-    assert "Scripts are off" in still["told"]
+    assert "Scripts are disabled" in still["told"]
     hashes = {link.rpartition("#sha256=")[2] for link in still["links"]}
     assert hashes == {one.sha256 for one in WHEELS.values()}
 
