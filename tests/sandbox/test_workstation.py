@@ -121,9 +121,10 @@ def typed(line: Line, tmp_path_factory: pytest.TempPathFactory) -> Typed:
         shell = ["cmd", "/c", rf"{SOURCE}\typed.bat"]
         return line.session.call(process.capture, command=shell, timeout=timeout, cwd=SOURCE)
 
-    install = [text for text in printed("What you need", "powershell") if text[0] != "#"]
-    assert len(install) == 3
-    code, said = run(*install[:2])  # the third sets PATH
+    comment, clone, folder, *install = printed("What you need", "powershell")
+    assert comment.startswith("#")
+    assert (clone.split()[:2], folder.split()[0]) == (["git", "clone"], "cd")  # it is there
+    code, said = run(*install)
     assert code == 0, said
     return run
 
