@@ -272,7 +272,7 @@ def test_a_port_that_is_taken(project: Project, opened: Callable[..., Container]
         project.give(f"hosts: {{box: {{kind: container, port: {port}}}}}\n")
         with pytest.raises(HostError, match="the port is taken") as caught:
             opened().connect()
-    assert "Leave 'port' of the host out" in caught.value.hint
+    assert "Remove 'port' of the host" in caught.value.hint
     assert project.containers() == []
 
 
@@ -338,7 +338,7 @@ def test_one_that_ends_at_once_says_why(
         keys = {**made.keys, "entrypoint": ["/bin/sh", "-c", "echo it is not whole >&2; exit 3"]}
         return ContainerSpec(**{**vars(made), "keys": keys})
 
-    monkeypatch.setattr(host, "order", damaged)
+    monkeypatch.setattr(host, "container_spec", damaged)
     with pytest.raises(HostError, match=r"ended with exit code 3: it is not whole"):
         host.connect()
     assert project.containers() == []
@@ -372,7 +372,7 @@ def test_one_that_is_never_ready(
         keys = {**made.keys, "entrypoint": ["/bin/sh", "-c", "echo waiting; cat"]}
         return ContainerSpec(**{**vars(made), "keys": keys, "start_seconds": 2.0})
 
-    monkeypatch.setattr(host, "order", mute)
+    monkeypatch.setattr(host, "container_spec", mute)
     with pytest.raises(HostError, match="was not ready after 2 s: waiting") as caught:
         host.connect()
     assert "start_minutes" in caught.value.hint
@@ -390,7 +390,7 @@ def test_a_full_disk_says_so(
         keys = {**made.keys, "tmpfs": {"/sandbox/prefix/drive_c/t": "size=1m,mode=0700"}}
         return ContainerSpec(**{**vars(made), "keys": keys})
 
-    monkeypatch.setattr(host, "order", small)
+    monkeypatch.setattr(host, "container_spec", small)
     (tmp_path / "large").write_bytes(os.urandom(3 << 20))
     with host.connect() as session, pytest.raises(StorageError):
         session.put(tmp_path / "large", r"C:\t\large")
