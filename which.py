@@ -63,9 +63,13 @@ from urllib.parse import quote
 
 
 # -------------------- core/architectures/serving.py
-# Which machine code and which PTX run on which GPU.
+# Which machine code and which PTX run on which GPU, and which libraries are of one CUDA release.
 
 BY_CODE, BY_PTX = "machine code", "PTX"
+_TOOLKIT = (
+    *("cudart", "cublas", "cufft", "cupti", "curand", "cusolver", "cusparse", "cudnn", "npp"),
+    *("nvjitlink", "nvjpeg", "nvrtc", "c10_cuda", "torch_cuda"),
+)
 
 
 def number(arch: str) -> int:
@@ -91,6 +95,11 @@ def way(sass: Iterable[str], ptx: Iterable[str], gpu: str) -> str:
     if any(serves(code, gpu) for code in sass):
         return BY_CODE
     return BY_PTX if any(serves(code, gpu, ptx=True) for code in ptx) else ""
+
+
+def is_of_toolkit(library: str) -> bool:
+    """Whether a DLL belongs to a CUDA release, or is torch's for one; the driver's does not."""
+    return library.lower().startswith(_TOOLKIT)
 
 
 # -------------------- wheels/fatbin.py
@@ -2978,11 +2987,6 @@ def lacking_module(place: Place, package: Installed, error: str) -> list[Finding
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
 _STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
-#: How DLLs of a CUDA release begin, and torch's for one.
-TOOLKIT = (
-    *("cudart", "cublas", "cufft", "cupti", "curand", "cusolver", "cusparse", "cudnn", "npp"),
-    *("nvjitlink", "nvjpeg", "nvrtc", "c10_cuda", "torch_cuda"),
-)
 
 
 @dataclass(frozen=True)
@@ -3208,7 +3212,7 @@ def _abi_of(shelf: Shelf, paths: Sequence[str]) -> tuple[bool, bool]:
     wanted = [name for library, name in needs if library.startswith(("torch", "c10"))]
     whole = not any(isinstance(one, str) for one in read)
     stable = bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
-    return stable, stable and not any(library.startswith(TOOLKIT) for library, _ in needs)
+    return stable, stable and not any(is_of_toolkit(library) for library, _ in needs)
 
 
 def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[Finding]:

@@ -163,6 +163,7 @@ def _offer(
     target = facts.target
     if not target.cuda or not target.python:
         raise AuditError(f"{audited.file}: its run does not say for which CUDA and Python it is")
+    stable = is_stable(inside)
     entry = entry_of(
         wheel.path,
         inside.dist_info,
@@ -177,8 +178,8 @@ def _offer(
         toolset=few(tools) or facts.toolset,
         checks=len(passed),
         smoke=smoke,
-        stable=is_stable(inside),
-        any_cuda=is_stable(inside) and not wants_toolkit(inside),
+        stable=stable,
+        any_cuda=stable and not wants_toolkit(inside),
         beside={kind: sha256(data).hexdigest() for kind, data in shown.items()},
         yanked=PREVIEW if preview else None,
     )

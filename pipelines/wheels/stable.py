@@ -9,6 +9,7 @@ from typing import Any, Literal
 from packaging.tags import parse_tag
 from packaging.version import Version
 
+from pipelines.core.architectures.serving import is_of_toolkit
 from pipelines.core.extras import require_extra
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
@@ -19,7 +20,6 @@ from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.packaging import requirements
 from pipelines.wheels.petables import Need
 from pipelines.wheels.pythonabi import python_of
-from pipelines.wheels.toolkit import TOOLKIT
 
 _TORCH = ("torch", "c10")  # how its DLLs begin
 _SHIM = ("aoti_torch_", "torch_")  # how names of its C shim begin
@@ -80,7 +80,7 @@ def wants_toolkit(facts: WheelFacts) -> bool:
         return True
     late = (library for pe in images if pe for library, _ in pe.late or ())
     libraries = (*late, *(library for pe in images if pe for library in pe.imports))
-    return any(library.lower().startswith(TOOLKIT) for library in libraries)
+    return any(map(is_of_toolkit, libraries))
 
 
 def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:

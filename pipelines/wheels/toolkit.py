@@ -13,11 +13,6 @@ from pipelines.wheels.fatbin import Container
 
 _FILE = Path(__file__).with_name("toolkits.yaml")
 _NAMED = re.compile(r"cu(\d{2,4})(?!\d)")
-#: How DLLs of a CUDA release begin, and torch's for one; not the driver's. which has the same.
-TOOLKIT = (
-    *("cudart", "cublas", "cufft", "cupti", "curand", "cusolver", "cusparse", "cudnn", "npp"),
-    *("nvjitlink", "nvjpeg", "nvrtc", "c10_cuda", "torch_cuda"),
-)
 _CUDART = re.compile(r"cudart64_(\d\d)\d?\.dll", re.IGNORECASE)
 
 

@@ -10,10 +10,8 @@ import pytest
 from foreign_wheels import foreign
 from pes import dll
 
-from pipelines.publish.which import reporting
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.stable import Stable, stable_of, wants_toolkit
-from pipelines.wheels.toolkit import TOOLKIT
 
 NAMES = Mapping[str, Sequence[str]]
 
@@ -108,10 +106,6 @@ def test_who_wants_cuda_of_a_release(
     assert wants_toolkit(inspect(path)) is wanted
     unread = foreign(tmp_path, "pkg", "1.1", "cp311-cp311-win_amd64", files={"pkg/_C.pyd": b"MZ"})
     assert wants_toolkit(inspect(unread))
-
-
-def test_which_knows_the_same_libraries() -> None:
-    assert reporting.TOOLKIT == TOOLKIT
 
 
 def test_what_was_not_read_is_not_stable(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which machine code and which PTX run on which GPU.
+"""Which machine code and which PTX run on which GPU, and which libraries are of one CUDA release.
 
 Standard library only: this file is also a part of ``which.py``, which an index serves.
 """
@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 BY_CODE, BY_PTX = "machine code", "PTX"
+_TOOLKIT = (
+    *("cudart", "cublas", "cufft", "cupti", "curand", "cusolver", "cusparse", "cudnn", "npp"),
+    *("nvjitlink", "nvjpeg", "nvrtc", "c10_cuda", "torch_cuda"),
+)
 
 
 def number(arch: str) -> int:
@@ -33,3 +37,8 @@ def way(sass: Iterable[str], ptx: Iterable[str], gpu: str) -> str:
     if any(serves(code, gpu) for code in sass):
         return BY_CODE
     return BY_PTX if any(serves(code, gpu, ptx=True) for code in ptx) else ""
+
+
+def is_of_toolkit(library: str) -> bool:
+    """Whether a DLL belongs to a CUDA release, or is torch's for one; the driver's does not."""
+    return library.lower().startswith(_TOOLKIT)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pipelines.core.architectures.serving import is_of_toolkit
 from pipelines.publish.which.causes import (
     Built,
     Finding,
@@ -54,11 +55,6 @@ from pipelines.publish.which.trying import lacking_module, try_import
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
 _STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
-#: How DLLs of a CUDA release begin, and torch's for one.
-TOOLKIT = (
-    *("cudart", "cublas", "cufft", "cupti", "curand", "cusolver", "cusparse", "cudnn", "npp"),
-    *("nvjitlink", "nvjpeg", "nvrtc", "c10_cuda", "torch_cuda"),
-)
 
 
 @dataclass(frozen=True)
@@ -284,7 +280,7 @@ def _abi_of(shelf: Shelf, paths: Sequence[str]) -> tuple[bool, bool]:
     wanted = [name for library, name in needs if library.startswith(("torch", "c10"))]
     whole = not any(isinstance(one, str) for one in read)
     stable = bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
-    return stable, stable and not any(library.startswith(TOOLKIT) for library, _ in needs)
+    return stable, stable and not any(is_of_toolkit(library) for library, _ in needs)
 
 
 def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[Finding]:
