@@ -23,7 +23,8 @@ from pipelines.remote.facts import Facts
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.session.base import UnfitHostError
 from pipelines.stages.build import build
-from pipelines.stages.line import BUILD, PROVISION, Line, Stage, run_build, run_provision, run_test
+from pipelines.stages.hooks import Stage
+from pipelines.stages.line import BUILD, PROVISION, Line, run_build, run_provision, run_test
 
 #: Files of a run's jobs, by which its record knows them.
 _JOBS = ("build", "smoke")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -353,6 +354,8 @@ class HostConfig(Model):
     """Builds a fleet runs on it at a time; they share its cores and memory."""
     #: What ``--gpu`` means for a host without ``gpu``.
     flagged_gpu: ClassVar[object] = True
+    #: A class of :class:`Host`, called with the arguments of :meth:`open` and this.
+    adapter: ClassVar[str]
 
     @property
     def is_windows(self) -> bool:
@@ -368,9 +371,10 @@ class HostConfig(Model):
         """What it can provide to a build; nothing is started or fetched to find out."""
         return supply_of(lock)
 
-    def open(self, name: str, options: OpenOptions) -> Host:  # noqa: ARG002 - of every kind
+    def open(self, name: str, options: OpenOptions) -> Host:
         """Its adapter, imported only now; nothing is started yet."""
-        raise TypeError(f"{type(self).__name__} opens no host")
+        opened: Host = pkgutil.resolve_name(self.adapter)(name, self, options)
+        return opened
 
     @property
     def place(self) -> str:

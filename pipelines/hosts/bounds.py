@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import StringConstraints
 
 from pipelines.remote.facts import Facts, Memory
+
+#: An amount of memory or disk in Docker's notation.
+Amount = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}[mMgGtT]$")]
+
+
+def in_bytes(amount: str) -> int:
+    """``8g`` in bytes."""
+    return int(amount[:-1]) << {"m": 20, "g": 30, "t": 40}[amount[-1].lower()]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from pipelines.core.hosttext import line
 from pipelines.remote.files import replace
 from pipelines.toolchain import sources
 from pipelines.toolchain.indexpage import IndexPageError, read_project
-from pipelines.toolchain.lock import Cache, Tool
+from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import obtain
 
 _SUMS = "SHA256SUMS"
@@ -130,5 +130,5 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
                 hint="Download it into a directory, and name that directory.",
             )
         source = sources.Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
-        obtain(offer.file, Tool(version="prebuilt", sources=(source,)), own_part(path), keep)
+        obtain(offer.file, "prebuilt", (source,), own_part(path), keep=keep)
     return path

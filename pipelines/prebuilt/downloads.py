@@ -11,7 +11,7 @@ from pipelines.core.errors import LockError
 from pipelines.core.files import disk_errors, own_part, sha256_of, whole
 from pipelines.prebuilt.candidates import Offer, obtain_offer
 from pipelines.remote.files import replace
-from pipelines.toolchain.lock import Cache, Tool
+from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import obtain
 from pipelines.toolchain.sources import Source
 
@@ -53,7 +53,7 @@ def fetch_url(file: str, url: str, stated: str, cache: Cache) -> Offer:
         def keep(part: Path, _: Source) -> None:
             replace(part, here)
 
-        tool = Tool(version="given", sources=(Source(file=file, url=url),))
-        obtain(file, tool, here.with_name(f".{file}.part"), keep)
+        part = here.with_name(f".{file}.part")
+        obtain(file, "given", [Source(file=file, url=url)], part, keep=keep)
         (fetched,) = fetch_all([Offer(file, str(here))], cache)
     return Offer(file, url, fetched.sha256, fetched.size)

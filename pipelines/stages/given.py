@@ -38,8 +38,8 @@ from pipelines.record.run import StageLog
 from pipelines.reports.findings import table
 from pipelines.stages.company import library_names
 from pipelines.stages.dryrun import NOTHING, row, show_host
-from pipelines.stages.hooks import AuditHooks
-from pipelines.stages.line import AUDIT, TEST, Line, Stage, make_ready
+from pipelines.stages.hooks import AuditHooks, Stage
+from pipelines.stages.line import AUDIT, TEST, Line, make_ready
 from pipelines.stages.preflight import refuse_ungiven
 from pipelines.wheels.checking import Installation
 

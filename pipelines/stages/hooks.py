@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.core.console import say
-from pipelines.core.extras import find_missing
 from pipelines.matrix.buildplan import BuildPlan
 
 if TYPE_CHECKING:
@@ -30,11 +28,19 @@ if TYPE_CHECKING:
         HostFile,
         ProvisionResult,
         SmokeResult,
+        StageResult,
     )
     from pipelines.record.run import Run, StageLog
     from pipelines.remote import compilecache, tester
-    from pipelines.stages.line import Line
     from pipelines.wheels.metadata import WheelFacts
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: from what those before it have left in the record to its own result."""
+
+    name: str
+    run: Callable[[LiveSession, BuildPlan, StageLog], StageResult]
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class RunHooks(Hooks):
         """What compiling takes."""
         return cost
 
-    def instead(self, line: Line) -> bool:
+    def instead(self, do: Callable[[Stage], StageResult]) -> bool:
         """Run stages in place of those that build; whether that was enough."""
         return False
 
@@ -215,11 +221,3 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
 def features(kind: type[Kind], plan: BuildPlan) -> list[Kind]:
     """Those of ``kind`` that the plan asks for."""
     return [pkgutil.resolve_name(name)(plan) for name, asked in FEATURES[kind] if asked(plan)]
-
-
-def manifest_written(folder: Path, data: bytes) -> None:
-    """Write the statements of a run whose manifest ``data`` was written."""
-    if (missing := find_missing("publish")) is not None:
-        say(f"no provenance is written: {missing.message}", style="dim")
-        return
-    pkgutil.resolve_name("pipelines.publish.provenance.statement:write_statements")(folder, data)

@@ -7,7 +7,6 @@ import pkgutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +36,7 @@ from pipelines.record.results import (
 from pipelines.record.run import Run, StageLog, StageNotes
 from pipelines.record.target import AXES
 from pipelines.session.base import GoneHostError
-from pipelines.stages.hooks import RunHooks, features
+from pipelines.stages.hooks import RunHooks, Stage, features
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 
 _log = logging.getLogger(__name__)
@@ -46,14 +45,6 @@ _log = logging.getLogger(__name__)
 #: How often a host that is gone is made anew under one command line.
 REMADE = 3
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage: from what those before it have left in the record to its own result."""
-
-    name: str
-    run: Callable[[LiveSession, BuildPlan, StageLog], StageResult]
 
 
 def _stage(name: str) -> Stage:
@@ -253,7 +244,7 @@ def run_build(line: Line) -> Path:
     run = line.begin_run()
     last = TEST if line.plan.share is None else AUDIT  # of a share there is no wheel
     with line.reported():
-        if not any(one.instead(line) for one in joined):
+        if not any(one.instead(line.do) for one in joined):
             for stage in LINE[: LINE.index(last)]:
                 if stage is not PROVISION:
                     line.do(stage)

@@ -6,13 +6,15 @@ It follows from the record and those files alone: made again, it is the same byt
 from __future__ import annotations
 
 import json
+import pkgutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipelines import __version__
-from pipelines.core.console import console
+from pipelines.core.console import console, say
 from pipelines.core.errors import AuditError
+from pipelines.core.extras import find_missing
 from pipelines.core.files import sha256_of, write_atomic
 from pipelines.core.finding import values_of
 from pipelines.core.hosttext import line, safe
@@ -23,7 +25,6 @@ from pipelines.record.results import AuditResult, BuildResult, RebuildResult, Sm
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult
 from pipelines.reports.levels import evidence_of
-from pipelines.stages.hooks import manifest_written
 
 _NAMES = ("build.log", "smoke.log", "smoke.xml")
 
@@ -37,9 +38,17 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     manifest = manifest_of(run)
     data = _encoded(manifest)
     write_atomic(run.path / "manifest.json", data)
-    manifest_written(run.path, data)
+    write_statements(run.path, data)
     rows: list[dict[str, Any]] = manifest["files"]
     return rows
+
+
+def write_statements(folder: Path, data: bytes) -> None:
+    """Write the statements of a run whose manifest is ``data``."""
+    if (missing := find_missing("publish")) is not None:
+        say(f"no provenance is written: {missing.message}", style="dim")
+        return
+    pkgutil.resolve_name("pipelines.publish.provenance.statement:write_statements")(folder, data)
 
 
 def require_manifest(run: Run) -> bytes:

@@ -7,7 +7,7 @@ what was taken from where, or why nothing was, is in the run's record.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,24 +20,24 @@ from pipelines.matrix.buildplan import BuildPlan
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
 from pipelines.record.prebuilt import PrebuiltFile
-from pipelines.record.results import AuditedFile, PrebuiltResult, SkipResult
+from pipelines.record.results import AuditedFile, PrebuiltResult, SkipResult, StageResult
 from pipelines.record.run import Run, StageLog
-from pipelines.stages.hooks import AuditHooks, RunHooks
-from pipelines.stages.line import AUDIT, Line, Stage
+from pipelines.stages.hooks import AuditHooks, RunHooks, Stage
+from pipelines.stages.line import AUDIT
 from pipelines.stages.preflight import refuse_unbuildable
 
 
 class Taking(RunHooks):
     """What a recipe's strategy puts in place of the build."""
 
-    def instead(self, line: Line) -> bool:
+    def instead(self, do: Callable[[Stage], StageResult]) -> bool:
         """Skip the package, or take a wheel and audit it; else it is built, if it can be."""
         if self.plan.recipe.strategy == "skip":
-            line.do(SKIP)
+            do(SKIP)
             return True
-        taken = line.do(TAKE)
+        taken = do(TAKE)
         if isinstance(taken, PrebuiltResult) and taken.taken is not None:
-            line.do(AUDIT)
+            do(AUDIT)
             return True
         refuse_unbuildable(self.plan)
         return False

@@ -15,7 +15,8 @@ from pipelines.prebuilt.external import read_address
 from pipelines.publish.provenance.statement import MANIFEST
 from pipelines.stages.published import Published, told_by
 from pipelines.toolchain.lock import Cache
-from pipelines.toolchain.sources import Source, download
+from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.sources import Source
 
 
 def published_at(address: str, cache: Cache) -> Published:

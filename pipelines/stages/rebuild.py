@@ -21,7 +21,8 @@ from pipelines.record.run import Run, StageLog
 from pipelines.stages.audit import audited_wheel
 from pipelines.stages.build import build
 from pipelines.stages.buildspec import materials
-from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready
+from pipelines.stages.hooks import Stage
+from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, make_ready
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.published import Published, require_same
 from pipelines.wheels.checked import CheckedWheel, look_into_copy

@@ -366,7 +366,7 @@ class Cache:
                 "here, and name it with --wheelhouse.",
             )
         else:
-            obtain(name, tool, own_part(path), keep, progress)
+            obtain(name, tool.version, tool.sources, own_part(path), keep=keep, progress=progress)
         return path
 
 

@@ -109,7 +109,15 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
     with contextlib.suppress(OSError):
         left.rename(mine)
     try:
-        obtain(name, tool, mine / tool.file, keep, progress, resume=True)
+        obtain(
+            name,
+            tool.version,
+            tool.sources,
+            mine / tool.file,
+            keep=keep,
+            progress=progress,
+            resume=True,
+        )
     finally:
         try:
             mine.rmdir()  # it is empty where nothing is left to go on with

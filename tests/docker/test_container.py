@@ -20,8 +20,8 @@ from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupEr
 from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.host import Container
+from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.manager import ContainerSpec
 from pipelines.hosts.images import Image
 from pipelines.remote import facts, files
 from pipelines.session.base import GoneHostError

@@ -25,9 +25,10 @@ from pipelines.core.errors import (
     SetupError,
     StorageError,
 )
+from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.error_patterns import engine_errors
-from pipelines.hosts.engine.manager import ContainerManager, ContainerSpec
+from pipelines.hosts.engine.manager import ContainerManager
 
 #: What the fixture ``debian`` imports.
 BASE = "windows-cuda-wheels-tests/debian:bookworm"

@@ -17,6 +17,7 @@ from pipelines.core.errors import (
     StorageError,
     TransferError,
 )
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wsman import DropConnectionError
 from pipelines.hosts.windows import firstpython
@@ -172,7 +173,9 @@ def host_of(
             "username": "builder",
             "password_env": "LAB_PASSWORD",
         }
-        return WindowsHost("lab", WinRMHost.model_validate(settings | keys), cache=cache)
+        return WindowsHost(
+            "lab", WinRMHost.model_validate(settings | keys), OpenOptions("3.11", cache)
+        )
 
     return make
 

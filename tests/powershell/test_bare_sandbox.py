@@ -54,7 +54,7 @@ def test_from_nothing_to_a_wheel(tmp_path: Path) -> None:
             over_winrs(endpoint, sandbox.executable, "bare")
         for _ in range(2):
             with connect_with_python(
-                endpoint, lambda: cache, events, name="bare", python=sandbox.executable
+                endpoint, cache, events, name="bare", python=sandbox.executable
             ) as session:
                 assert session.call(rpc.ping)
         assert len(events.steps) == 1, "the second time it was there"

@@ -11,7 +11,8 @@ from pathlib import Path
 from pipelines.remote.builder import unpack_source
 from pipelines.toolchain import hashed
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolchain.sources import Source, download
+from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.sources import Source
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,7 +25,7 @@ from pipelines.audit.inputs import Input, resolve_inputs
 from pipelines.audit.workers import run_isolated
 from pipelines.core.errors import ConfigError, StorageError
 from pipelines.prebuilt.candidates import Offer
-from pipelines.toolchain import sources
+from pipelines.toolchain import obtaining, sources
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.slow
@@ -162,7 +162,7 @@ def fetched(
     tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., WheelReport]:
     """What is found at an https address whose server says and sends this."""
-    real = sources._http
+    real = obtaining._http
 
     def at(data: bytes, length: int, stated: str = "") -> WheelReport:
         with serving(data, length) as url:
@@ -170,7 +170,7 @@ def fetched(
             def plain(_: str, *rest: Any) -> None:
                 real(url, *rest)
 
-            monkeypatch.setattr(sources, "_http", plain)
+            monkeypatch.setattr(obtaining, "_http", plain)
             named = f"https://example.org/other-1.0-py3-none-any.whl{stated}"
             (taken,) = resolve_inputs([named], cache)
         return examine(taken, AuditOptions())
@@ -229,7 +229,7 @@ def test_a_full_disk_is_nothing_that_is_wrong_with_a_wheel(
     def full(*_: object) -> None:
         raise StorageError("no space left on device")
 
-    monkeypatch.setattr(sources, "_http", full)
+    monkeypatch.setattr(obtaining, "_http", full)
     with pytest.raises(StorageError, match="no space left"):
         resolve_inputs(["https://example.org/other-1.0-py3-none-any.whl"], cache)
 

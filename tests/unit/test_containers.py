@@ -16,12 +16,12 @@ import pytest
 from pipelines.config.model import Config, load_config
 from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import OwnedItem
-from pipelines.hosts.bounds import Bounds
+from pipelines.hosts.bounds import Bounds, in_bytes
 from pipelines.hosts.container.backends import SandboxBackend, WindowsBackend
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.engine import inventory, manager, owners
-from pipelines.hosts.engine.keys import in_bytes
-from pipelines.hosts.engine.manager import ContainerManager, ContainerSpec
+from pipelines.hosts.engine.container import ContainerSpec
+from pipelines.hosts.engine.manager import ContainerManager
 from pipelines.hosts.images import inventory as pictures
 from pipelines.hosts.images.build import _SCRATCH
 from pipelines.hosts.images.lookup import OLD

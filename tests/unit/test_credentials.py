@@ -14,10 +14,14 @@ import pytest
 
 from pipelines.core.errors import ConfigError, PipelineError, SetupError
 from pipelines.core.extras import install_extra
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.winrm import credentials
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import credential
 from pipelines.hosts.winrm.host import WindowsHost
+from pipelines.toolchain.lock import Cache, load_lock
+
+OPTIONS = OpenOptions("3.11", Cache(load_lock()))
 
 
 def config(**keys: object) -> WinRMHost:
@@ -220,7 +224,7 @@ def test_package_that_is_missing(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SetupError, match="needs a package that is not installed") as caught:
-        WindowsHost("lab", config(**keys)).endpoint()
+        WindowsHost("lab", config(**keys), OPTIONS).endpoint()
     assert command in caught.value.hint
     assert install_extra(str(keys["transport"])) in caught.value.hint
 
@@ -235,5 +239,5 @@ def test_files_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
                 path.touch()
         keys: dict[str, object] = {name: str(path) for name, path in files.items()}
         with pytest.raises(PipelineError, match=f"'lab': {key}: ") as caught:
-            WindowsHost("lab", config(transport="certificate", **keys)).endpoint()
+            WindowsHost("lab", config(transport="certificate", **keys), OPTIONS).endpoint()
         assert caught.value.exit_code == 2

@@ -37,7 +37,7 @@ from pipelines.record.toolsets import MSVC, STUB, Toolset
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.session.base import Progress
-from pipelines.stages import line as stages
+from pipelines.stages.hooks import Stage
 from pipelines.stages.line import AUDIT, COLLECT, Line, run_build, run_test
 from pipelines.stages.manifest import write_manifest
 from pipelines.stages.report import report
@@ -58,7 +58,7 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"!")
 
 
-def refused(line: Line, stage: stages.Stage, kind: type[PipelineError], said: str) -> StageResult:
+def refused(line: Line, stage: Stage, kind: type[PipelineError], said: str) -> StageResult:
     """What the stage has kept when it refuses."""
     with pytest.raises(kind, match=said):
         line.do(stage)

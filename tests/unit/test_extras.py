@@ -19,7 +19,7 @@ from pes import dll
 from pipelines.core import extras
 from pipelines.core.errors import SetupError
 from pipelines.core.paths import PACKAGE
-from pipelines.stages.hooks import manifest_written
+from pipelines.stages.manifest import write_statements
 from pipelines.wheels.imports import demangled
 
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
@@ -136,7 +136,7 @@ def test_a_run_without_publish_has_no_provenance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "in_toto_attestation", None)
-    manifest_written(tmp_path, b"no manifest")
+    write_statements(tmp_path, b"no manifest")
     assert "in_toto_attestation is not installed" in " ".join(capsys.readouterr().out.split())
 
 

@@ -23,6 +23,8 @@ from typed import calls
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import Evidence
 from pipelines.core.paths import PACKAGE
+from pipelines.hosts.base import OpenOptions
+from pipelines.hosts.local import config as local_config
 from pipelines.hosts.local import host as local
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.winrm.host import WindowsHost
@@ -30,6 +32,7 @@ from pipelines.record.results import HostFacts, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reference import first_run as importing
 from pipelines.reference.levels import WindowsRun, levels_page, load
+from pipelines.toolchain.lock import Cache, load_lock
 
 ROOT = PACKAGE.parent
 SCRIPT = importing._script(ROOT)
@@ -481,10 +484,12 @@ def test_attestations_are_verified_by_sigstore(artifact: Artifact, checkout: Pat
 
 def test_the_hosts_of_the_steps_write_such_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the import asks of a record's level is what these hosts have on Windows."""
-    monkeypatch.setattr(local, "WINDOWS", True)
+    for module in (local, local_config):
+        monkeypatch.setattr(module, "WINDOWS", True)
     monkeypatch.setattr(local, "wine", lambda: None)
     runner = LocalHost.model_validate({"kind": "local", "gpu": True})
-    assert local.ThisMachine("runner", runner).evidence is Evidence.WRITTEN
+    opened = runner.open("runner", OpenOptions("3.11", Cache(load_lock())))
+    assert opened.evidence is Evidence.WRITTEN
     assert WindowsHost.evidence is Evidence.WRITTEN
 
 

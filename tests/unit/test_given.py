@@ -50,7 +50,8 @@ from pipelines.reports.runs import runs_in
 from pipelines.stages import given as stage
 from pipelines.stages.company import cure_of
 from pipelines.stages.given import run_given, show_given
-from pipelines.stages.line import AUDIT, Line, Stage, run_build
+from pipelines.stages.hooks import Stage
+from pipelines.stages.line import AUDIT, Line, run_build
 from pipelines.stages.test import _refuse_shadows
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.checking import Installation

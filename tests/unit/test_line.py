@@ -54,7 +54,8 @@ from pipelines.session.base import GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
-from pipelines.stages.line import LINE, REMADE, Line, Stage, run_build, run_provision, run_test
+from pipelines.stages.hooks import Stage
+from pipelines.stages.line import LINE, REMADE, Line, run_build, run_provision, run_test
 
 WHEEL = f"pkg-1.0-{TAGS}.whl"
 

@@ -20,9 +20,10 @@ from pipelines.core.errors import ConfigError, HostError, ProvisionError, Remote
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding
 from pipelines.doctor import run as doctor
-from pipelines.hosts.base import Existing, supply_of
+from pipelines.hosts.base import Existing, OpenOptions, supply_of
 from pipelines.hosts.gpus import own
 from pipelines.hosts.live import gpus_of
+from pipelines.hosts.local import config as local_config
 from pipelines.hosts.local import host as local
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
@@ -44,10 +45,12 @@ from pipelines.stages.buildspec import build_spec
 from pipelines.stages.line import Line, run_build, run_provision
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
+OPTIONS = OpenOptions("3.11", Cache(load_lock()))
+
 
 def host(tmp_path: Path, **keys: Any) -> ThisMachine:
     settings = {"kind": "local", "python": sys.executable, "root": str(tmp_path)} | keys
-    return ThisMachine("here", LocalHost.model_validate(settings))
+    return ThisMachine("here", LocalHost.model_validate(settings), OPTIONS)
 
 
 def toolkit(folder: Path, release: str = "13.0") -> Path:
@@ -139,7 +142,7 @@ def test_what_is_installed_here_is_what_it_gives(
     (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     assert given(python=str(tmp_path / "python"), cuda=str(cuda))[0] is None
-    monkeypatch.setattr(ThisMachine, "_toolkit", lambda _: None)
+    monkeypatch.setattr(LocalHost, "toolkit", lambda *_: None)
     assert given()[1] == (() if sys.platform != "win32" else supply_of(load_lock()).cuda)
     with pytest.raises(ConfigError, match="python: "):
         given(python="/none/python")
@@ -147,11 +150,13 @@ def test_what_is_installed_here_is_what_it_gives(
 
 def test_wine_is_no_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is built there is a stand-in's, as in the sandbox."""
-    monkeypatch.setattr(local, "WINDOWS", True)
+    for module in (local, local_config):
+        monkeypatch.setattr(module, "WINDOWS", True)
     keys = {"kind": "local", "python": sys.executable, "root": str(tmp_path)}
     found = []
     for version in (None, "10.0"):
-        monkeypatch.setattr(local, "wine", lambda version=version: version)
+        for module in (local, local_config):
+            monkeypatch.setattr(module, "wine", lambda version=version: version)
         made = host(tmp_path)
         tools = LocalHost.model_validate(keys).supply(load_lock()).toolset
         found.append((made.capabilities.publishable, made.evidence, tools))

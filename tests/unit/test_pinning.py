@@ -23,7 +23,7 @@ from pipelines.cli import program
 from pipelines.core.errors import LockError, StorageError
 from pipelines.core.hosttext import redact
 from pipelines.remote.safe_paths import name_fault
-from pipelines.toolchain import command, sources, toolkits
+from pipelines.toolchain import command, obtaining, sources, toolkits
 from pipelines.toolchain.generate import generate, lock_text
 from pipelines.toolchain.intent import INTENT_FILE, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
@@ -354,7 +354,7 @@ def test_what_may_be_cut_or_forged_is_not_pinned(
     server: Server, lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     server.files["/gamma"], said = BROKEN[kind]
-    monkeypatch.setattr(sources, "LIMIT", 50_000)
+    monkeypatch.setattr(obtaining, "LIMIT", 50_000)
     with pytest.raises(LockError, match=said):
         complete(lock, ["gamma"])
     assert lock.read_text() == BLOCK

@@ -19,7 +19,7 @@ from pipelines.stages.line import run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.publishedat import published_at
 from pipelines.stages.rebuild import run_rebuild, told
-from pipelines.toolchain import sources
+from pipelines.toolchain import obtaining
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.slow
@@ -37,14 +37,14 @@ def published(tmp_path: Path) -> Path:
 @pytest.fixture
 def served(published: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The run, as it is found at :data:`AT`: a real server, only without TLS."""
-    real = sources._http
+    real = obtaining._http
 
     def plain(url: str, *rest: Any) -> None:
         assert url.startswith(AT)
         real(f"{address}{url.removeprefix(AT)}", *rest)
 
     with listening(SimpleHTTPRequestHandler, directory=published) as address:
-        monkeypatch.setattr(sources, "_http", plain)
+        monkeypatch.setattr(obtaining, "_http", plain)
         yield published
 
 
@@ -92,13 +92,13 @@ def test_a_plus_is_written_as_object_stores_read_it(
     manifest = served / "manifest.json"
     manifest.write_text(manifest.read_text().replace(wheel.name, name))
     wheel.rename(wheel.with_name(name))
-    real, asked = sources._http, []
+    real, asked = obtaining._http, []
 
     def noted(url: str, *rest: Any) -> None:
         asked.append(url)
         real(url, *rest)
 
-    monkeypatch.setattr(sources, "_http", noted)
+    monkeypatch.setattr(obtaining, "_http", noted)
     assert published_at(f"{AT}/manifest.json", cache).wheel is not None
     assert asked == [f"{AT}/manifest.json", f"{AT}/wheels/{name.replace('+', '%2B')}"]
 

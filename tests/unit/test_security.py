@@ -24,9 +24,9 @@ from pipelines.core import console, github, hosttext
 from pipelines.core.errors import ProvisionError
 from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import safe
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder
@@ -34,6 +34,7 @@ from pipelines.remote.resources import archive
 from pipelines.session.transports import signins
 from pipelines.stages.line import PROVISION, Line
 from pipelines.stages.report import report, tell
+from pipelines.toolchain.lock import Cache, load_lock
 
 ROOT = Path(__file__).parents[2]
 
@@ -328,7 +329,8 @@ def installer(tmp_path: Path, code: str) -> DesiredResource:
 
 
 def lab_line(tmp_path: Path, settings: dict[str, Any], *wanted: DesiredResource) -> Line:
-    host = WindowsHost("lab", WinRMHost.model_validate(settings), remember=hosttext.secret)
+    options = OpenOptions("3.11", Cache(load_lock()), register_secret=hosttext.secret)
+    host = WinRMHost.model_validate(settings).open("lab", options)
     line = line_for(plan_for(tmp_path, host, archs="80"))
     temp = str(tmp_path / "t")
     names = ("build_root", "temp", "wheels", "cuda", "sccache", "ninja", "compile_cache")

@@ -34,7 +34,7 @@ from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.stages.publishedat import published_at
 from pipelines.stages.rebuild import run_rebuild
-from pipelines.toolchain import sources
+from pipelines.toolchain import obtaining
 from pipelines.toolchain.lock import Cache, load_lock
 
 Said = pytest.CaptureFixture[str]
@@ -278,12 +278,12 @@ def test_from_an_index_to_a_rebuild_and_its_verdict(
     assert published(tmp_path, str(first), "--untested") == 0
     row = plain(tmp_path)
     with listening(SimpleHTTPRequestHandler, directory=tmp_path / "index") as address:
-        real = sources._http
+        real = obtaining._http
 
         def here(url: str, *rest: Any) -> None:
             real(f"{address}{url.removeprefix(AT)}", *rest)
 
-        monkeypatch.setattr(sources, "_http", here)
+        monkeypatch.setattr(obtaining, "_http", here)
         cache = Cache(load_lock(), tmp_path / "cache")
         found = published_at(f"{AT}/{row.beside_url('manifest.json')}", cache)
     assert found.wheel is not None

@@ -17,7 +17,7 @@ from tls_keys import Authority
 
 from pipelines.core.errors import LockError
 from pipelines.core.hosttext import redact
-from pipelines.toolchain import sources
+from pipelines.toolchain import obtaining
 from pipelines.toolchain.sources import Source
 
 DATA = b"the file"
@@ -104,7 +104,7 @@ def fetch(tmp_path: Path, url: str | None = None) -> bytes:
     target = tmp_path / "got"
     place = {"pypi": "tool==1"} if url is None else {"url": url}
     source = Source.model_validate({"file": "tool-1-py3-none-any.whl"} | place)
-    sources.download(source, target, lambda *_: None)
+    obtaining.download(source, target, lambda *_: None)
     return target.read_bytes()
 
 

@@ -23,9 +23,9 @@ from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.connection_info import ConnectionInfo
-from pipelines.hosts.engine.container import ManagedContainer
+from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.manager import LABEL, ContainerManager, ContainerSpec
+from pipelines.hosts.engine.manager import LABEL, ContainerManager
 from pipelines.hosts.passthrough import linux
 from pipelines.hosts.passthrough.vfio import Passthrough
 from pipelines.hosts.vm import boot, disks, exit_codes, golden, machine

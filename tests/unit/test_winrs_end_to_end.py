@@ -24,6 +24,7 @@ from timing import until
 from winrm_programs import launch
 
 from pipelines.core.errors import AuthError, HostError
+from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.sandbox.wsman import (
     DropConnectionError,
     WsmanServer,
@@ -32,13 +33,13 @@ from pipelines.hosts.sandbox.wsman import (
 )
 from pipelines.hosts.sandbox.wsman.auth import Acceptor, Step
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.remote import facts, files, rpc
 from pipelines.session import link
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import WinRSStream
+from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.slow
 
@@ -490,7 +491,7 @@ def test_password_rotated_in_mid_run(
         "password_env": "LAB_PASSWORD",
         "python": sys.executable,
     }
-    host = WindowsHost("lab", WinRMHost.model_validate(settings))
+    host = WinRMHost.model_validate(settings).open("lab", OpenOptions("3.11", Cache(load_lock())))
     sessions = [host.connect() for _ in range(parallel)]
     errors: list[BaseException] = []
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.hosts.base import (
-    Host,
-    OpenOptions,
-    Supply,
-    supply_of,
-    supply_of_sandbox,
-)
-from pipelines.hosts.engine.keys import Amount, EngineKeys
+from pipelines.hosts.base import Supply, supply_of, supply_of_sandbox
+from pipelines.hosts.bounds import Amount
+from pipelines.hosts.engine.keys import EngineKeys
 from pipelines.hosts.gpus import DriverGpu, is_wanted
 from pipelines.toolchain.lock import ToolchainLock
 
@@ -39,6 +34,7 @@ Image = Annotated[str, AfterValidator(_image)]
 class ContainerHost(EngineKeys):
     """A container that only exists while in use: a Windows one, or the sandbox on Linux."""
 
+    adapter: ClassVar = "pipelines.hosts.container.host:Container"
     kind: Literal["container"]
     """A container on any engine with Docker's API."""
     image: Image = "sandbox"
@@ -101,9 +97,3 @@ class ContainerHost(EngineKeys):
             return supply
         missing = f"image {self.image} may not have libc++; image: sandbox has it"
         return replace(supply, toolset=replace(supply.toolset, apis=("plain",), limitation=missing))
-
-    def open(self, name: str, options: OpenOptions) -> Host:
-        """The container, which need not exist yet."""
-        from pipelines.hosts.container.host import Container
-
-        return Container(name, self, options)

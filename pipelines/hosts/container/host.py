@@ -11,15 +11,15 @@ from pipelines.core.evidence import Origin
 from pipelines.core.hosttext import line
 from pipelines.hosts import images
 from pipelines.hosts.base import OpenOptions
-from pipelines.hosts.bounds import Bounds
+from pipelines.hosts.bounds import Bounds, in_bytes
 from pipelines.hosts.container.backends import backend_of
 from pipelines.hosts.container.config import OURS, ContainerHost
 from pipelines.hosts.engine.connection_info import ConnectionInfo
+from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.enginehost import EngineHost
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.execstream import ExecStream
-from pipelines.hosts.engine.keys import in_bytes
-from pipelines.hosts.engine.manager import ContainerSpec, Ready
+from pipelines.hosts.engine.manager import Ready
 from pipelines.hosts.passthrough.prerequisites import Requirements, survey
 from pipelines.remote import cudafiles
 from pipelines.session.base import Session

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
@@ -14,19 +16,49 @@ from requests import Response
 from requests.exceptions import RequestException
 
 from pipelines.core.errors import HostError, PipelineError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import line, safe
+from pipelines.hosts.bounds import in_bytes
 from pipelines.hosts.engine.error_patterns import as_pipeline_error
 from pipelines.hosts.engine.hijack import Hijacked, low_level
 from pipelines.session.base import DeadHostError, GoneHostError
-
-if TYPE_CHECKING:
-    from pipelines.hosts.engine.manager import ContainerSpec
 
 _TAIL = 8192  # bytes of its output to keep
 _LINES = 20
 _PIECE = 4096
 _PATIENCE = 2.0  # seconds
 _KILLED = 137  # 128 + SIGKILL
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerSpec:
+    """The definition of a container."""
+
+    host: str
+    kind: str
+    image: str
+    """Its id."""
+    keys: Mapping[str, Any]
+    """Arguments of the SDK's ``create``: no name, no labels, no secrets."""
+    ephemeral_keys: Mapping[str, Any] = field(default_factory=dict)
+    """The same, for a container that ends with this process."""
+    caches: Mapping[str, str] = field(default_factory=dict)
+    """Name -> directory kept in a named volume between containers."""
+    fill: Callable[[Container], object] = field(default=lambda _: None, repr=False)
+    """Writes files into it before it starts; this is how secrets get in."""
+    explain: Callable[[int, str, str], PipelineError | None] = field(
+        default=lambda _code, _name, _said: None, repr=False
+    )
+    """The meaning of an exit code, given the container's name and its last output."""
+    keep: bool = False
+    start_seconds: float = 120.0
+    stop_seconds: int = 20
+    """How long an orderly shutdown may take."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of the definition."""
+        parts = [self.kind, self.image, dict(self.keys), dict(self.caches)]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class ManagedContainer:
@@ -113,6 +145,33 @@ class ManagedContainer:
         connection, self._keep_alive = self._keep_alive, None
         if connection is not None:
             connection.close()
+
+    def require_limits(self) -> None:
+        """Raise :class:`HostError` if the engine has dropped a requested limit, with a warning.
+
+        Compared are isolation, memory, processors, disk size, devices, and dropped privileges.
+        """
+        made, keys = self.container.attrs.get("HostConfig") or {}, self.spec.keys
+        memory = keys.get("mem_limit", 0)
+        requested = {
+            "Memory": memory if isinstance(memory, int) else in_bytes(memory),
+            "NanoCpus": keys.get("nano_cpus", 0),
+            "StorageOpt": keys.get("storage_opt", {}),
+            "Devices": keys.get("devices", []),
+            "CapDrop": keys.get("cap_drop", []),
+        }
+        if "isolation" in keys:
+            requested["Isolation"] = keys["isolation"]
+        for name, value in requested.items():
+            actual = made.get(name) or type(value)()
+            if name == "Devices":
+                actual = [device.get("PathOnHost") for device in actual]
+            if actual != value:
+                raise HostError(
+                    f"container '{self.name}': {name} is {line(actual, 80)}, requested was {value}",
+                    hint="An engine ignores limits that its kernel does not support; docker info "
+                    "lists them. Remove the key, or use another engine.",
+                )
 
     # -- state -----------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from pipelines.hosts.base import HostConfig, OwnedItem
+from pipelines.hosts.bounds import Amount, in_bytes
 from pipelines.remote import limits
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ EngineName = Annotated[
     str,
     StringConstraints(pattern=r"^((unix|ssh|tcp|npipe)://[^\s?#]+|[A-Za-z0-9][A-Za-z0-9_.+-]*)$"),
 ]
-#: An amount of memory or disk in Docker's notation.
-Amount = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}[mMgGtT]$")]
 
 
 class EngineKeys(HostConfig):
@@ -79,8 +78,3 @@ class EngineKeys(HostConfig):
     def cores(self) -> int | None:
         """``cpus`` rounded to parallel compile jobs."""
         return None if self.cpus is None else max(1, math.floor(self.cpus))
-
-
-def in_bytes(amount: str) -> int:
-    """``8g`` in bytes."""
-    return int(amount[:-1]) << {"m": 20, "g": 30, "t": 40}[amount[-1].lower()]

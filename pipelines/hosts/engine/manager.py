@@ -10,13 +10,10 @@ container.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from docker.errors import APIError, NotFound
@@ -28,10 +25,9 @@ from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.core.hosttext import line
 from pipelines.core.logs import timed
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.container import ManagedContainer
+from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.error_patterns import engine_errors
-from pipelines.hosts.engine.limits import require_limits
 
 _log = logging.getLogger(__name__)
 
@@ -50,38 +46,6 @@ _CONFLICT = 409
 T = TypeVar("T")
 #: Whether a container is ready: returns the result, or ``None`` for not yet.
 Ready = Callable[[ManagedContainer], T | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerSpec:
-    """The definition of a container."""
-
-    host: str
-    kind: str
-    image: str
-    """Its id."""
-    keys: Mapping[str, Any]
-    """Arguments of the SDK's ``create``: no name, no labels, no secrets."""
-    ephemeral_keys: Mapping[str, Any] = field(default_factory=dict)
-    """The same, for a container that ends with this process."""
-    caches: Mapping[str, str] = field(default_factory=dict)
-    """Name -> directory kept in a named volume between containers."""
-    fill: Callable[[Container], object] = field(default=lambda _: None, repr=False)
-    """Writes files into it before it starts; this is how secrets get in."""
-    explain: Callable[[int, str, str], PipelineError | None] = field(
-        default=lambda _code, _name, _said: None, repr=False
-    )
-    """The meaning of an exit code, given the container's name and its last output."""
-    keep: bool = False
-    start_seconds: float = 120.0
-    stop_seconds: int = 20
-    """How long an orderly shutdown may take."""
-
-    @property
-    def digest(self) -> str:
-        """A hash of the definition."""
-        parts = [self.kind, self.image, dict(self.keys), dict(self.caches)]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class ContainerManager:
@@ -304,7 +268,7 @@ class ContainerManager:
 
         One without the requested limits is refused at once.
         """
-        require_limits(managed)
+        managed.require_limits()
         deadline = time.monotonic() + managed.spec.start_seconds
         while time.monotonic() < deadline:
             try:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 import sys
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
-from pipelines.hosts.base import HERE, Host, HostConfig, OpenOptions, Supply
+from pipelines.core.errors import ConfigError
+from pipelines.hosts.base import HERE, HostConfig, Supply, supply_of
 from pipelines.hosts.gpus import DriverGpu
+from pipelines.record.toolsets import MSVC, NATIVE, STUB
+from pipelines.remote.inspection.kernel import wine
 from pipelines.toolchain.lock import ToolchainLock
+
+WINDOWS = sys.platform == "win32"
+NVCC = "nvcc.exe" if WINDOWS else "nvcc"
+EXAMPLE = r"C:\envs\torch\python.exe" if WINDOWS else "/opt/conda/envs/torch/bin/python"
 
 
 class LocalHost(HostConfig):
     """The machine that the pipeline itself runs on, Linux or Windows."""
 
+    adapter: ClassVar = "pipelines.hosts.local.host:ThisMachine"
     kind: Literal["local"]
     """This machine."""
     python: str | None = None
@@ -35,7 +48,7 @@ class LocalHost(HostConfig):
     @property
     def is_windows(self) -> bool:
         """Whether this machine runs Windows."""
-        return sys.platform == "win32"
+        return WINDOWS
 
     def supply(self, lock: ToolchainLock) -> Supply:
         """What is installed here; for a Windows machine to be provisioned, what the lock has.
@@ -44,12 +57,76 @@ class LocalHost(HostConfig):
         """
         if self.python is None:
             return super().supply(lock)
-        from pipelines.hosts.local.host import installed
+        python = self.executable("local")
+        toolkit = self.toolkit("local") or ""
+        cuda = supply_of(lock).cuda if WINDOWS else ()
+        if toolkit:
+            cuda = _version(
+                [str(Path(toolkit) / "bin" / NVCC), "--version"], r"release (\d+\.\d+),"
+            )
+        return Supply(
+            cuda=cuda,
+            python=_version([python, "--version"], r"Python (\d+\.\d+)\."),
+            toolset=(MSVC if wine() is None else STUB) if WINDOWS else NATIVE,
+            origin=f"{python} and {toolkit or 'PATH'}",
+            existing=True,
+        )
 
-        return installed(self, lock)
+    def executable(self, name: str) -> str:
+        """The Python of host ``name``; :class:`ConfigError` if it does not exist."""
+        if self.python is None:
+            if not WINDOWS:
+                raise ConfigError(
+                    f"host '{name}': python is missing: only Windows can be provisioned",
+                    hint="Set python to that of an environment to use unchanged, such as "
+                    "/path/to/python3",
+                )
+            return sys.executable
+        program = shutil.which(str(_expanded(self.python)))
+        if program is None:
+            raise ConfigError(
+                f"host '{name}': python: {self.python} does not exist or is not executable",
+                hint=f"Use its full path, such as {EXAMPLE}.",
+            )
+        # Not resolved: the target of a virtual environment's link does not have its packages.
+        return os.path.abspath(program)  # noqa: PTH100
 
-    def open(self, name: str, options: OpenOptions) -> Host:
-        """Open this machine; :class:`ConfigError` if the Python or toolkit does not exist."""
-        from pipelines.hosts.local.host import ThisMachine
+    def toolkit(self, name: str) -> str | None:
+        """Directory of its CUDA toolkit, if any; :class:`ConfigError` if ``cuda`` is none."""
+        if self.cuda:
+            place = _expanded(self.cuda)
+            if not (place / "bin" / NVCC).is_file():
+                raise ConfigError(
+                    f"host '{name}': cuda: {place / 'bin' / NVCC} does not exist",
+                    hint="Name the toolkit's directory, the one that contains 'bin'.",
+                )
+            return str(place.absolute())
+        places = [Path(os.environ[n]) for n in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(n)]
+        if program := shutil.which(NVCC):
+            places.append(Path(program).resolve().parents[1])
+        if not WINDOWS:
+            places.append(Path("/usr/local/cuda"))
+        return next((str(place) for place in places if (place / "bin" / NVCC).is_file()), None)
 
-        return ThisMachine(name, self, events=options.events)
+    def directory(self) -> str:
+        """Directory for builds and their cache."""
+        if self.root:
+            return str(_expanded(self.root).absolute())
+        if WINDOWS:
+            return "C:\\wcw"
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        return str(Path(base).expanduser() / "windows-cuda-wheels" / "local")
+
+
+def _expanded(path: str) -> Path:
+    return Path(os.path.expandvars(Path(path).expanduser()))
+
+
+def _version(command: list[str], pattern: str) -> tuple[str, ...] | None:
+    """The version a program reports; ``None``: not known."""
+    try:
+        output = subprocess.run(command, capture_output=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(pattern, output.decode("utf-8", "replace"))
+    return (match[1],) if match else None

@@ -7,62 +7,36 @@ Python's environment is used unchanged; without, the machine is provisioned like
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.errors import HostError
 from pipelines.core.evidence import Evidence
-from pipelines.hosts.base import (
-    Capabilities,
-    Events,
-    Existing,
-    Host,
-    Silent,
-    Supply,
-    supply_of,
-)
+from pipelines.hosts.base import Capabilities, Existing, Host, OpenOptions
 from pipelines.hosts.gpus import is_wanted, own
-from pipelines.hosts.local.config import LocalHost
-from pipelines.record.toolsets import MSVC, NATIVE, STUB
+from pipelines.hosts.local.config import WINDOWS, LocalHost
 from pipelines.remote.inspection.kernel import wine
 from pipelines.session.base import Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
-from pipelines.toolchain.lock import ToolchainLock
 
-WINDOWS = sys.platform == "win32"
 #: Directory for reproducible builds on every machine: on a disk, unlike /tmp perhaps.
 FIXED = "C:/wcw-fixed" if WINDOWS else "/var/tmp/wcw-fixed"  # noqa: S108 - its owner is checked
-
-
-EXAMPLE = r"C:\envs\torch\python.exe" if WINDOWS else "/opt/conda/envs/torch/bin/python"
 
 
 class ThisMachine(Host):
     """Implements :class:`pipelines.hosts.base.Host` for the controller's own machine."""
 
-    def __init__(self, name: str, config: LocalHost, *, events: Events | None = None) -> None:
+    def __init__(self, name: str, config: LocalHost, _: OpenOptions) -> None:
         """Raises :class:`ConfigError` if the Python or toolkit does not exist."""
         self.name = name
         self.config = config
-        self.events = events or Silent()
-        if config.python is None:
-            if not WINDOWS:
-                raise ConfigError(
-                    f"host '{name}': python is missing: only Windows can be provisioned",
-                    hint="Set python to that of an environment to use unchanged, such as "
-                    "/path/to/python3",
-                )
-            self.executable = sys.executable
-        else:
-            self.executable = self._python(config.python)
+        self.executable = config.executable(name)
+        if config.python is not None:
             self.existing = Existing(
-                root=str(self._root()),
-                toolkit=str(self._toolkit() or ""),
+                root=config.directory(),
+                toolkit=config.toolkit(name) or "",
                 sccache=shutil.which("sccache") or "",
                 fixed=FIXED,
             )
@@ -79,41 +53,6 @@ class ThisMachine(Host):
             toolkit=bool(self.existing and self.existing.toolkit),
         )
         self.gpu_way = own(config.gpu)
-
-    def _python(self, text: str) -> str:
-        program = shutil.which(os.path.expandvars(Path(text).expanduser()))
-        if program is None:
-            raise ConfigError(
-                f"host '{self.name}': python: {text} does not exist or is not executable",
-                hint=f"Use its full path, such as {EXAMPLE}.",
-            )
-        # Not resolved: the target of a virtual environment's link does not have its packages.
-        return os.path.abspath(program)  # noqa: PTH100
-
-    def _root(self) -> Path:
-        if self.config.root:
-            return Path(os.path.expandvars(Path(self.config.root).expanduser())).absolute()
-        if WINDOWS:
-            return Path("C:/wcw")
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        return Path(base).expanduser() / "windows-cuda-wheels" / "local"
-
-    def _toolkit(self) -> Path | None:
-        nvcc = "nvcc.exe" if WINDOWS else "nvcc"
-        if self.config.cuda:
-            place = Path(os.path.expandvars(Path(self.config.cuda).expanduser()))
-            if not (place / "bin" / nvcc).is_file():
-                raise ConfigError(
-                    f"host '{self.name}': cuda: {place / 'bin' / nvcc} does not exist",
-                    hint="Name the toolkit's directory, the one that contains 'bin'.",
-                )
-            return place.absolute()
-        places = [Path(os.environ[n]) for n in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(n)]
-        if program := shutil.which(nvcc):
-            places.append(Path(program).resolve().parents[1])
-        if not WINDOWS:
-            places.append(Path("/usr/local/cuda"))
-        return next((place for place in places if (place / "bin" / nvcc).is_file()), None)
 
     def connect(self) -> Session:
         """Start the Python and open a session with it; :class:`HostError` if it does not run."""
@@ -138,34 +77,6 @@ class ThisMachine(Host):
 
     def close(self) -> None:
         """Does nothing: everything it started ends with its session."""
-
-
-def installed(config: LocalHost, lock: ToolchainLock) -> Supply:
-    """What an existing environment provides: the versions of its Python and its toolkit.
-
-    A program that does not report its version leaves it open. Raises :class:`ConfigError` if the
-    Python or toolkit does not exist.
-    """
-    machine = ThisMachine("local", config)
-    python = _version([machine.executable, "--version"], r"Python (\d+\.\d+)\.")
-    toolkit = machine.existing.toolkit if machine.existing else ""
-    cuda: tuple[str, ...] | None = supply_of(lock).cuda if WINDOWS else ()
-    if toolkit:
-        nvcc = str(Path(toolkit) / "bin" / ("nvcc.exe" if WINDOWS else "nvcc"))
-        cuda = _version([nvcc, "--version"], r"release (\d+\.\d+),")
-    origin = f"{machine.executable} and {toolkit or 'PATH'}"
-    tools = (MSVC if wine() is None else STUB) if WINDOWS else NATIVE
-    return Supply(cuda=cuda, python=python, toolset=tools, origin=origin, existing=True)
-
-
-def _version(command: list[str], pattern: str) -> tuple[str, ...] | None:
-    """The version a program reports."""
-    try:
-        output = subprocess.run(command, capture_output=True, timeout=30, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(pattern, output.decode("utf-8", "replace"))
-    return (match[1],) if match else None
 
 
 def has_driver() -> bool:

@@ -13,9 +13,7 @@ from pipelines.core.paths import home
 from pipelines.hosts.base import (
     HERE,
     CacheEntry,
-    Host,
     HostConfig,
-    OpenOptions,
     OwnedItem,
     Supply,
     supply_of,
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 class SandboxHost(HostConfig):
     """The embedded sandbox: real Windows tools under Wine, behind our own WinRM service."""
 
+    adapter: ClassVar = "pipelines.hosts.sandbox.host:Sandbox"
     kind: Literal["sandbox"]
     """The sandbox on this machine."""
     home: str | None = None
@@ -111,12 +110,6 @@ class SandboxHost(HostConfig):
             from pipelines.hosts.sandbox.bridge.attachment import notes
 
             yield from notes(self.base(name), bridged_numbers(self.gpu))
-
-    def open(self, name: str, options: OpenOptions) -> Host:
-        """The sandbox, which need not exist yet."""
-        from pipelines.hosts.sandbox.host import Sandbox
-
-        return Sandbox(name, self, options)
 
     @property
     def place(self) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.sandbox import debian
+from pipelines.hosts.sandbox.bridge import files as bridge
 from pipelines.toolchain.lock import Cache, load_lock
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
@@ -156,8 +157,6 @@ class Prefix:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a Wine process gets, and nothing else: the caller's variables do not leak in."""
-        from pipelines.hosts.sandbox.bridge import installing as bridge  # which knows prefixes
-
         return {
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.path),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.hosts.base import Host, OpenOptions
-from pipelines.hosts.engine.keys import Amount, EngineKeys, in_bytes
+from pipelines.hosts.bounds import Amount, in_bytes
+from pipelines.hosts.engine.keys import EngineKeys
 from pipelines.hosts.gpus import Gpu, is_wanted
 from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.toolchain.sources import Sha256
@@ -20,6 +20,7 @@ LEAST_MEMORY, LEAST_DISK = 2 << 30, 32 << 30
 class VmHost(EngineKeys):
     """A virtual machine with Windows Server that only exists while in use."""
 
+    adapter: ClassVar = "pipelines.hosts.vm.host:Vm"
     kind: Literal["vm"]
     """A virtual machine with KVM on a Linux engine, created by the image dockurr/windows."""
     windows: Literal["2022", "2025"] | None = None
@@ -97,9 +98,3 @@ class VmHost(EngineKeys):
         """The Windows edition, for people."""
         core = " Core" if self.edition == "core" else ""
         return f"Windows Server {self.windows}{core}" if self.windows else f"Windows{core} from ISO"
-
-    def open(self, name: str, options: OpenOptions) -> Host:
-        """The machine, which need not exist yet."""
-        from pipelines.hosts.vm.host import Vm
-
-        return Vm(name, self, options)

@@ -24,16 +24,18 @@ from pipelines.core.logs import timed
 from pipelines.core.paths import CHECKOUT
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.container import ManagedContainer
+from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
 from pipelines.hosts.engine.containerfiles import put_files
 from pipelines.hosts.engine.error_patterns import engine_errors
-from pipelines.hosts.engine.manager import ContainerManager, ContainerSpec, label
+from pipelines.hosts.engine.manager import ContainerManager, label
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.exit_codes import explained
 from pipelines.hosts.vm.machine import Runner, keys_of
 from pipelines.hosts.vm.volume import GoldenVolume, send_file
-from pipelines.toolchain import hashed, sources
+from pipelines.toolchain import hashed
+from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.sources import Source
 
 _log = logging.getLogger(__name__)
 
@@ -240,13 +242,13 @@ class GoldenDiskBuilder:
                 )
             return path
         file = re.sub(r"[^A-Za-z0-9._+-]", "_", address.partition("?")[0].rpartition("/")[2])
-        source = sources.Source(file=f"iso-{file}", sha256=digest, url=address)
+        source = Source(file=f"iso-{file}", sha256=digest, url=address)
         place = self.cache.place(source.file, digest)
         if not self.cache.has(place, digest):
             self.events.step(f"fetching {file}")
             with whole(place, own_part(place)) as part:
                 with self.events.bars() as bars:
-                    sources.download(source, part, partial(bars, "ISO"))
+                    download(source, part, partial(bars, "ISO"))
                 hashed.verify(part, source)
         return place
 

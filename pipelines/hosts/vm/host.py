@@ -17,11 +17,12 @@ from pipelines.core.evidence import Evidence, Origin
 from pipelines.core.hosttext import line
 from pipelines.hosts import images
 from pipelines.hosts.base import Capabilities, OpenOptions
+from pipelines.hosts.bounds import in_bytes
 from pipelines.hosts.engine.connection_info import WINRM, ConnectionInfo, bound
+from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.containerfiles import put_files
 from pipelines.hosts.engine.enginehost import EngineHost
-from pipelines.hosts.engine.keys import in_bytes
-from pipelines.hosts.engine.manager import ContainerSpec, label
+from pipelines.hosts.engine.manager import label
 from pipelines.hosts.gpus import by_vfio, is_wanted
 from pipelines.hosts.passthrough import vfio
 from pipelines.hosts.passthrough.prerequisites import Requirements, machine_of, survey
@@ -198,7 +199,7 @@ class Vm(EngineHost):
         return self._check_limits(
             connect_with_python(
                 endpoint,
-                lambda: self.options.cache,
+                self.options.cache,
                 self.options.events,
                 name=self.name,
                 again=again,

@@ -10,8 +10,8 @@ from typing import Any
 from docker.types import Mount, Ulimit
 
 from pipelines.core.errors import ConfigError
+from pipelines.hosts.bounds import in_bytes
 from pipelines.hosts.engine.connection_info import WINRM
-from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.passthrough.vfio import Passthrough
 from pipelines.hosts.vm.config import VmHost
 

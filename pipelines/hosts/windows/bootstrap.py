@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 def connect_with_python(
     endpoint: Endpoint,
-    cache: Callable[[], Cache],
+    cache: Cache,
     events: Events,
     *,
     name: str,
@@ -33,11 +33,11 @@ def connect_with_python(
     :func:`pipelines.hosts.windows.firstpython.install_python` does.
     """
     target = python.rpartition("\\")[0]
-    if fresh or not firstpython.is_there(endpoint, cache(), target=target):
+    if fresh or not firstpython.is_there(endpoint, cache, target=target):
         events.step(f"Python for {target}")
         with events.bars() as bars, timed(_log, logging.INFO, "%s: install Python", name):
             progress = partial(bars, "send Python")
             firstpython.install_python(
-                endpoint, cache(), target=target, progress=progress, fresh=fresh
+                endpoint, cache, target=target, progress=progress, fresh=fresh
             )
     return over_winrs(endpoint, python, name, again=again)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, StringConstraints, model_validator
 
-from pipelines.hosts.base import Host, HostConfig, OpenOptions
+from pipelines.hosts.base import HostConfig
 from pipelines.hosts.gpus import DriverGpu
 from pipelines.hosts.windows import FIRST_PYTHON
 
@@ -37,6 +37,7 @@ _VERIFY_WORDS = {"verify", "verify_ssl", "validate_certs", "server_cert_validati
 class WinRMHost(HostConfig):
     """A Windows machine with WinRM enabled."""
 
+    adapter: ClassVar = "pipelines.hosts.winrm.host:WindowsHost"
     kind: Literal["winrm"]
     """A Windows host reached over WinRM."""
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/\s@]+/wsman$")]
@@ -175,11 +176,3 @@ class WinRMHost(HostConfig):
     def place(self) -> str:
         """Its endpoint."""
         return self.endpoint
-
-    def open(self, name: str, options: OpenOptions) -> Host:
-        """The machine; nothing is sent to it yet."""
-        from pipelines.hosts.winrm.host import WindowsHost
-
-        return WindowsHost(
-            name, self, remember=options.register_secret, cache=options.cache, events=options.events
-        )

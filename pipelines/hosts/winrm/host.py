@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.core.errors import ConfigError, SetupError
 from pipelines.core.evidence import Evidence
 from pipelines.core.extras import install_extra
-from pipelines.hosts.base import Capabilities, Events, Host, Silent
+from pipelines.hosts.base import Capabilities, Host, OpenOptions
 from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.windows.bootstrap import connect_with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
@@ -19,9 +17,6 @@ from pipelines.hosts.winrm.credentials import credential
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.toolchain.lock import Cache, load_lock
-
-_log = logging.getLogger(__name__)
 
 
 class WindowsHost(Host):
@@ -29,38 +24,19 @@ class WindowsHost(Host):
 
     evidence = Evidence.WRITTEN
 
-    def __init__(
-        self,
-        name: str,
-        config: WinRMHost,
-        *,
-        remember: Callable[[str], str] = str,
-        cache: Cache | None = None,
-        events: Events | None = None,
-    ) -> None:
-        """``remember`` receives the password, so that it can be kept out of the output.
-
-        ``cache`` has the Python for a host without one.
-        """
+    def __init__(self, name: str, config: WinRMHost, options: OpenOptions) -> None:
+        """Nothing is sent to it yet."""
         self.name = name
         self.config = config
-        self.events = events or Silent()
+        self.options = options
         self.executable = config.python
         self.capabilities = Capabilities(
             windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True, services=True
         )
         self.gpu_way = own(config.gpu)
         self.tools = ("cpython-3.11",) if config.bootstraps else ()
-        self._cache = cache
         self._fresh = False
-        self._credential = credential(name, config, remember)
-
-    @property
-    def cache(self) -> Cache:
-        """The source of the pinned Python; most hosts never need it."""
-        if self._cache is None:
-            self._cache = Cache(load_lock())
-        return self._cache
+        self._credential = credential(name, config, options.register_secret)
 
     def endpoint(self) -> Endpoint:
         """Address and credentials.
@@ -114,8 +90,8 @@ class WindowsHost(Host):
         fresh, self._fresh = self._fresh, False
         return connect_with_python(
             endpoint,
-            lambda: self.cache,
-            self.events,
+            self.options.cache,
+            self.options.events,
             name=self.name,
             python=self.config.python,
             fresh=fresh,
@@ -123,7 +99,7 @@ class WindowsHost(Host):
 
     def restart(self, session: Session) -> Session:
         """Restart Windows and wait for it; see :func:`.reboot.reboot_and_wait`."""
-        return reboot_and_wait(self.connect, session, progress=self.events.step)
+        return reboot_and_wait(self.connect, session, progress=self.options.events.step)
 
     def close(self) -> None:
         """Does nothing: nothing was started."""

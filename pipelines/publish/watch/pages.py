@@ -32,7 +32,8 @@ from pipelines.core.units import few
 from pipelines.core.versions import version_of
 from pipelines.recipe.sourcetree import sdist_files
 from pipelines.toolchain.indexpage import IndexPage
-from pipelines.toolchain.sources import Source, download
+from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.sources import Source
 
 _SECONDS = 120  # for one file
 _LONGEST = 200  # characters of a file's name, as in a catalogue

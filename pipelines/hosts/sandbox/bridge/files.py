@@ -1,4 +1,4 @@
-"""The files of a built bridge, and whether they are intact."""
+"""The files of a bridge, built and in a Windows: whether they are intact, and what they say."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipelines.core import hosttext
+from pipelines.core.errors import HostError
 from pipelines.core.files import sha256_of
 
+#: In ``PREFIX/bridge``: marks a Windows that has one; the programs' warnings.
+INSTALLED, LOG = "installed.json", "warnings.log"
+_LOG_SIZE = 64 << 10  # bytes; the bridge ends at about that
+_WARNINGS = 50
 #: Lists the files of a bridge with their sha256; written last.
 FILES = "files.json"
 #: Wine's folder names below WINEDLLPATH, and the one for Windows' own.
@@ -29,3 +35,37 @@ def listed(folder: Path) -> Mapping[str, str] | None:
     except (OSError, ValueError):
         return None
     return digests if intact else None
+
+
+def is_installed(prefix: Path) -> bool:
+    """Whether the Windows in ``prefix`` has a bridge."""
+    return (prefix / "bridge" / INSTALLED).is_file()
+
+
+def environment(prefix: Path) -> dict[str, str]:
+    """Variables for every process of the Windows in ``prefix``; none without a bridge."""
+    home = prefix / "bridge"
+    try:
+        data = json.loads((home / INSTALLED).read_text("utf-8"))
+        library_dir = data["library_dir"]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError):
+        raise HostError(
+            f"the GPU bridge in {prefix} is damaged: {INSTALLED} cannot be read",
+            hint="Type: invoke host remove provision",
+        ) from None
+    variables = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / LOG)}
+    return variables | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})
+
+
+def warnings(prefix: Path) -> tuple[str, ...]:
+    """The distinct warnings of programs since the sandbox started, safe to display."""
+    try:
+        with (prefix / "bridge" / LOG).open("rb") as file:
+            text = file.read(_LOG_SIZE).decode("ascii", "replace")
+    except OSError:
+        return ()
+    lines = dict.fromkeys(hosttext.safe(line, 400) for line in text.splitlines() if line)
+    shown, more = list(lines)[:_WARNINGS], len(lines) - _WARNINGS
+    return (*shown, f"... and {more} more") if more > 0 else tuple(shown)

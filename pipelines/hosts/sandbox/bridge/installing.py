@@ -1,8 +1,4 @@
-"""The bridge in one Windows: ``PREFIX/bridge`` for Wine, copies of the DLLs in ``system32``.
-
-``PREFIX/bridge/installed.json`` marks a Windows that has one; every process of it then gets the
-variables below.
-"""
+"""Puts a bridge into one Windows: in ``PREFIX/bridge`` for Wine, and its DLLs in ``system32``."""
 
 from __future__ import annotations
 
@@ -10,16 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-from pipelines.core import hosttext
 from pipelines.core.errors import HostError
 from pipelines.core.files import disk_errors, sha256_of, whole, write_atomic
-from pipelines.hosts.sandbox.bridge.files import SYSTEM, listed
+from pipelines.hosts.sandbox.bridge.files import INSTALLED, LOG, SYSTEM, listed
 from pipelines.hosts.sandbox.wine import Prefix
-
-_INSTALLED = "installed.json"
-_LOG = "warnings.log"
-_LOG_SIZE = 64 << 10  # bytes; the bridge ends at about that
-_WARNINGS = 50
 
 
 def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
@@ -41,9 +31,9 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
         folder, _, file = name.partition("/")
         place = prefix.drive / "windows/system32" if folder == SYSTEM else home / folder
         _put(built / name, place / file, sha256)
-    (home / _LOG).unlink(missing_ok=True)
+    (home / LOG).unlink(missing_ok=True)
     values = {"library_dir": str(library_dir) if library_dir else None}
-    write_atomic(home / _INSTALLED, json.dumps(values).encode())
+    write_atomic(home / INSTALLED, json.dumps(values).encode())
 
 
 def _clear(home: Path, own: set[Path]) -> None:
@@ -62,37 +52,3 @@ def _put(source: Path, target: Path, sha256: str) -> None:
         shutil.copyfile(source, part)
         if sha256_of(part) != sha256:
             raise HostError(f"{source} changed while it was copied")
-
-
-def is_installed(prefix: Path) -> bool:
-    """Whether the Windows in ``prefix`` has a bridge."""
-    return (prefix / "bridge" / _INSTALLED).is_file()
-
-
-def environment(prefix: Path) -> dict[str, str]:
-    """Variables for every process of the Windows in ``prefix``; none without a bridge."""
-    home = prefix / "bridge"
-    try:
-        data = json.loads((home / _INSTALLED).read_text("utf-8"))
-        library_dir = data["library_dir"]
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError):
-        raise HostError(
-            f"the GPU bridge in {prefix} is damaged: {_INSTALLED} cannot be read",
-            hint="Type: invoke host remove provision",
-        ) from None
-    variables = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / _LOG)}
-    return variables | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})
-
-
-def warnings(prefix: Path) -> tuple[str, ...]:
-    """The distinct warnings of programs since the sandbox started, safe to display."""
-    try:
-        with (prefix / "bridge" / _LOG).open("rb") as file:
-            text = file.read(_LOG_SIZE).decode("ascii", "replace")
-    except OSError:
-        return ()
-    lines = dict.fromkeys(hosttext.safe(line, 400) for line in text.splitlines() if line)
-    shown, more = list(lines)[:_WARNINGS], len(lines) - _WARNINGS
-    return (*shown, f"... and {more} more") if more > 0 else tuple(shown)
