@@ -14,7 +14,7 @@ from conftest import make_sandbox
 from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox import toolset
 from pipelines.hosts.sandbox.bridge import building, files, installing
-from pipelines.hosts.sandbox.bridge.files import listed
+from pipelines.hosts.sandbox.making import sealed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -212,7 +212,7 @@ def test_what_was_swapped_in_a_windows_is_replaced(bridged: Bridged) -> None:
 
 
 def test_what_was_damaged_in_the_cache_is_made_anew_the_same(bridged: Bridged) -> None:
-    first = listed(bridged.built)
+    first = sealed(bridged.built)
     assert first is not None
     bridged.prefix.halt()  # whoever makes one starts Windows, and ends it
     (bridged.prefix.drive / "bridge-build").mkdir()  # of one that was killed
@@ -224,7 +224,7 @@ def test_what_was_damaged_in_the_cache_is_made_anew_the_same(bridged: Bridged) -
     steps: list[str] = []
     libraries = sorted(bridged.libraries.iterdir())
     again = building.built(bridged.prefix, bridged.cache, libraries, steps.append)
-    assert (again, listed(again), len(steps)) == (bridged.built, first, 1)
+    assert (again, sealed(again), len(steps)) == (bridged.built, first, 1)
     assert building.built(bridged.prefix, bridged.cache, libraries, steps.append) == again
     assert len(steps) == 1
     assert not list(bridged.prefix.drive.glob("bridge-*"))

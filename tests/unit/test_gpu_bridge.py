@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.core.errors import HostError, StorageError
 from pipelines.hosts.sandbox.bridge import building, compiling, elf, files, installing
-from pipelines.hosts.sandbox.bridge.files import FILES, listed
+from pipelines.hosts.sandbox.making import FILES, seal, sealed
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, Wine
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -62,7 +62,7 @@ class Compiler:
             (scratch / name).write_text(name)
         if self.fails:
             raise self.fails
-        compiling.write_list(scratch)
+        seal(scratch)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_what_is_damaged_is_made_anew(
     prefix: Prefix, cache: Cache, compiler: Compiler, what: str
 ) -> None:
     made = build(prefix, cache)
-    good = listed(made)
+    good = sealed(made)
     file = made / "system32/nvcudart_hybrid64.dll"
     if what == "changed":
         file.write_text("another")
@@ -193,10 +193,10 @@ def test_what_is_damaged_is_made_anew(
         (made / FILES).write_text("")
     else:
         (made / FILES).unlink()
-    assert listed(made) is None
+    assert sealed(made) is None
     assert build(prefix, cache) == made
     assert compiler.made == 2
-    assert listed(made) == good
+    assert sealed(made) == good
 
 
 def test_what_a_killed_one_has_left_is_removed(
@@ -244,7 +244,7 @@ def test_what_failed_leaves_nothing(prefix: Prefix, cache: Cache, compiler: Comp
         build(prefix, cache)
     assert not [path for path in (cache.root / "bridges").iterdir() if path.is_dir()]
     compiler.fails = None
-    assert listed(build(prefix, cache))
+    assert sealed(build(prefix, cache))
 
 
 # -- installed -------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.sandbox import libcxx, toolset
 from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.making import FILES, seal, sealed
 from pipelines.hosts.sandbox.wine import Prefix, Wine
 from pipelines.toolchain.lock import load_lock
 
@@ -25,7 +25,7 @@ def made_in(folder: Path) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"text of {name}")
-    (folder / libcxx.FILES).write_text(json.dumps(libcxx._hashes(folder)))
+    seal(folder)
     return folder
 
 
@@ -49,17 +49,11 @@ def one_more(folder: Path) -> None:
     (folder / "include/windows.h").write_text("")
 
 
-def no_library(folder: Path) -> None:
-    """Neither there nor in the list: one that was made of headers alone."""
-    (folder / toolset.LIBCXX_LIBRARY).unlink()
-    (folder / libcxx.FILES).write_text(json.dumps(libcxx._hashes(folder)))
-
-
 def no_list(folder: Path) -> None:
-    (folder / libcxx.FILES).write_text("[]")
+    (folder / FILES).write_text("[]")
 
 
-LIES = [other_text, no_header, one_more, no_library, no_list]
+LIES = [other_text, no_header, one_more, no_list]
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -67,9 +61,9 @@ def test_what_is_not_whole_is_not_used(
     lie: Callable[[Path], None], tmp_path: Path, prefix: Prefix
 ) -> None:
     made = made_in(tmp_path / "made")
-    assert libcxx.listed(made)
+    assert sealed(made)
     lie(made)
-    assert libcxx.listed(made) is None
+    assert sealed(made) is None
     with pytest.raises(HostError, match="damaged"):
         libcxx.install(made, prefix)
     assert not (prefix.drive / toolset.LIBCXX).exists()
@@ -82,10 +76,10 @@ def test_what_was_changed_in_a_windows_is_replaced(
     made = made_in(tmp_path / "made")
     place = prefix.drive / toolset.LIBCXX
     libcxx.install(made, prefix)
-    assert libcxx.listed(place) == libcxx.listed(made)
+    assert sealed(place) == sealed(made)
     lie(place)
     libcxx.install(made, prefix)
-    assert libcxx.listed(place) == libcxx.listed(made)
+    assert sealed(place) == sealed(made)
     assert not (place / "include/windows.h").exists()
 
 

@@ -2,30 +2,27 @@
 
 For packages on torch's stable ABI: https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html
 It is kept in the cache by the hash of what it is made of, and appears there under its final name
-by rename. ``files.json`` has the sha256 of each file: it is compared at each use, and what is not
-whole is made anew.
+by rename. What is not as it was sealed is made anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipelines.core.errors import HostError, SetupError
-from pipelines.core.files import disk_errors, sha256_of
+from pipelines.core.files import disk_errors
 from pipelines.hosts.sandbox import image, toolset
-from pipelines.hosts.sandbox.making import alone, scratch_for
+from pipelines.hosts.sandbox.making import alone, scratch_for, seal, sealed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
 
 Step = Callable[[str], object]
 
-FILES = "files.json"
 _IN_WHEEL = "ziglang/lib/libcxx/"
 #: In the wheel's headers, where LLVM's own include their configuration.
 _LEFT_OUT = "/* zig patch: instead of including __config_site, zig adds -D flags when compiling */"
@@ -62,7 +59,7 @@ def built(cache: Cache, python: str, step: Step) -> Path:
     """
     target = cache.root / "libcxx" / f"{key(cache, python)}-py{python}"
     with disk_errors(target.parent), alone(target):
-        if listed(target) is None:
+        if sealed(target) is None:
             step("compiling libc++, once")
             with scratch_for(target) as scratch:
                 _make(cache, python, step, scratch).rename(target)
@@ -76,44 +73,25 @@ def key(cache: Cache, python: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def listed(folder: Path) -> Mapping[str, str] | None:
-    """The sha256 of each file of the library in ``folder``; ``None`` unless each is as it was."""
-    try:
-        told = json.loads((folder / FILES).read_text("utf-8"))
-        whole = isinstance(told, dict) and _hashes(folder) == told
-    except (OSError, ValueError):
-        return None
-    return told if whole and toolset.LIBCXX_LIBRARY in told else None
-
-
 def install(made: Path, prefix: Prefix) -> None:
     """Put what :func:`built` gave into a Windows, unless it is there as it should be.
 
     Raises :class:`HostError` when ``made`` is not whole, :class:`StorageError` on a full disk.
     """
-    wanted = listed(made)
+    wanted = sealed(made)
     if wanted is None:
         raise HostError(f"libc++ in {made} is damaged", hint="Type the same command again.")
     place = prefix.drive / toolset.LIBCXX
-    if listed(place) == wanted:
+    if sealed(place) == wanted:
         return
     scratch = place.with_name(f".{place.name}.new")
     with disk_errors(place.parent):
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.copytree(made, scratch)
-        if listed(scratch) != wanted:
+        if sealed(scratch) != wanted:
             raise HostError(f"libc++ in {made} has changed while it was copied")
         shutil.rmtree(place, ignore_errors=True)
         scratch.rename(place)
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    """Of all files but the list itself."""
-    return {
-        path.relative_to(folder).as_posix(): sha256_of(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != FILES
-    }
 
 
 def _make(cache: Cache, python: str, step: Step, scratch: Path) -> Path:
@@ -130,7 +108,7 @@ def _make(cache: Cache, python: str, step: Step, scratch: Path) -> Path:
         _compile(prefix, sources, f"C:/{toolset.LIBCXX}/{toolset.LIBCXX_LIBRARY}")
     finally:
         prefix.halt()
-    (home / FILES).write_text(json.dumps(_hashes(home), indent=1), "utf-8")
+    seal(home)
     return home
 
 

@@ -1,17 +1,25 @@
-"""Directories shared by several processes: one at a time builds them, next to their final path."""
+"""Directories shared by several processes: one at a time builds them, next to their final path.
+
+One that is sealed has a list of its files with their sha256, compared at each use.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from pipelines.core.errors import SetupError
+from pipelines.core.files import sha256_of
 from pipelines.remote import locks
+
+#: The list of a sealed directory.
+FILES = "files.json"
 
 
 @contextmanager
@@ -54,3 +62,25 @@ def scratch_for(target: Path) -> Iterator[Path]:
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def seal(folder: Path) -> None:
+    """List the files of ``folder`` in it."""
+    (folder / FILES).write_text(json.dumps(_hashes(folder), indent=1), "utf-8")
+
+
+def sealed(folder: Path) -> Mapping[str, str] | None:
+    """The sha256 of each file in ``folder``; ``None`` unless it was sealed with just these."""
+    try:
+        listed: dict[str, str] = json.loads((folder / FILES).read_text("utf-8"))
+        return listed if listed == _hashes(folder) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): sha256_of(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != FILES
+    }

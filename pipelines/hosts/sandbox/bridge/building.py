@@ -1,7 +1,7 @@
 """The bridge's DLLs, compiled from ``source/`` by the compiler of the sandbox's own Windows.
 
-They are cached by the hash of their inputs, and renamed into place when complete. ``files.json``
-has their sha256, compared at each use; damaged ones are rebuilt.
+They are cached by the hash of their inputs, and renamed into place when sealed; damaged ones are
+rebuilt.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from pipelines.hosts.sandbox import health
 from pipelines.hosts.sandbox.bridge import compiling
 from pipelines.hosts.sandbox.bridge.compiling import make
 from pipelines.hosts.sandbox.bridge.elf import exported_functions
-from pipelines.hosts.sandbox.bridge.files import listed
 from pipelines.hosts.sandbox.image import image_key
-from pipelines.hosts.sandbox.making import alone, scratch_for
+from pipelines.hosts.sandbox.making import alone, scratch_for, sealed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
 
@@ -74,7 +73,7 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
     target = cache.root / "bridges" / _key(cache, health.image_of(prefix), exports)
     more = "set XDG_CACHE_HOME to a larger disk: the GPU bridge needs 20 MiB"
     with disk_errors(target.parent, more), alone(target):
-        if listed(target) is None:
+        if sealed(target) is None:
             step("compiling the GPU bridge")
             with scratch_for(target) as scratch:
                 make(prefix, cache.fetch(RUNTIME), exports, scratch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -10,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipelines.core.errors import HostError
-from pipelines.core.files import sha256_of
-from pipelines.hosts.sandbox.bridge.files import FILES, SYSTEM, UNIX, WINDOWS
+from pipelines.hosts.sandbox.bridge.files import SYSTEM, UNIX, WINDOWS
+from pipelines.hosts.sandbox.making import seal
 from pipelines.hosts.sandbox.toolset import HEADERS, library
 from pipelines.hosts.sandbox.wine import Prefix
 
@@ -58,14 +57,7 @@ def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: 
     finally:
         prefix.halt()
         shutil.rmtree(work, ignore_errors=True)
-    write_list(target)
-
-
-def write_list(folder: Path) -> None:
-    """Write the kind and hash of each file in ``folder``."""
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
-    hashes = {name: sha256_of(path) for name, path in files.items()}
-    (folder / FILES).write_text(json.dumps(hashes, indent=1), "utf-8")
+    seal(target)
 
 
 def _compile(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pipelines.core.errors import HostError
 from pipelines.core.files import disk_errors, sha256_of, whole, write_atomic
-from pipelines.hosts.sandbox.bridge.files import INSTALLED, LOG, SYSTEM, listed
+from pipelines.hosts.sandbox.bridge.files import INSTALLED, LOG, SYSTEM
+from pipelines.hosts.sandbox.making import sealed
 from pipelines.hosts.sandbox.wine import Prefix
 
 
@@ -20,7 +21,7 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
     ``library_dir``: where the driver's libraries are if the loader does not find them by itself.
     Raises :class:`HostError` if ``built`` is damaged, :class:`StorageError` on a full disk.
     """
-    files = listed(built)
+    files = sealed(built)
     if files is None:
         raise HostError(
             f"the GPU bridge in {built} is damaged", hint="Type the same command again."
