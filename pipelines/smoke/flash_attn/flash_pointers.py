@@ -1,23 +1,16 @@
 """The kernels of a build on torch's stable ABI by plain pointers: without torch's CUDA.
 
-``python flash_pointers.py LIBRARY NUMBERS.json [--dims 64,128] [--only "64 fp16"]`` needs no
-package: with Linux' Python and library, Windows' under Wine with the GPU bridge, or on Windows.
-What the library imports of torch has to be loadable. Writes for each case the sha256 of all that
-the kernels wrote, and 256 values of each array; ``--against OTHER.json`` compares with another's.
-``python flash_pointers.py check NUMBERS.json`` compares with float64, and needs a torch and
-``smoke/common`` on PYTHONPATH. Both exit with 1 where a case is missing, failed or differs.
+Only :func:`drawn` and :func:`wanted` import torch. What the library imports of it has to be
+loadable.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes as c
 import hashlib
-import json
 import math
 import os
 import struct
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +20,6 @@ if TYPE_CHECKING:
 
 BATCH, ROWS, KEYS, HEADS, HEADS_K = 2, 150, 333, 4, 2
 DIMS = (32, 64, 96, 128, 192, 256)
-SHOWN = 256  # values of each array, evenly spread
 #: Errors as a share of the largest number of an array, by whether it is bfloat16.
 MOST = {False: 4e-3, True: 2.5e-2}
 SEED, OFFSET = 1234567, 8  # of dropout's random numbers
@@ -255,19 +247,6 @@ def run(library: Library, gpu: Gpu, one: dict[str, Any]) -> dict[str, bytes]:
     return found
 
 
-def numbers(name: str, data: bytes, bf16: bool) -> list[float]:
-    """Some of an array."""
-    if name == "state":
-        return [*map(float, struct.unpack("<2Q", data))]
-    size = 4 if name in ("lse", "d_sum") else 2
-    step = max(len(data) // size // SHOWN, 1) * size
-    words = [data[at : at + size] for at in range(0, len(data), step)]
-    if size == 2 and bf16:
-        words = [b"\0\0" + word for word in words]
-    kind = "<e" if size == 2 and not bf16 else "<f"
-    return [struct.unpack(kind, word)[0] for word in words]
-
-
 def drawn(name: str, rows: int, heads: int, dim: int, bf16: bool) -> Tensor:
     """An input, in float64."""
     import torch
@@ -312,89 +291,6 @@ def wanted(one: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def error(got: Tensor, want: Tensor) -> float:
-    """The largest, as a share of the largest number; of all numbers, or of :data:`SHOWN`."""
+    """The largest, as a share of the largest number."""
     whole = want.detach().flatten()
-    expected = whole if len(got) == len(whole) else whole[:: max(len(whole) // SHOWN, 1)]
-    if len(got) != len(expected):
-        return math.inf
-    return float((got - expected).abs().max() / whole.abs().max())
-
-
-def check(path: Path) -> int:
-    """Compare numbers of :func:`main` with float64."""
-    import torch
-
-    found = json.loads(path.read_text())
-    worst: dict[str, float] = {}
-    compared, wrong = 0, []
-    for name, one in cases(sorted({int(name.split()[0]) for name in found})):
-        if one.get("dropout"):
-            continue
-        arrays = found.get(name, {})
-        for array, want in wanted(one).items():
-            some = torch.tensor(arrays.get(array, {}).get("some", []), dtype=torch.float64)
-            size, compared = error(some, want), compared + 1
-            key = f"{'bf16' if one['bf16'] else 'fp16'} {array}"
-            worst[key] = max(worst.get(key, 0.0), size)
-            if not size <= MOST[one["bf16"]]:
-                wrong.append(f"{name}: {array}: {size:.2g}")
-    sys.stdout.write(json.dumps({"compared": compared, "worst": worst, "wrong": wrong}) + "\n")
-    return bool(wrong or not compared)
-
-
-def differences(mine: dict[str, Any], others: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Cases whose bits differ, and of these the ones that no rounding explains."""
-    bits, wrong = [], []
-    for name, arrays in mine.items():
-        for array, one in arrays.items():
-            other = others.get(name, {}).get(array)
-            if other and one["sha256"] == other["sha256"]:
-                continue
-            bits.append(f"{name}: {array}")
-            most = max((abs(x) for x in other["some"]), default=0.0) if other else 0.0
-            close = other and all(
-                abs(a - b) <= 2**-7 * most for a, b in zip(one["some"], other["some"], strict=True)
-            )
-            if not close:
-                wrong.append(f"{name}: {array}")
-    return bits, wrong
-
-
-def main() -> int:
-    if sys.argv[1:2] == ["check"]:
-        return check(Path(sys.argv[2]))
-    parser = argparse.ArgumentParser()
-    parser.add_argument("library", type=Path)
-    parser.add_argument("numbers", type=Path)
-    parser.add_argument("--dims", default=",".join(map(str, DIMS)))
-    parser.add_argument("--only", default="", help="what a case's name begins with")
-    parser.add_argument("--against", type=Path)
-    asked = parser.parse_args()
-    library, gpu = Library(asked.library), Gpu()
-    found, failed = {}, []
-    for name, one in cases([int(dim) for dim in asked.dims.split(",")]):
-        if not name.startswith(asked.only):
-            continue
-        bf16 = one["bf16"]
-        try:
-            arrays = run(library, gpu, one)
-        except RuntimeError as problem:
-            failed.append(f"{name}: {problem}")
-            continue
-        found[name] = {
-            array: {"sha256": hashlib.sha256(data).hexdigest(), "some": numbers(array, data, bf16)}
-            for array, data in arrays.items()
-        }
-    asked.numbers.write_text(json.dumps(found))
-    capability = f"{library.device.major}.{library.device.minor}"
-    summary = {"capability": capability, "cases": len(found), "failed": failed}
-    if asked.against:
-        bits, wrong = differences(found, json.loads(asked.against.read_text()))
-        summary |= {"arrays": sum(map(len, found.values())), "other bits": bits, "wrong": wrong}
-        failed += wrong
-    sys.stdout.write(json.dumps(summary) + "\n")
-    return bool(failed or not found)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return float((got - whole).abs().max() / whole.abs().max())
