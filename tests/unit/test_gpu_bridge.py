@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.errors import HostError, StorageError
-from pipelines.hosts.sandbox.bridge import building, compiling, elf, files, installing
+from pipelines.hosts.sandbox.bridge import building, compiling, files, installing
 from pipelines.hosts.sandbox.making import FILES, seal, sealed
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, Wine
 from pipelines.toolchain.lock import Cache, load_lock
@@ -132,7 +132,7 @@ def test_what_this_machines_driver_has_is_exported_too(
 
 
 def test_a_library_of_something_else_is_refused() -> None:
-    assert "PyInit__ctypes" in elf.exported_functions(LIBRARY)
+    assert "PyInit__ctypes" in building.exported_functions(LIBRARY)
     with pytest.raises(HostError, match="not cuInit or nvmlInit_v2") as caught:
         building.names([LIBRARY])
     assert "nvidia-smi" in caught.value.hint
@@ -152,7 +152,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
         (other, "ET_DYN for EM_AARCH64"),
     ):
         with pytest.raises(HostError, match=said) as caught:
-            elf.exported_functions(path)
+            building.exported_functions(path)
         assert str(path) in caught.value.message
 
 

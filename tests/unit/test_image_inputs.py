@@ -20,7 +20,7 @@ from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import inventory, owners
 from pipelines.hosts.engine.manager import LABEL
-from pipelines.hosts.images import bases, context, definitions, lookup, wheels
+from pipelines.hosts.images import bases, context, definitions, lookup
 from pipelines.hosts.images import build as building
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.record import Base, ImageContents, Record
@@ -327,13 +327,13 @@ def lock(tmp_path: Path) -> Path:
 
 
 def test_packages_are_those_of_the_images_python(lock: Path) -> None:
-    found = wheels.Locked(lock, ["Gamma", "alpha"], "3.11")
+    found = context.Locked(lock, ["Gamma", "alpha"], "3.11")
     assert found.versions == {"alpha": "1.0", "gamma": "2.0"}
     assert found.text.splitlines()[1] == (
         f"gamma==2.0 --hash=sha256:{hashlib.sha256(b'gamma').hexdigest()}"
     )
     with pytest.raises(LockError, match="has no beta"):
-        wheels.Locked(lock, ["alpha", "beta"], "3.11")
+        context.Locked(lock, ["alpha", "beta"], "3.11")
 
 
 def test_a_damaged_wheel_is_fetched_again(
@@ -347,8 +347,8 @@ def test_a_damaged_wheel_is_fetched_again(
         for name in ("alpha", "gamma"):
             (folder / f"{name}.whl").write_bytes(name.encode())
 
-    monkeypatch.setattr(wheels, "download", pip)
-    found = wheels.Locked(lock, ["alpha", "gamma"], "3.11")
+    monkeypatch.setattr(context, "download", pip)
+    found = context.Locked(lock, ["alpha", "gamma"], "3.11")
     folder = tmp_path / "wheels"
     first = found.wheels(cache, "3.11", folder)
     assert {*first} == {"alpha.whl", "gamma.whl"}
@@ -360,7 +360,7 @@ def test_a_damaged_wheel_is_fetched_again(
     (folder / "alpha.whl").write_bytes(b"alphX")
     assert found.wheels(cache, "3.11", folder) == first
     assert len(asked) == 2
-    monkeypatch.setattr(wheels, "download", lambda *_: None)
+    monkeypatch.setattr(context, "download", lambda *_: None)
     (folder / "alpha.whl").unlink()
     with pytest.raises(LockError, match="pip downloaded 1 wheels"):
         found.wheels(cache, "3.11", folder)

@@ -20,8 +20,8 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import installing
 from pipelines.hosts.sandbox.msvc.finder import find, identity
+from pipelines.hosts.sandbox.msvc.installing import vcvars
 from pipelines.hosts.sandbox.msvc.slot import Slot
-from pipelines.hosts.sandbox.msvc.vcvars import vcvars
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision

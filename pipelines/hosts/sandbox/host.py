@@ -30,14 +30,15 @@ from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import health, image, libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
-from pipelines.hosts.sandbox.startup import await_service, start_service
 from pipelines.hosts.sandbox.state import (
     IN_USE,
     DamagedSandboxError,
     State,
     alive,
+    await_service,
     make_run,
     published,
+    start_service,
 )
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, require_machine, version
 from pipelines.record.toolsets import WITH_LIBRARY

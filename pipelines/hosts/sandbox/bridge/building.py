@@ -9,19 +9,65 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.core.errors import HostError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.hosts.sandbox import health
 from pipelines.hosts.sandbox.bridge import compiling
 from pipelines.hosts.sandbox.bridge.compiling import make
-from pipelines.hosts.sandbox.bridge.elf import exported_functions
 from pipelines.hosts.sandbox.image import image_key
 from pipelines.hosts.sandbox.making import alone, scratch_for, sealed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
+
+
+_KIND = "ET_DYN for EM_X86_64"
+
+
+def exported_functions(path: Path) -> frozenset[str]:
+    """Those in its table of dynamic symbols.
+
+    Raises :class:`HostError` for anything but a shared library for x86-64 Linux.
+    """
+    from elftools.elf.elffile import ELFFile  # slow, and only needed with a driver
+
+    try:
+        with path.open("rb") as stream:
+            elf = ELFFile(stream)
+            kind = f"{elf['e_type']} for {elf['e_machine']}"
+            functions = frozenset(_functions(elf)) if kind == _KIND else None
+    except OSError as error:
+        raise _no_library(path, error.strerror or str(error)) from None
+    except Exception as error:  # the reader raises anything on a damaged file
+        raise _no_library(path, f"not a readable ELF file: {error}") from None
+    if functions is None:
+        raise _no_library(path, f"an ELF file of kind {kind}")
+    return functions
+
+
+def _functions(elf: ELFFile) -> Iterator[str]:
+    from elftools.elf.dynamic import DynamicSegment
+
+    for segment in elf.iter_segments():
+        if isinstance(segment, DynamicSegment):
+            for symbol in segment.iter_symbols():
+                is_function = symbol["st_info"]["type"] == "STT_FUNC"
+                if is_function and symbol["st_shndx"] != "SHN_UNDEF":
+                    yield str(symbol.name)
+
+
+def _no_library(path: Path, actual: str) -> HostError:
+    return HostError(
+        f"{path}: {actual}; expected a shared library of NVIDIA's driver",
+        hint="Install NVIDIA's driver for Linux, or repair it: nvidia-smi should list the GPU.",
+    )
+
 
 Step = Callable[[str], object]
 

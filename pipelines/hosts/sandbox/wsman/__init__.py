@@ -10,9 +10,9 @@ from .auth import write_credentials
 from .certificate import create_certificate
 from .commands import Launcher
 from .faults import WsmanFaultError
-from .hooks import DropConnectionError, Hooks
 from .processes import TAG
 from .server import WsmanServer
+from .service import DropConnectionError, Hooks
 from .shells import Limits
 
 __all__ = [

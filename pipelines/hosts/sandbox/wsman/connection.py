@@ -10,12 +10,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from .auth import SCHEMES, Acceptor, Step
-from .hooks import DropConnectionError
-from .identify import HEADER, UNAUTHENTICATED, identified
-from .sealing import SEALED, UnsealError, seal, unseal
-from .service import Caller, WsmanService
-from .soap import CONTENT_TYPE, MalformedRequestError
+from .auth import SCHEMES, SEALED, Acceptor, Step, UnsealError, seal, unseal
+from .service import Caller, DropConnectionError, WsmanService
+from .soap import CONTENT_TYPE, HEADER, UNAUTHENTICATED, MalformedRequestError, identified
 
 _log = logging.getLogger(__name__)
 PATH = "/wsman"

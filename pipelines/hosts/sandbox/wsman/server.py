@@ -15,8 +15,7 @@ from typing import Self
 from .auth import check_credentials
 from .commands import Launcher
 from .connection import Connection, Site
-from .hooks import Hooks
-from .service import WsmanService
+from .service import Hooks, WsmanService
 from .shells import Limits, ShellTable
 
 _log = logging.getLogger(__name__)

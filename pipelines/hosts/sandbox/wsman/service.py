@@ -2,19 +2,117 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from . import faults, replies
-from .hooks import DropConnectionError, Hooks
-from .replies import COMMAND_RESOURCE, CONFIG_RESOURCE
+from . import faults
 from .shells import Limits, Shell, ShellTable
-from .soap import NAMESPACES, SHELL, TRANSFER, Request, duration, envelope, fault_envelope, parse
+from .soap import (
+    NAMESPACES,
+    SHELL,
+    TRANSFER,
+    Request,
+    duration,
+    envelope,
+    escape,
+    fault_envelope,
+    parse,
+)
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
+
+    from .commands import Output
+    from .shells import Limits, Shell
+
+
+class DropConnectionError(ConnectionError):
+    """Raised by a hook: cut the connection after ``sent`` bytes, with RST if ``reset``."""
+
+    def __init__(self, *, sent: int = 0, reset: bool = False) -> None:
+        super().__init__("connection dropped by a hook")
+        self.sent = sent
+        self.reset = reset
+
+
+class Hooks(Protocol):
+    """Called in the thread of the connection, so sleeping delays just that client.
+
+    Both may raise :class:`DropConnectionError`; ``before_request`` may also raise a
+    ``WsmanFaultError``, which is then the answer (busy, quota, shell gone).
+    """
+
+    def before_request(self, action: str, shell_id: str | None) -> None:
+        """An envelope was understood, nothing is done yet."""
+        ...
+
+    def before_response(self, action: str, body: bytes) -> bytes | None:
+        """``body`` is the answer before sealing. Return what to send instead; None hangs up."""
+        ...
+
+
+COMMAND_RESOURCE = f"{SHELL}/cmd"
+CONFIG_RESOURCE = "http://schemas.microsoft.com/wbem/wsman/1/config"
+STATE = f"{SHELL}/CommandState"
+
+
+def config(limits: Limits) -> bytes:
+    """The part of the service's configuration that clients ask for (2.2.4.10)."""
+    return (
+        f'<cfg:Config xmlns:cfg="{CONFIG_RESOURCE}">'
+        f"<cfg:MaxEnvelopeSizekb>{limits.max_envelope // 1024}</cfg:MaxEnvelopeSizekb>"
+        f"<cfg:MaxTimeoutms>{limits.max_operation_timeout * 1000:.0f}</cfg:MaxTimeoutms>"
+        "</cfg:Config>"
+    ).encode()
+
+
+def created(shell: Shell) -> bytes:
+    """The reference to a new shell, then its state (3.1.4.10)."""
+    return (
+        "<x:ResourceCreated><a:Address>http://localhost/wsman</a:Address><a:ReferenceParameters>"
+        f"<w:ResourceURI>{COMMAND_RESOURCE}</w:ResourceURI><w:SelectorSet>"
+        f'<w:Selector Name="ShellId">{shell.id}</w:Selector></w:SelectorSet>'
+        f"</a:ReferenceParameters></x:ResourceCreated>{shell_xml(shell)}"
+    ).encode()
+
+
+def received(command_id: str, output: Output) -> tuple[bytes, ...]:
+    """Streams, ends of streams and the state of the command (2.2.4.32), in pieces."""
+    pieces = [b"<rsp:ReceiveResponse>"]
+    for name, data in output.data.items():
+        pieces.append(f'<rsp:Stream Name="{name}" CommandId="{command_id}">'.encode())
+        pieces.append(binascii.b2a_base64(data, newline=False))
+        pieces.append(b"</rsp:Stream>")
+    pieces.extend(
+        f'<rsp:Stream Name="{name}" CommandId="{command_id}" End="true"/>'.encode()
+        for name in output.ended
+    )
+    state = f'<rsp:CommandState CommandId="{command_id}" State="{STATE}'
+    if output.exit_code is None:
+        state += '/Running"/>'
+    else:
+        state += f'/Done"><rsp:ExitCode>{output.exit_code}</rsp:ExitCode></rsp:CommandState>'
+    return (*pieces, state.encode(), b"</rsp:ReceiveResponse>")
+
+
+def shell_xml(shell: Shell) -> str:
+    """The state of a shell (MS-WSMV 2.2.4.36)."""
+    directory = (
+        f"<rsp:WorkingDirectory>{escape(shell.cwd)}</rsp:WorkingDirectory>" if shell.cwd else ""
+    )
+    return (
+        f"<rsp:Shell><rsp:ShellId>{shell.id}</rsp:ShellId>"
+        f"<rsp:ResourceUri>{COMMAND_RESOURCE}</rsp:ResourceUri>"
+        f"<rsp:Owner>{escape(shell.owner)}</rsp:Owner><rsp:ClientIP>127.0.0.1</rsp:ClientIP>"
+        f"<rsp:IdleTimeOut>PT{shell.idle_timeout:.3f}S</rsp:IdleTimeOut>{directory}"
+        "<rsp:InputStreams>stdin</rsp:InputStreams>"
+        "<rsp:OutputStreams>stdout stderr</rsp:OutputStreams>"
+        "</rsp:Shell>"
+    )
+
 
 _MESSAGE_ID = re.compile(rb"<(?:[\w.-]+:)?MessageID[^<>]*>([\w:{}-]{1,100})</")
 _ID = re.compile(r"[0-9A-Fa-f-]{36}")
@@ -80,7 +178,7 @@ class WsmanService:
     def _dispatch(self, request: Request, caller: Caller) -> tuple[bytes, ...]:
         action = request.action
         if request.resource_uri == CONFIG_RESOURCE and action == f"{TRANSFER}/Get":
-            return (replies.config(self.limits),)
+            return (config(self.limits),)
         if not request.resource_uri.startswith(SHELL):
             raise faults.fault("unknown-resource")
         if action == f"{TRANSFER}/Create":
@@ -119,11 +217,11 @@ class WsmanService:
             lifetime=_optional_duration(requested, "rsp:Lifetime"),
             shell_id=shell_id.upper(),
         )
-        return replies.created(shell)
+        return created(shell)
 
     def _describe(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
         del request, caller
-        return (replies.shell_xml(shell).encode(),)
+        return (shell_xml(shell).encode(),)
 
     def _command(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
         del caller
@@ -161,7 +259,7 @@ class WsmanService:
             raise faults.invalid("Receive names no DesiredStream.")
         command = shell.command(expected.get("CommandId", ""))
         output = command.receive(self._timeout(request), self.limits.receive_bytes, caller.socket)
-        return replies.received(command.id, output)
+        return received(command.id, output)
 
     def _signal(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
         del caller

@@ -19,6 +19,7 @@ from .faults import WsmanFaultError, invalid
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+
 CONTENT_TYPE = "application/soap+xml;charset=UTF-8"
 SOAP = "http://www.w3.org/2003/05/soap-envelope"
 ADDRESSING = "http://schemas.xmlsoap.org/ws/2004/08/addressing"
@@ -163,3 +164,33 @@ def fault_envelope(relates_to: str, fault: WsmanFaultError) -> bytes:
         "</f:WSManFault></s:Detail></s:Fault>"
     )
     return envelope(FAULT_ACTION, relates_to, body.encode())
+
+
+#: The header that asks for it, and its value.
+HEADER, UNAUTHENTICATED = "WSMANIDENTIFY", "unauthenticated"
+_IDENTITY = "http://schemas.dmtf.org/wbem/wsman/identity/1/wsmanidentity.xsd"
+_PROTOCOL = "http://schemas.dmtf.org/wbem/wsman/1/wsman.xsd"
+_VENDOR = "windows-cuda-wheels sandbox"
+
+
+def identified(raw: bytes) -> bytes:
+    """The answer to an Identify envelope (DSP0226, chapter 11), which needs no sign-in.
+
+    Windows answers with only the protocol before a sign-in (MS-WSMV 3.1.4.1.33), and adds version
+    and vendor after one. Raises :class:`MalformedRequestError` for anything else.
+    """
+    try:
+        root = fromstring(raw, forbid_dtd=True)
+    except (ValueError, LookupError, SyntaxError) as error:  # ParseError is a SyntaxError
+        raise MalformedRequestError(f"not an acceptable XML document: {error}") from None
+    if (
+        root.tag != f"{{{SOAP}}}Envelope"
+        or root.find(f"{{{SOAP}}}Body/{{{_IDENTITY}}}Identify") is None
+    ):
+        raise MalformedRequestError("not an Identify envelope")
+    return (
+        f'<s:Envelope xmlns:s="{SOAP}" xmlns:i="{_IDENTITY}"><s:Header/><s:Body>'
+        f"<i:IdentifyResponse><i:ProtocolVersion>{_PROTOCOL}</i:ProtocolVersion>"
+        f"<i:ProductVendor>{_VENDOR}</i:ProductVendor>"
+        "</i:IdentifyResponse></s:Body></s:Envelope>"
+    ).encode()
