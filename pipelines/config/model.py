@@ -35,7 +35,7 @@ from pipelines.core.yamlfile import read_yaml
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.gpus import is_wanted
 from pipelines.hosts.kinds import KINDS
-from pipelines.toolchain.compilecache.settings import CompileCache, DiskCache
+from pipelines.toolchain.compilecache import CompileCache, DiskCache
 from pipelines.toolchain.lock import ToolchainLock
 
 

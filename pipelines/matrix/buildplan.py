@@ -38,7 +38,7 @@ from pipelines.record.results import RunFacts
 from pipelines.record.shards import Share, shards_of, share_of
 from pipelines.record.target import AXES, Target
 from pipelines.record.toolsets import Api, Toolset
-from pipelines.toolchain.compilecache.settings import CompileCache
+from pipelines.toolchain.compilecache import CompileCache
 from pipelines.toolchain.lock import Cache, load_lock
 
 if TYPE_CHECKING:

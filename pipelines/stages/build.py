@@ -43,7 +43,7 @@ from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
 from pipelines.stages.hooks import Attempt, BuildHooks, Once, features
 from pipelines.stages.pace import Pace, job_budget, pace_of
 from pipelines.stages.toolset import toolset_for, toolsets
-from pipelines.toolchain.compilecache import spec as compile_cache
+from pipelines.toolchain import compilecache as compile_cache
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
 _LEFT = 200  # lines of what a reproducible build took out of its wheel

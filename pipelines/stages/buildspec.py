@@ -20,7 +20,7 @@ from pipelines.record.results import ProvisionResult
 from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.hooks import SpecHooks, features
-from pipelines.toolchain.compilecache import spec as compile_cache
+from pipelines.toolchain import compilecache as compile_cache
 
 #: The CUDA whose nvcc sccache 0.16 understands: https://github.com/mozilla/sccache/pull/2722.
 _CACHED = "<13.3"

@@ -22,7 +22,7 @@ from pipelines.record.prebuilt import COMPANIONS
 from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.line import Line
-from pipelines.toolchain.compilecache.spec import disk_gib
+from pipelines.toolchain.compilecache import disk_gib
 from pipelines.toolchain.hashed import damage
 
 _DAY = 86400.0

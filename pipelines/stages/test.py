@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+from packaging.utils import canonicalize_name
 from pydantic import BaseModel, Field, ValidationError
 
 from pipelines.core.console import console, fold, host_line, say
@@ -19,25 +21,25 @@ from pipelines.core.evidence import GpuResult
 from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import first_problem
+from pipelines.core.versions import minor
 from pipelines.diagnosis import load_catalogue
 from pipelines.hosts.base import GpuWay
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
+from pipelines.recipe.load import shown_file
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
-from pipelines.record.results import AuditedFile, SmokeResult
+from pipelines.record.results import AuditedFile, SmokeResult, TorchSuite
 from pipelines.record.run import Run, StageLog
 from pipelines.remote import files, tester
 from pipelines.remote.jobs.prune import WHEEL
 from pipelines.reports.figures import SCRIPT
-from pipelines.reports.junit import read_pytest
+from pipelines.reports.junit import read_pytest, write
 from pipelines.reports.model import Case
 from pipelines.reports.model import Suite as ReadSuite
 from pipelines.session.base import UnfitHostError
 from pipelines.stages.audit import audited_wheel
 from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
-from pipelines.stages.hints import cure_of_cases, why_no_report
 from pipelines.stages.hooks import SuiteHooks, features
-from pipelines.stages.torches import keep_apart, keep_untested, require_torch
 from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.checks import EXTERNAL, OURS
 
@@ -371,3 +373,115 @@ def _say_outcomes(cases: tuple[Case, ...], outcomes: Counter[Any]) -> None:
         say(f"  {case.outcome}: {safe(case.name)}: {safe(case.message, 200)}", style="red")
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     say(f"{len(cases)} cases: {said}", style="red" if bad else "green")
+
+
+_CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
+_UNFOUND = re.compile(  # as uv and pip say it
+    r"Because (?:only )?([\w.-]{1,80}) was not found in the provided"
+    r"|No matching distribution found for ([\w.-]{1,80})"
+)
+_ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
+
+
+def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
+    """What to do about a suite that ended before its report."""
+    tail = "\n".join(done.tail)
+    if done.step == "install":
+        return _missing(plan, tail)
+    if done.step != "pytest":
+        return "No environment could be made with the Python there. Try it again, or: invoke doctor"
+    if absent := _absent(plan, tail):
+        return absent
+    if done.exit is not None and (done.exit < 0 or done.exit >= _CRASHED):
+        return "The interpreter crashed before the first case. The log is in the JUnit report."
+    return "pytest itself could not begin: its last lines say why."
+
+
+def cure_of_cases(plan: BuildPlan, run: Run, told: str) -> str:
+    """What to do about what failed cases tell; empty where they tell nothing that is known."""
+    known = (one.hint(run, told) for one in features(SuiteHooks, plan))
+    return " ".join(filter(None, (*known, _absent(plan, told))))
+
+
+def _missing(plan: BuildPlan, text: str) -> str:
+    """The hint for requirements that are not among the wheels that are installed."""
+    found = [name for match in _UNFOUND.findall(text) for name in match if name]
+    if not found or plan.given is not None:
+        return "What the suite needs could not be installed: docs/own-tests.md says what there is."
+    name = canonicalize_name(found[0])
+    return f"Add it to {shown_file(plan.recipe.name)}: test_requires: [{name}]"
+
+
+def _absent(plan: BuildPlan, text: str) -> str:
+    """The hint for a module that the suite imports and its environment does not have."""
+    names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
+    if not names:
+        return ""
+    where = "as --with NAME==VERSION."
+    if plan.given is None:
+        where = "in test_requires of the recipe: docs/own-tests.md says what there is."
+    found = ", ".join([*names][:5])
+    return (
+        f"Not installed there: {found}. If it is no part of the wheel, name what brings it {where}"
+    )
+
+
+_REPORT = "smoke.xml"
+_LOADED = "torch"  # the property of the suite that says what it imported
+
+
+def keep_apart(log: StageLog, asked: str, read: ReadSuite) -> SmokeResult:
+    """Keep ``smoke.xml`` as the report of the torch that was ``asked``, and write one of all.
+
+    In that one a case is called by its torch as well, and so is a property that differs.
+    """
+    run, known = log.run, log.result
+    assert isinstance(known, SmokeResult)  # noqa: S101 - kept before the suite is followed
+    one = TorchSuite(
+        asked=asked,
+        loaded=line(read.properties.get(_LOADED, ""), 80),
+        report=f"smoke-torch{asked}.xml",
+        outcomes={**Counter(case.outcome for case in read.cases)},
+    )
+    (run.path / _REPORT).replace(run.path / one.report)
+    torches = (*known.torches, one)
+    suites = {t.asked: read_pytest((run.path / t.report).read_bytes()) for t in torches}
+    write(run.path / _REPORT, [_merged(suites)])
+    total = sum((Counter(t.outcomes) for t in torches), Counter[str]())
+    made = {"torches": torches, "outcomes": {**total}, "report": sha256_of(run.path / _REPORT)}
+    return log.keep(known.model_copy(update=made))
+
+
+def require_torch(asked: str, read: ReadSuite) -> None:
+    """Refuse a report of another torch than ``asked``, or of none."""
+    loaded = line(read.properties.get(_LOADED, ""), 80)
+    if minor(loaded) != minor(asked):
+        raise SmokeError(
+            f"the smoke suite was to run with torch {asked}, and ran with {loaded or 'none'}",
+            hint="Its environment on the host is made of the lock's wheels: invoke provision.",
+        )
+
+
+def keep_untested(log: StageLog, wanted: tuple[str, ...], done: SmokeResult) -> SmokeResult:
+    """Keep and say with which of ``wanted`` it did not run: the host has none of it."""
+    left = tuple(one for one in wanted if one not in [t.asked for t in done.torches])
+    if left:
+        say(f"not tested with torch {', '.join(left)}: there is none of it here", style="yellow")
+    return log.keep(done.model_copy(update={"untested": left}))
+
+
+def _merged(suites: Mapping[str, ReadSuite]) -> ReadSuite:
+    first = next(iter(suites.values()))
+    properties = dict(first.properties)
+    for torch, read in suites.items():
+        properties |= {
+            f"torch{torch}.{name}": value
+            for name, value in read.properties.items()
+            if name == _LOADED or first.properties.get(name) != value
+        }
+    cases = tuple(
+        replace(case, classname=f"torch{torch}.{case.classname}".rstrip("."))
+        for torch, read in suites.items()
+        for case in read.cases
+    )
+    return replace(first, cases=cases, properties=properties)

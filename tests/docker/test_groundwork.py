@@ -11,13 +11,13 @@ from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.manager import LABEL
 from pipelines.hosts.images import Image
-from pipelines.hosts.passthrough import linux, remote_machine
+from pipelines.hosts.passthrough import linux, prerequisites
 from pipelines.toolchain.lock import Cache
 
 
 def test_a_container_sees_its_machine_as_it_is(engine: Engine, sandbox_image: Image) -> None:
     """As this very machine is; nothing stays."""
-    found, here = remote_machine.look_at(engine, sandbox_image.id), linux.look()
+    found, here = prerequisites.look_at(engine, sandbox_image.id), linux.look()
     # Whether a device file may be written is asked as another user there.
     assert (found.kvm == "absent", found.vfio == "absent") == (
         here.kvm == "absent",

@@ -14,7 +14,7 @@ from windows import powershell_folder
 from pipelines.core.errors import HostError
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import OpenOptions, Silent
-from pipelines.hosts.windows.bootstrap import connect_with_python
+from pipelines.hosts.windows.firstpython import connect_with_python
 from pipelines.remote import rpc
 from pipelines.session.channel import over_winrs
 from pipelines.toolchain.lock import Cache, load_lock

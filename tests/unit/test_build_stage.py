@@ -33,7 +33,7 @@ from pipelines.stages.buildspec import build_environment, build_spec
 from pipelines.stages.hooks import FEATURES, BuildHooks
 from pipelines.stages.line import BUILD, Line
 from pipelines.stages.pace import job_budget
-from pipelines.toolchain.compilecache.settings import RedisCache
+from pipelines.toolchain.compilecache import RedisCache
 
 MEMORY = b"layout_composed.hpp(478): catastrophic error : out of memory\n"
 TOOLSET = (

@@ -23,7 +23,7 @@ from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record.results import RunFacts
 from pipelines.record.toolsets import MSVC, NATIVE, STUB, Api, Toolset
 from pipelines.stages.buildspec import environment_of
-from pipelines.toolchain.compilecache.settings import DiskCache
+from pipelines.toolchain.compilecache import DiskCache
 
 
 def settings(**keys: Any) -> Config:

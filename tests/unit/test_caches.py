@@ -14,7 +14,7 @@ from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.sourcetree import cache_key
 from pipelines.remote import dependency_wheels, rpc
 from pipelines.stages import kept as caches
-from pipelines.toolchain.compilecache.settings import DiskCache
+from pipelines.toolchain.compilecache import DiskCache
 from pipelines.toolchain.lock import Cache, load_lock
 
 OLD = 1_000_000_000

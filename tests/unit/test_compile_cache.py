@@ -20,7 +20,7 @@ from pipelines.core.hosttext import redact
 from pipelines.core.yamlfile import parse_yaml
 from pipelines.remote import compilecache, fixed_paths, locks, process, sccache
 from pipelines.remote.jobs import prune, store
-from pipelines.toolchain.compilecache import spec as plan
+from pipelines.toolchain import compilecache as plan
 
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)

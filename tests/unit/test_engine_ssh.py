@@ -16,8 +16,7 @@ from sshd_server import DIAL_STDIO, Sshd, needs_sshd, running
 from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.engine import transport
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.execstream import ExecStream
-from pipelines.hosts.engine.hijack import Hijacked
+from pipelines.hosts.engine.execstream import ExecStream, Hijacked
 
 pytestmark = needs_sshd
 

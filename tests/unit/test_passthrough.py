@@ -19,7 +19,7 @@ from pipelines.core.finding import Finding
 from pipelines.doctor import passthrough, run
 from pipelines.doctor.model import Facts
 from pipelines.hosts.gpus import Gpu
-from pipelines.hosts.passthrough import linux, prerequisites, remote_machine, vfio, windows
+from pipelines.hosts.passthrough import linux, prerequisites, vfio, windows
 from pipelines.hosts.passthrough.prerequisites import Requirements, survey
 from pipelines.remote.inspection import tools
 
@@ -196,7 +196,7 @@ def test_a_machine_that_was_not_looked_at_is_not_known(remote: str) -> None:
     assert "not checked" in told["GPU"].actual
 
 
-SCRIPT = Path(remote_machine.__file__).with_name("remote_machine.sh")
+SCRIPT = Path(prerequisites.__file__).with_name("remote_machine.sh")
 
 
 def printed(root: Path) -> str:
@@ -218,7 +218,7 @@ def printed(root: Path) -> str:
 )
 def test_a_machine_elsewhere_is_read_as_this_one(tmp_path: Path, tree: Tree) -> None:
     root = tree.write(tmp_path / "root")
-    assert remote_machine.read(printed(root)) == linux.look(root)
+    assert prerequisites.read(printed(root)) == linux.look(root)
 
 
 ZERO = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
@@ -237,7 +237,7 @@ def test_a_card_as_a_real_kernel_tells_it() -> None:
     place = "sys/bus/pci/devices/0000:00:06.0"
     rows = [f"F {place}/{name} {text.encode().hex()}" for name, text in H200.items()]
     link = f"L {place}/driver ../../../bus/pci/drivers/nvidia"
-    found = remote_machine.read("\n".join([f"D {place}", *rows, link, "END"]))
+    found = prerequisites.read("\n".join([f"D {place}", *rows, link, "END"]))
     (card,) = found.functions
     assert (card.is_gpu, card.driver, card.group) == (True, "nvidia", None)
     assert (card.bar, card.ids) == (256 * GIB, "10de:2335")
@@ -256,7 +256,7 @@ def test_a_card_as_a_real_kernel_tells_it() -> None:
 )
 def test_a_machine_elsewhere_that_tells_nonsense(said: str, why: str) -> None:
     with pytest.raises(HostError, match=why):
-        remote_machine.read(said)
+        prerequisites.read(said)
 
 
 class Elsewhere(Engine):

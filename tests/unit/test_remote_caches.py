@@ -22,7 +22,7 @@ import pytest
 from cache_runs import SCCACHE, cache, told
 
 from pipelines.remote import compilecache
-from pipelines.toolchain.compilecache import spec as plan
+from pipelines.toolchain import compilecache as plan
 
 COMPILER = shutil.which("g++") or ""
 WORD = "a-word-never-shown"

@@ -15,7 +15,7 @@ from pipelines.config import schema
 from pipelines.config.model import Config, Defaults, host_models, load_config
 from pipelines.core.errors import ConfigError
 from pipelines.core.yamlfile import read_yaml
-from pipelines.toolchain.compilecache.settings import CompileCache
+from pipelines.toolchain.compilecache import CompileCache
 
 SCHEMAS = {"recipe": schema.recipe_schema(), "config": schema.config_schema()}
 

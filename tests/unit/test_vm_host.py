@@ -28,7 +28,7 @@ from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.manager import LABEL, ContainerManager
 from pipelines.hosts.passthrough import linux
 from pipelines.hosts.passthrough.vfio import Passthrough
-from pipelines.hosts.vm import boot, disks, exit_codes, golden, machine
+from pipelines.hosts.vm import disks, exit_codes, golden, host, machine
 from pipelines.hosts.vm import host as vm_host
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.host import RUNNER, Vm
@@ -354,9 +354,9 @@ def ready(
         asked.append((url, pin))
         return answers
 
-    monkeypatch.setattr(boot, "answers", answer)
-    monkeypatch.setattr(boot, "read_file", lambda *_: b"wcw-1:secret:with-colon\n")
-    found = boot.Boot(HERE, Silent())(booted(log))
+    monkeypatch.setattr(host, "answers", answer)
+    monkeypatch.setattr(host, "read_file", lambda *_: b"wcw-1:secret:with-colon\n")
+    found = host.Boot(HERE, Silent())(booted(log))
     if found is not None:
         assert asked == [(found.url, found.pin)]
     return found
@@ -393,10 +393,10 @@ def test_only_what_it_has_said_since_it_was_started_counts(
 
     box = booted(b"")
     monkeypatch.setattr(box.container, "logs", logs)
-    assert boot.Boot(HERE, Silent())(box) is None
+    assert host.Boot(HERE, Silent())(box) is None
     assert asked == [int(datetime(2026, 11, 22, 15, 6, 13, tzinfo=UTC).timestamp())]
     box.container.attrs = {"State": {"StartedAt": "0001-01-01T00:00:00Z"}}
-    assert boot.Boot(HERE, Silent())(box) is None
+    assert host.Boot(HERE, Silent())(box) is None
     assert asked[1:] == [], "it does not run yet"
 
 

@@ -19,7 +19,7 @@ from pipelines.core.errors import HostError, PipelineError
 from pipelines.core.hosttext import line, safe
 from pipelines.hosts.bounds import in_bytes
 from pipelines.hosts.engine.error_patterns import as_pipeline_error
-from pipelines.hosts.engine.hijack import Hijacked, low_level
+from pipelines.hosts.engine.execstream import Hijacked, low_level
 from pipelines.session.base import DeadHostError, GoneHostError
 
 _TAIL = 8192  # bytes of its output to keep

@@ -5,17 +5,87 @@ Nothing is fetched, nothing is left behind, and it also ends if an engine never 
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import re
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError
+from pipelines.core.hosttext import safe
 from pipelines.hosts.engine.engine import Engine, System
+from pipelines.hosts.engine.error_patterns import engine_errors
+from pipelines.hosts.engine.manager import of_a_moment
 from pipelines.hosts.gpus import Gpu, is_wanted, written
-from pipelines.hosts.passthrough import linux, remote_machine, vfio, windows
+from pipelines.hosts.passthrough import linux, vfio, windows
+from pipelines.hosts.passthrough.linux import Machine, look
 from pipelines.remote.inspection import tools
+
+_SCRIPT = Path(__file__).with_name("remote_machine.sh")
+_SECONDS = 30
+_MOST = 4 << 20  # most bytes of output
+_ROW = re.compile(r"([FLND]) ((?:sys|dev|proc)/[\w.:/-]{1,200})(?: (\S*))?")
+_SEEN = ("/sys", "/dev")
+
+
+def look_at(engine: Engine, image: str) -> Machine:
+    """The machine of ``engine``, read by a container of ``image``, which must have a POSIX shell.
+
+    It runs for a second, sees ``/sys`` and ``/dev`` read-only, has no network, and is removed.
+    Raises :class:`HostError` for empty output, and the engine's errors.
+    """
+    doing = f"inspect the machine of {engine.title}"
+    with engine_errors(doing):
+        container = engine.client.containers.create(
+            image,
+            entrypoint=["/bin/sh", "-c", _SCRIPT.read_text("utf-8"), "look"],
+            command=["/host", "/proc"],
+            network_mode="none",
+            labels=of_a_moment("look"),
+            volumes={name: {"bind": f"/host{name}", "mode": "ro"} for name in _SEEN},
+        )
+    try:
+        with engine_errors(doing):
+            container.start()
+            container.wait(timeout=_SECONDS)
+            output = bytes(container.logs(stdout=True, stderr=False))
+    finally:
+        with contextlib.suppress(Exception):
+            container.remove(force=True, v=True)
+    return read(output.decode("utf-8", "replace"))
+
+
+def read(output: str) -> Machine:
+    """Parse the script's output; :class:`HostError` if it is incomplete."""
+    rows = output[:_MOST].splitlines()
+    if not rows or rows[-1] != "END":
+        raise HostError(f"the description of its machine was cut off: {safe(output[-200:], 200)}")
+    with tempfile.TemporaryDirectory(prefix="machine-") as folder:
+        root = Path(folder)
+        for row in rows[:-1]:
+            match = _ROW.fullmatch(row)
+            if match is None or ".." in PurePosixPath(match[2]).parts:
+                raise HostError(f"unexpected description of its machine: {safe(row, 200)}")
+            _put(root / match[2], match[1], match[3] or "")
+        return look(root)
+
+
+def _put(path: Path, kind: str, value: str) -> None:
+    if kind == "D":
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "L":
+        path.symlink_to(PurePosixPath(value).name)  # only its name is read
+    elif kind == "F" and re.fullmatch(r"(?:[0-9a-f]{2})*", value):
+        path.write_bytes(bytes.fromhex(value))
+    else:
+        path.touch()
+
 
 #: Seconds that an engine may take to describe itself.
 PATIENCE = 15.0
@@ -91,13 +161,13 @@ def machine_of(
     """The machine of a Linux engine: local files if it is this one, else read by a container.
 
     ``image``: one that the engine has. Raises :class:`HostError` if it does not have it, and what
-    :func:`.remote_machine.look_at` does.
+    :func:`look_at` does.
     """
     if not engine.remote and sys.platform == "linux":
         return look()
     if engine.system != "linux" or not image or engine.image(image) is None:
         raise HostError("this needs the host's image, which its engine does not have yet")
-    return remote_machine.look_at(engine, image)
+    return look_at(engine, image)
 
 
 def _in_time(reach: Callable[[float], Engine]) -> Engine:

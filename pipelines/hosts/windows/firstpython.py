@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
@@ -35,8 +37,12 @@ from pipelines.core.errors import (
     TransferError,
 )
 from pipelines.core.hosttext import safe
+from pipelines.core.logs import timed
+from pipelines.hosts.base import Events
+from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.payload import Payload, marker, payload
-from pipelines.session.base import ByteStream, Progress
+from pipelines.session.base import ByteStream, Progress, Session
+from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 from pipelines.toolchain.lock import Cache
@@ -327,3 +333,30 @@ def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
         "other": "Fix that on the host, then run the same command again.",
     }[answer.kind]
     return ProvisionError(f"{where}: {message}", hint=hint)
+
+
+_log = logging.getLogger(__name__)
+
+
+def connect_with_python(
+    endpoint: Endpoint,
+    cache: Cache,
+    events: Events,
+    *,
+    name: str,
+    python: str = FIRST_PYTHON,
+    again: Callable[[], Endpoint] | None = None,
+    fresh: bool = False,
+) -> Session:
+    """A session by the pinned Python, which is put there if it is missing or another one.
+
+    ``fresh``: put it there in any case. Raises what
+    :func:`install_python` does.
+    """
+    target = python.rpartition("\\")[0]
+    if fresh or not is_there(endpoint, cache, target=target):
+        events.step(f"Python for {target}")
+        with events.bars() as bars, timed(_log, logging.INFO, "%s: install Python", name):
+            progress = partial(bars, "send Python")
+            install_python(endpoint, cache, target=target, progress=progress, fresh=fresh)
+    return over_winrs(endpoint, python, name, again=again)

@@ -10,7 +10,7 @@ from pipelines.core.evidence import Evidence
 from pipelines.core.extras import install_extra
 from pipelines.hosts.base import Capabilities, Host, OpenOptions
 from pipelines.hosts.gpus import is_wanted, own
-from pipelines.hosts.windows.bootstrap import connect_with_python
+from pipelines.hosts.windows.firstpython import connect_with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import credential
