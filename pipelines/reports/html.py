@@ -29,14 +29,15 @@ from pipelines.reports import charts
 from pipelines.reports.causes import causes
 from pipelines.reports.load import when
 from pipelines.reports.measures import measured
-from pipelines.reports.names import begun, names
 from pipelines.reports.views import (
     MARKS,
     VERDICTS,
     WORDS,
     Excerpt,
     RunView,
+    begun,
     evidence_line,
+    names,
 )
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")

@@ -6,6 +6,8 @@ failures, timeline and files where those are read.
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,15 +16,22 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ValidationError
 
 from pipelines.core import units
 from pipelines.core.errors import ConfigError, SmokeError
+from pipelines.core.files import sha256_of
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import block, line, texts
+from pipelines.record import results as record
+from pipelines.record.manifest import Schema
 from pipelines.record.results import (
     ORDER,
     AuditResult,
     BuildResult,
+    FileResult,
     PrebuiltResult,
     RebuildResult,
     RunFacts,
@@ -34,17 +43,18 @@ from pipelines.record.run import Run
 from pipelines.record.target import Target
 from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
-from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.model import Suite
 from pipelines.reports.provenance import provenance
-from pipelines.reports.timeline import read_timeline
 from pipelines.reports.views import (
     CaseView,
     Failure,
+    FileView,
     RunView,
     StageView,
+    Timeline,
+    Unit,
     Verdict,
     evidence_line,
 )
@@ -383,3 +393,130 @@ def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime(form) if seconds else ""
     except (OverflowError, ValueError, OSError):
         return ""
+
+
+_UNITS = 4000
+_SAMPLES = 20_000
+_LANES = 64
+_LONGEST = 1e7  # seconds
+_BYTES = 1e15
+_CORES = 100_000
+_EXACT = 0.05  # seconds; clocks of a host's log are not finer
+
+
+def read_timeline(recorded: record.Timeline) -> Timeline | None:
+    """The timeline of a build, or ``None`` if it is empty.
+
+    Whatever makes no sense in it (times that run backwards, no numbers) is left out and counted.
+    """
+    units, samples = _units(recorded.units), _samples(recorded.samples)
+    if not units and not samples:
+        return None
+    placed, lanes = _lay_out(units)
+    return Timeline(
+        units=tuple(placed),
+        samples=tuple(samples),
+        cpus=recorded.cpus if 0 <= recorded.cpus <= _CORES else 0,
+        memory=_bytes(recorded.memory),
+        lanes=lanes,
+        left_out=len(recorded.units) - len(placed),
+    )
+
+
+def _units(recorded: tuple[tuple[str, float, float], ...]) -> list[tuple[str, float, float]]:
+    """Name, start and end of the units, by start."""
+    made = [
+        (line(name, 160), start, end)
+        for name, start, end in recorded
+        if 0 <= start <= end <= _LONGEST
+    ]
+    if len(made) > _UNITS:  # the short ones matter least
+        made = sorted(made, key=lambda unit: unit[1] - unit[2])[:_UNITS]
+    return sorted(made, key=lambda unit: (unit[1], unit[2], unit[0]))
+
+
+def _samples(recorded: tuple[tuple[float, float, float], ...]) -> list[tuple[float, float, float]]:
+    return sorted(
+        (at, min(busy, 1.0), _bytes(used))
+        for at, busy, used in recorded[:_SAMPLES]
+        if 0 <= at <= _LONGEST and 0 <= busy < math.inf
+    )
+
+
+def _bytes(value: float) -> float:
+    """``value`` if it is a plausible number of bytes, else 0."""
+    return value if 0 <= value <= _BYTES else 0.0
+
+
+def _lay_out(units: list[tuple[str, float, float]]) -> tuple[list[Unit], int]:
+    """Assign every unit to the first free lane: as many lanes as concurrent jobs.
+
+    Units for which there is no lane any more are not among them.
+    """
+    ends: list[float] = []
+    placed = []
+    for name, start, end in units:
+        lane = next((n for n, free in enumerate(ends) if free <= start + _EXACT), len(ends))
+        if lane == len(ends):
+            if lane == _LANES:
+                continue
+            ends.append(end)
+        ends[lane] = end
+        placed.append(Unit(name, start, end, lane))
+    return placed, len(ends)
+
+
+#: Generated from the record, or the record itself: not listed in a report.
+UNLISTED = ("report.html", "summary.md", "manifest.json")
+_MOST = 500
+_MANIFEST = 16 << 20  # bytes
+_LINK = 1000  # characters
+
+
+class _Manifest(BaseModel):
+    """The relevant part of ``manifest.json``."""
+
+    schema_: Schema
+    files: tuple[FileResult, ...]
+
+
+def files(path: Path) -> tuple[FileView, ...]:
+    """Every file of the run in ``path``, and those only in ``manifest.json``, as from CI."""
+    known = _manifest(path / "manifest.json")
+    made = []
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if hidden or name in UNLISTED or name.startswith("record.sqlite"):
+            continue
+        if file.is_file() and not file.is_symlink():
+            made.append(_file(file, name, known.pop(name, None)))
+            if len(made) == _MOST:
+                break
+    made += [
+        FileView(line(name), row.size, row.sha256, "not here; from manifest.json")
+        for name, row in known.items()
+        if name not in UNLISTED
+    ]
+    return tuple(sorted(made[:_MOST], key=lambda row: row.path))
+
+
+def _file(file: Path, name: str, recorded: FileResult | None) -> FileView:
+    status, link = file.stat(), quote(os.fsencode(name))
+    link = link if len(link) <= _LINK else ""
+    sha256 = sha256_of(file)
+    # Logs and reports are rewritten by later stages, wheels are not.
+    differs = recorded is not None and name.endswith(".whl") and recorded.sha256 != sha256
+    note = "differs from manifest.json" if differs else ""
+    return FileView(line(name), status.st_size, sha256, note, differs, link)
+
+
+def _manifest(path: Path) -> dict[str, FileResult]:
+    """Its rows by path; empty if it cannot be read."""
+    try:
+        if path.is_symlink() or path.stat().st_size > _MANIFEST:
+            return {}
+        manifest = _Manifest.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return {}
+    return {row.path: row for row in manifest.files}

@@ -12,8 +12,16 @@ from collections.abc import Sequence
 
 from pipelines.core import github, units
 from pipelines.reports.causes import causes
-from pipelines.reports.names import begun, names
-from pipelines.reports.views import VERDICTS, WORDS, Excerpt, Failure, RunView, Verdict
+from pipelines.reports.views import (
+    VERDICTS,
+    WORDS,
+    Excerpt,
+    Failure,
+    RunView,
+    Verdict,
+    begun,
+    names,
+)
 
 #: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
 MOST = 900 << 10

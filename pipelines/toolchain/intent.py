@@ -20,9 +20,8 @@ from pipelines.core.errors import LockError
 from pipelines.core.model import Model, explain
 from pipelines.core.versions import python_tags
 from pipelines.core.yamlfile import read_yaml
-from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.lock import Tool
-from pipelines.toolchain.sources import Sha256, Source
+from pipelines.toolchain.sources import BaseImage, Sha256, Source
 from pipelines.toolchain.variants import AXES
 
 INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")

@@ -36,9 +36,8 @@ from pipelines.core.yamlfile import read_yaml
 from pipelines.record.target import Target
 from pipelines.remote.files import replace
 from pipelines.toolchain import hashed, variants
-from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.obtaining import FetchProgress, obtain
-from pipelines.toolchain.sources import Source
+from pipelines.toolchain.sources import BaseImage, Source
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from pipelines.core.errors import LockError
 from pipelines.core.hosttext import line
-from pipelines.toolchain.bases import BaseImage
-from pipelines.toolchain.sources import session
+from pipelines.toolchain.sources import BaseImage, session
 
 if TYPE_CHECKING:
     import requests

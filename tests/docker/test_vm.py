@@ -24,9 +24,9 @@ from docker.models.containers import Container
 
 from pipelines.core.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.base import OpenOptions, Silent
-from pipelines.hosts.engine.connection_info import ConnectionInfo
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.enginehost import ConnectionInfo
 from pipelines.hosts.engine.manager import ContainerManager
 from pipelines.hosts.images import Image
 from pipelines.hosts.vm import disks

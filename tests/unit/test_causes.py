@@ -17,8 +17,7 @@ from pipelines.reports import markdown, terminal
 from pipelines.reports.causes import Cause, causes, words
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
-from pipelines.reports.names import names
-from pipelines.reports.views import RunView
+from pipelines.reports.views import RunView, names
 
 CELLS: tuple[dict[str, Any], ...] = (
     {"python": "3.12", "cuda": "12.8", "torch": "2.8"},

@@ -12,7 +12,7 @@ from pipelines.core.errors import HostError, RemoteError
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.container import host
 from pipelines.hosts.container.config import ContainerHost
-from pipelines.hosts.engine.connection_info import ConnectionInfo
+from pipelines.hosts.engine.enginehost import ConnectionInfo
 from pipelines.remote import cudafiles
 from pipelines.toolchain.lock import Cache, load_lock
 

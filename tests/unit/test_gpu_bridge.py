@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.errors import HostError, StorageError
-from pipelines.hosts.sandbox.bridge import building, compiling, files, installing
+from pipelines.hosts.sandbox.bridge import building, files, installing
 from pipelines.hosts.sandbox.making import FILES, seal, sealed
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, Wine
 from pipelines.toolchain.lock import Cache, load_lock
 
-LISTS = compiling.SOURCE
+LISTS = building.SOURCE
 NAMES = {name: (LISTS / name).read_text().split() for name in ("cuda-names.txt", "nvml-names.txt")}
 CALLS = re.findall(r"^CALL\((\w+),", (LISTS / "calls.def").read_text(), re.M)
 #: A library of Linux, and none of a driver.
@@ -222,8 +222,8 @@ def test_another_input_is_another_bridge(
     monkeypatch.setattr(building, "exported_functions", lambda path: {"cuInit", "cuNewOfToday"})
     places.append(build(prefix, cache, tmp_path / "libcuda.so.1"))
     assert "cuNewOfToday" in compiler.exports["nvcuda"]
-    source = shutil.copytree(compiling.SOURCE, tmp_path / "source")
-    monkeypatch.setattr(compiling, "SOURCE", source)
+    source = shutil.copytree(building.SOURCE, tmp_path / "source")
+    monkeypatch.setattr(building, "SOURCE", source)
     assert build(prefix, cache) == places[0]
     (source / "linux/thunks.c").write_text("/* another */")
     places.append(build(prefix, cache))

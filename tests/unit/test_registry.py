@@ -16,10 +16,10 @@ import yaml
 
 from pipelines.core.errors import LockError
 from pipelines.toolchain import registry
-from pipelines.toolchain.bases import BaseImage, with_pins
 from pipelines.toolchain.generate import lock_text
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 from pipelines.toolchain.pinning import pin_images
+from pipelines.toolchain.sources import BaseImage, with_pins
 
 MANIFEST = json.dumps({"schemaVersion": 2, "manifests": []}).encode()
 DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"

@@ -39,16 +39,14 @@ from pipelines.reports import failures as failing
 from pipelines.reports import terminal, views
 from pipelines.reports.brief import brief_of
 from pipelines.reports.figures import figures, load_rules
-from pipelines.reports.files import files
 from pipelines.reports.html import render
 from pipelines.reports.junit import render as junit_of
 from pipelines.reports.junit import write
-from pipelines.reports.load import load_any, load_view
+from pipelines.reports.load import files, load_any, load_view, read_timeline
 from pipelines.reports.markdown import summary
 from pipelines.reports.model import Case, Suite
 from pipelines.reports.runs import runs_in
 from pipelines.reports.suites import suites
-from pipelines.reports.timeline import read_timeline
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),

@@ -22,13 +22,13 @@ from pipelines.core.errors import ConfigError, HostError, SetupError
 from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.connection_info import ConnectionInfo
 from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.enginehost import ConnectionInfo
 from pipelines.hosts.engine.manager import LABEL, ContainerManager
 from pipelines.hosts.passthrough import linux
 from pipelines.hosts.passthrough.vfio import Passthrough
-from pipelines.hosts.vm import disks, exit_codes, golden, host, machine
+from pipelines.hosts.vm import disks, golden, host, machine
 from pipelines.hosts.vm import host as vm_host
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.host import RUNNER, Vm
@@ -232,14 +232,14 @@ def test_the_cards_are_those_of_the_engines_machine(monkeypatch: pytest.MonkeyPa
 
 
 def test_exit_codes_are_told_apart() -> None:
-    codes = [code for row in exit_codes.exit_codes() for code in row.codes]
+    codes = [code for row in machine.exit_codes() for code in row.codes]
     assert len(codes) == len(set(codes))
-    error = exit_codes.explained(88, "vm-1", "ERROR: KVM acceleration is not available")
+    error = machine.explained(88, "vm-1", "ERROR: KVM acceleration is not available")
     assert isinstance(error, SetupError)
     assert "no KVM" in error.message
     assert "vm-1" in error.message
-    assert exit_codes.explained(0, "vm-1", "") is None
-    assert exit_codes.explained(137, "vm-1", "") is None
+    assert machine.explained(0, "vm-1", "") is None
+    assert machine.explained(137, "vm-1", "") is None
 
 
 # -- around the image's own entry point ------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_the_entry_says_that_there_is_no_overlay(entry: Entry, tmp_path: Path) -
     (tmp_path / "golden/data.qcow2").write_text("golden")  # and no state files beside it
     assert entry("kept", "true").wait(10) == 122
     assert not (tmp_path / "storage/data.qcow2").exists()
-    assert exit_codes.explained(122, "x", "") is not None
+    assert machine.explained(122, "x", "") is not None
 
 
 def test_the_entry_ends_with_its_input_if_it_is_tied(entry: Entry) -> None:

@@ -45,7 +45,7 @@ from pipelines.hosts.sandbox.wsman import (
     soap,
     write_credentials,
 )
-from pipelines.hosts.sandbox.wsman.processes import tagged
+from pipelines.hosts.sandbox.wsman.commands import tagged
 from pipelines.hosts.sandbox.wsman.server import LOOPBACK
 from pipelines.session.transports import identify
 

@@ -18,10 +18,10 @@ from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
-from pipelines.hosts.engine.connection_info import WINRM, ConnectionInfo, bound, url_of
 from pipelines.hosts.engine.container import ManagedContainer
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine, System
+from pipelines.hosts.engine.enginehost import WINRM, ConnectionInfo, bound, url_of
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.gpus import by_class, is_wanted
 from pipelines.hosts.passthrough.windows import devices

@@ -14,9 +14,8 @@ from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.bounds import Bounds, in_bytes
 from pipelines.hosts.container.backends import backend_of
 from pipelines.hosts.container.config import OURS, ContainerHost
-from pipelines.hosts.engine.connection_info import ConnectionInfo
 from pipelines.hosts.engine.container import ContainerSpec
-from pipelines.hosts.engine.enginehost import EngineHost
+from pipelines.hosts.engine.enginehost import ConnectionInfo, EngineHost
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.execstream import ExecStream
 from pipelines.hosts.engine.manager import Ready

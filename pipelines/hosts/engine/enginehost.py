@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -11,13 +13,47 @@ from docker.models.volumes import Volume
 
 from pipelines.core.errors import ConfigError
 from pipelines.hosts.base import Host, Lifecycle, OpenOptions
-from pipelines.hosts.engine.connection_info import ConnectionInfo
 from pipelines.hosts.engine.container import ManagedContainer
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.keys import EngineKeys
 from pipelines.hosts.engine.manager import ContainerManager, Ready, label
 from pipelines.session.base import DeadHostError, GoneHostError
+from pipelines.session.transports.endpoint import Endpoint, Secret
+
+#: WinRM's port in a container.
+WINRM = "5986/tcp"
+
+
+@dataclass(frozen=True)
+class ConnectionInfo:
+    """How to connect to a host that is ready."""
+
+    url: str = ""
+    """WinRM address; empty for one that is reached by exec."""
+    pin: str = ""
+    """sha256 of the certificate WinRM presents."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    def endpoint(self, remember: Callable[[str], str]) -> Endpoint:
+        """As an endpoint for sessions; ``remember`` receives the password."""
+        password = Secret(remember(self.password))
+        return Endpoint(url=self.url, username=self.user, password=password, pin=self.pin)
+
+
+def bound(engine: Engine) -> str:
+    """The address of published ports: loopback, or all addresses of a remote engine's machine."""
+    return "0.0.0.0" if engine.remote else "127.0.0.1"  # noqa: S104 - pinned, NTLM
+
+
+def url_of(managed: ManagedContainer, engine: Engine) -> str:
+    """The URL of WinRM behind the published port; empty while there is none."""
+    for binding in (managed.container.ports or {}).get(WINRM) or []:
+        if (port := str(binding.get("HostPort", ""))).isdecimal():
+            return f"https://{engine.remote or '127.0.0.1'}:{port}/wsman"
+    return ""
+
 
 #: How often a command restarts a persistent container that ended during it.
 RESTARTS = 3

@@ -19,8 +19,7 @@ from pipelines.core.hosttext import line
 from pipelines.core.model import Data, Model
 from pipelines.hosts.engine.engine import System
 from pipelines.hosts.engine.manager import LABEL
-from pipelines.toolchain.bases import Digest
-from pipelines.toolchain.sources import Sha256
+from pipelines.toolchain.sources import Digest, Sha256
 
 SCHEMA = 1
 #: Size limit for reading a record or survey, in bytes: they come from inside an image.

@@ -36,7 +36,7 @@ from pipelines.hosts.sandbox.state import (
     withdraw,
 )
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.hosts.sandbox.wsman.processes import TAG
+from pipelines.hosts.sandbox.wsman.commands import TAG
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
 

@@ -30,8 +30,7 @@ from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.manager import ContainerManager, label
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.config import VmHost
-from pipelines.hosts.vm.exit_codes import explained
-from pipelines.hosts.vm.machine import Runner, keys_of
+from pipelines.hosts.vm.machine import Runner, explained, keys_of
 from pipelines.hosts.vm.volume import GoldenVolume, send_file
 from pipelines.toolchain import hashed
 from pipelines.toolchain.obtaining import download

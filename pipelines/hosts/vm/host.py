@@ -23,24 +23,23 @@ from pipelines.core.hosttext import line
 from pipelines.hosts import images
 from pipelines.hosts.base import Capabilities, Events, OpenOptions
 from pipelines.hosts.bounds import in_bytes
-from pipelines.hosts.engine.connection_info import WINRM, ConnectionInfo, bound, url_of
 from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
 from pipelines.hosts.engine.containerfiles import put_files, read_file
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.enginehost import EngineHost
+from pipelines.hosts.engine.enginehost import WINRM, ConnectionInfo, EngineHost, bound, url_of
 from pipelines.hosts.engine.manager import label
 from pipelines.hosts.gpus import by_vfio, is_wanted
 from pipelines.hosts.passthrough import vfio
 from pipelines.hosts.passthrough.prerequisites import Requirements, machine_of, survey
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.config import VmHost
-from pipelines.hosts.vm.exit_codes import explained
 from pipelines.hosts.vm.golden import GoldenDiskBuilder
 from pipelines.hosts.vm.machine import (
     GIVEN,
     KNOWN,
     STOP,
     Runner,
+    explained,
     golden_mount,
     keys_of,
     runner_of,

@@ -1,17 +1,20 @@
-"""The arguments for creating a machine's container: the interface of dockurr/windows."""
+"""The container of a machine: its arguments, and why it ended: the interface of dockurr/windows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from docker.types import Mount, Ulimit
+from pydantic import Field
 
+from pipelines.core import errors
 from pipelines.core.errors import ConfigError
+from pipelines.core.model import Model, read_data
 from pipelines.hosts.bounds import in_bytes
-from pipelines.hosts.engine.connection_info import WINRM
+from pipelines.hosts.engine.enginehost import WINRM
 from pipelines.hosts.passthrough.vfio import Passthrough
 from pipelines.hosts.vm.config import VmHost
 
@@ -94,3 +97,36 @@ def keys_of(config: VmHost, runner: Runner, *, passed: Passthrough | None) -> di
 def golden_mount(volume: str) -> Mount:
     """The golden disk, read-only for machines."""
     return Mount("/golden", volume, type="volume", read_only=True)
+
+
+_FILE = Path(__file__).with_name("exit_codes.yaml")
+
+
+class ExitCode(Model):
+    """The meaning of some exit codes."""
+
+    codes: Annotated[tuple[int, ...], Field(min_length=1)]
+    kind: Literal["ConfigError", "SetupError", "HostError", "StorageError"]
+    message: str
+    hint: str
+
+
+class _Table(Model):
+    exit_codes: tuple[ExitCode, ...]
+
+
+def exit_codes() -> tuple[ExitCode, ...]:
+    """All exit codes."""
+    return read_data(_FILE, _Table, hint="").exit_codes
+
+
+def explained(code: int, name: str, output: str) -> errors.PipelineError | None:
+    """The error for a container that ended with ``code``; ``None``: unknown.
+
+    ``output`` is the end of its output.
+    """
+    row = next((row for row in exit_codes() if code in row.codes), None)
+    if row is None:
+        return None
+    kind = errors.named(row.kind)
+    return kind(f"machine '{name}': {row.message} (exit code {code}): {output}", hint=row.hint)

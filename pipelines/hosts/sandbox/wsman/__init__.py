@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from .auth import write_credentials
 from .certificate import create_certificate
-from .commands import Launcher
+from .commands import TAG, Launcher
 from .faults import WsmanFaultError
-from .processes import TAG
 from .server import WsmanServer
 from .service import DropConnectionError, Hooks
 from .shells import Limits

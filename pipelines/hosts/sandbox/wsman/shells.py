@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from . import faults
-from .commands import Command, Launcher
-from .processes import TAG
+from .commands import TAG, Command, Launcher
 
 
 def new_id() -> str:
