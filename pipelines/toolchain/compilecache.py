@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import secret
 from pipelines.core.model import Model
-from pipelines.remote.compilecache import Spec
+
+if TYPE_CHECKING:
+    from pipelines.remote.compilecache import Spec
 
 _Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 #: Below what all keys of one cache stand.

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from pipelines.core.errors import LockError, StorageError
 from pipelines.core.files import DISK_ERRNOS, hint
 from pipelines.core.logs import timed
-from pipelines.toolchain.indexpage import IndexPageError, read_project
 from pipelines.toolchain.sources import LIMIT, SECURE, Source, Step, answered, index_url, pieces
 
 if TYPE_CHECKING:
@@ -145,6 +144,8 @@ def _announced(response: requests.Response) -> int:
 
 
 def _index_url(requirement: str, file: str) -> str:
+    from pipelines.toolchain.indexpage import IndexPageError, read_project  # when one is fetched
+
     name, _, _ = requirement.partition("==")
     try:
         page = read_project(index_url(), name, insecure=True)  # what it offers is pinned by hash

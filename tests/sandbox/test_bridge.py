@@ -13,7 +13,8 @@ from conftest import make_sandbox
 
 from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox import toolset
-from pipelines.hosts.sandbox.bridge import building, files, installing
+from pipelines.hosts.sandbox.bridge import building, installing
+from pipelines.hosts.sandbox.bridged import warnings as warnings_in
 from pipelines.hosts.sandbox.making import sealed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
@@ -109,7 +110,7 @@ class Bridged:
 
     def warnings(self) -> list[str]:
         """What was warned of since this was asked last."""
-        found = [line.partition(": ")[2] for line in files.warnings(self.prefix.path)]
+        found = [line.partition(": ")[2] for line in warnings_in(self.prefix.path)]
         (self.prefix.path / "bridge/warnings.log").unlink(missing_ok=True)
         return found
 

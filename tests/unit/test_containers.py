@@ -390,11 +390,11 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
 
 def test_one_that_is_just_ending_is_asked_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is taking a container down answers questions about it with odd errors."""
-    monkeypatch.setattr(manager, "require_limits", lambda _: None)
     order = ContainerSpec(host="box", kind="container", image="sha256:1", keys={})
     ends: list[HostError | None] = [None, None, GoneHostError("it was not whole")]
     dying: Any = SimpleNamespace(spec=order, ended=lambda: ends.pop(0), name="x")
     alive: Any = SimpleNamespace(spec=order, ended=lambda: None, name="x")
+    dying.require_limits = alive.require_limits = bool
 
     def odd(_: object) -> None:
         raise HostError("mount /var/lib: no such file or directory")

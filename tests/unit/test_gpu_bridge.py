@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.errors import HostError, StorageError
-from pipelines.hosts.sandbox.bridge import building, files, installing
+from pipelines.hosts.sandbox import bridged
+from pipelines.hosts.sandbox.bridge import building, installing
 from pipelines.hosts.sandbox.making import FILES, seal, sealed
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, Wine
 from pipelines.toolchain.lock import Cache, load_lock
@@ -264,7 +265,7 @@ def test_it_is_put_into_a_windows(
         assert (where / file).read_text() == name
     home = prefix.path / "bridge"
     wanted = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / "warnings.log")}
-    assert files.environment(prefix.path) == wanted
+    assert bridged.environment(prefix.path) == wanted
     assert wanted.items() < prefix.environment().items()
     installing.install(made, prefix, tmp_path / "lib")
     assert prefix.environment()["LD_LIBRARY_PATH"] == str(tmp_path / "lib")
@@ -283,7 +284,7 @@ def test_what_differs_is_replaced_and_the_rest_is_left(
     after = {path.name: path.stat().st_ino for path in system.iterdir()}
     assert (system / "nvcuda.dll").read_text() == "system32/nvcuda.dll"
     assert {name for name in after if after[name] != before[name]} == {"nvcuda.dll"}
-    assert files.warnings(prefix.path) == ()
+    assert bridged.warnings(prefix.path) == ()
 
 
 def test_what_a_program_has_put_beside_it_is_removed(
@@ -315,7 +316,7 @@ def test_a_bridge_that_is_not_whole_is_not_installed(
     (made / "x86_64-unix/nvml.so").write_text("another")
     with pytest.raises(HostError, match="is damaged"):
         installing.install(made, prefix, None)
-    assert files.environment(prefix.path) == {}
+    assert bridged.environment(prefix.path) == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "\0"])
@@ -328,15 +329,15 @@ def test_a_note_that_cannot_be_read_is_an_error(prefix: Prefix, text: str) -> No
 
 
 def test_warnings_are_harmless_and_bounded(prefix: Prefix) -> None:
-    assert files.warnings(prefix.path) == ()
+    assert bridged.warnings(prefix.path) == ()
     log = prefix.path / "bridge/warnings.log"
     log.parent.mkdir()
     log.write_bytes(b"a: one\x1b[31m\xff\n\na: two\na: two\n")
-    first, second = files.warnings(prefix.path)
+    first, second = bridged.warnings(prefix.path)
     assert first == "a: one\ufffd"
     assert second == "a: two"
     log.write_text("".join(f"a: {n} {'x' * 1000}\n" for n in range(10_000)))
-    found = files.warnings(prefix.path)
+    found = bridged.warnings(prefix.path)
     assert 51 <= len(found) <= 52
     assert found[-1].endswith("more")
     assert max(map(len, found)) < 500

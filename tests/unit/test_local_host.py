@@ -40,6 +40,7 @@ from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC, STUB
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, limits, usage
+from pipelines.remote.inspection import kernel
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
 from pipelines.stages.buildspec import build_spec
 from pipelines.stages.line import Line, run_build, run_provision
@@ -155,7 +156,7 @@ def test_wine_is_no_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     keys = {"kind": "local", "python": sys.executable, "root": str(tmp_path)}
     found = []
     for version in (None, "10.0"):
-        for module in (local, local_config):
+        for module in (local, kernel):
             monkeypatch.setattr(module, "wine", lambda version=version: version)
         made = host(tmp_path)
         tools = LocalHost.model_validate(keys).supply(load_lock()).toolset

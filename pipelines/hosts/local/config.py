@@ -14,7 +14,6 @@ from pipelines.core.errors import ConfigError
 from pipelines.hosts.base import HERE, HostConfig, Supply, supply_of
 from pipelines.hosts.gpus import DriverGpu
 from pipelines.record.toolsets import MSVC, NATIVE, STUB
-from pipelines.remote.inspection.kernel import wine
 from pipelines.toolchain.lock import ToolchainLock
 
 WINDOWS = sys.platform == "win32"
@@ -57,6 +56,8 @@ class LocalHost(HostConfig):
         """
         if self.python is None:
             return super().supply(lock)
+        from pipelines.remote.inspection.kernel import wine
+
         python = self.executable("local")
         toolkit = self.toolkit("local") or ""
         cuda = supply_of(lock).cuda if WINDOWS else ()

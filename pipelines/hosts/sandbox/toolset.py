@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.pe import export_definitions, exports
 from pipelines.hosts.sandbox.wine import Prefix
 
@@ -228,6 +227,8 @@ class _Compiler:
 
 def _install(prefix: Prefix, work: Path) -> None:
     """Move what was made to where it is looked for, and remove ``work``."""
+    from pipelines.hosts.sandbox.msvc.finder import BASE, find  # not for a dry run
+
     for tool in ("cl", "link", "lib"):
         (work / f"{tool}.exe").rename(prefix.drive / _BIN / f"{tool}.exe")
     system = prefix.drive / "windows/system32"

@@ -21,8 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from pipelines.core.errors import HostError, SetupError
-from pipelines.hosts.sandbox import debian
-from pipelines.hosts.sandbox.bridge import files as bridge
+from pipelines.hosts.sandbox import bridged, debian
 from pipelines.toolchain.lock import Cache, load_lock
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
@@ -168,7 +167,7 @@ class Prefix:
             "WINEDEBUG": "-all",
             "WINEDLLOVERRIDES": f"{_OFF};{_GENUINE}",
             **_TORCH,
-            **bridge.environment(self.path),
+            **bridged.environment(self.path),
             **(extra or {}),
         }
 

@@ -15,7 +15,8 @@ from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import line, texts
 from pipelines.core.model import Model
 from pipelines.hosts.base import CacheEntry, supply_of_sandbox
-from pipelines.hosts.sandbox.bridge import building, driver, files, installing, selftest
+from pipelines.hosts.sandbox import bridged
+from pipelines.hosts.sandbox.bridge import building, driver, installing, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver, Gpu
 from pipelines.hosts.sandbox.bridge.problems import problems, require
 from pipelines.hosts.sandbox.state import published
@@ -113,9 +114,9 @@ class Attachment:
             driver=gpu_driver.version,
             cuda=gpu_driver.cuda,
             gpus=tuple(map(str, gpu_driver.chosen(self.numbers))),
-            built=files.is_installed(self.prefix),
+            built=bridged.is_installed(self.prefix),
             selftest=line(tested.result, 200) if tested and current else "",
-            warnings=tuple(texts(files.warnings(self.prefix), _WARNINGS)),
+            warnings=tuple(texts(bridged.warnings(self.prefix), _WARNINGS)),
         )
 
 
@@ -161,7 +162,7 @@ def notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
         return  # a rule reports it
     yield f"GPU through a bridge: {'; '.join(map(str, gpu_driver.chosen(numbers)))}; {gpu_driver}"
     homes = sorted(base.parent.glob(f"{base.name}-py*-gpu")) if base.parent.is_dir() else []
-    there = [home for home in homes if files.is_installed(home / "prefix")]
+    there = [home for home in homes if bridged.is_installed(home / "prefix")]
     for home in there:
         tested = Attachment(home, numbers, lambda _: None).summary().selftest
         yield f"bridge in {home.name}: {f'self-test: {tested}' if tested else 'not tested yet'}"

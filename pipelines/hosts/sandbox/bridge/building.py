@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pipelines.core.errors import HostError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.hosts.sandbox import health
-from pipelines.hosts.sandbox.bridge.files import SYSTEM, UNIX, WINDOWS
+from pipelines.hosts.sandbox.bridged import SYSTEM, UNIX, WINDOWS
 from pipelines.hosts.sandbox.image import image_key
 from pipelines.hosts.sandbox.making import alone, scratch_for, seal, sealed
 from pipelines.hosts.sandbox.toolset import HEADERS, library

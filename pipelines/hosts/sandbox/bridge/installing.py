@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipelines.core.errors import HostError
 from pipelines.core.files import disk_errors, sha256_of, whole, write_atomic
-from pipelines.hosts.sandbox.bridge.files import INSTALLED, LOG, SYSTEM
+from pipelines.hosts.sandbox.bridged import INSTALLED, LOG, SYSTEM
 from pipelines.hosts.sandbox.making import sealed
 from pipelines.hosts.sandbox.wine import Prefix
 
