@@ -150,8 +150,8 @@ def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
     """Smoke cases with another outcome; a pass that became a skip is worse."""
     if not before.cases or not after.cases:
         return
-    old = {(c.suite, c.name): c.outcome for c in before.cases}
-    new = {(c.suite, c.name): c.outcome for c in after.cases}
+    old = {(c.classname, c.name): c.outcome for c in before.cases}
+    new = {(c.classname, c.name): c.outcome for c in after.cases}
     for key, outcome in new.items():
         was = old.get(key, "-")
         failed = outcome in _FAILED and was not in _FAILED

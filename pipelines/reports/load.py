@@ -45,10 +45,9 @@ from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.levels import evidence_of
-from pipelines.reports.model import Suite
+from pipelines.reports.model import Case, Suite
 from pipelines.reports.provenance import provenance
 from pipelines.reports.views import (
-    CaseView,
     Failure,
     FileView,
     RunView,
@@ -160,7 +159,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         timeline=timeline,
         failures=failures(stages, checks, suite.cases, facts.target, run.path),
         cases=tuple(
-            CaseView(line(c.name), line(c.classname, 120), c.outcome, c.seconds, line(c.message))
+            Case(line(c.name), line(c.classname, 120), c.seconds, c.outcome, line(c.message))
             for c in suite.cases[:_CASES]
         ),
         skips=tuple(reasons.most_common(50)),

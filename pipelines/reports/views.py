@@ -11,7 +11,7 @@ from typing import Literal
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding
 from pipelines.record.target import Target
-from pipelines.reports.model import Outcome
+from pipelines.reports.model import Case
 
 Verdict = Literal["passed", "untested", "unfinished", "failed"]
 #: Each in words.
@@ -164,17 +164,6 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseView:
-    """A smoke case."""
-
-    name: str
-    suite: str
-    outcome: Outcome
-    seconds: float
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Figure:
     """A measured number of the smoke suite."""
 
@@ -238,7 +227,8 @@ class RunView:
     evidence: Evidence | None = None
     gpu: str = ""
     timeline: Timeline | None = None
-    cases: tuple[CaseView, ...] = ()
+    cases: tuple[Case, ...] = ()
+    """Those of the smoke suite, without what they printed."""
     skips: tuple[tuple[str, int], ...] = ()
     """Reasons with the number of skipped cases."""
     figures: tuple[Figure, ...] = ()

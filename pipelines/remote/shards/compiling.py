@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import balance, calls, compile_units, ninjafile
-from .division import NOTHING, Division, DivisionError, Start, copied, replace, sha256
+from .compile_units import sha256
+from .division import NOTHING, Division, DivisionError, Start, copied, replace
 
 _TARGET = "wcw-share"
 

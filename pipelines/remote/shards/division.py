@@ -221,15 +221,3 @@ def replace(source: str, target: str) -> None:
             if not left:
                 raise
             time.sleep(0.05)
-
-
-def sha256(path: str) -> str:
-    """The sha256 of the file; empty if it does not exist."""
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while data := file.read(_CHUNK):
-                digest.update(data)
-    except OSError:
-        return ""
-    return digest.hexdigest()

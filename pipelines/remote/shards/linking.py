@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import compile_units
-from .division import FEW, Division, DivisionError, Start, copied, sha256
+from .compile_units import sha256
+from .division import FEW, Division, DivisionError, Start, copied
 
 
 class Link(Division):
