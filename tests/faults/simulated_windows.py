@@ -17,6 +17,7 @@ import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from hooked import hooked
 from test_first_python_payload import FILES, cache_of, distribution
 
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
@@ -180,7 +181,7 @@ class SimulatedWindows:
             self._launch,
             self._users,
             http_port=self._port,
-            hooks=self.hooks,  # type: ignore[arg-type]
+            service=hooked(self.hooks),
         )
         self._port = int(self.server.http_url.rpartition(":")[2].partition("/")[0])
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hooked import DropConnectionError, hooked
 
 from pipelines.hosts.sandbox.wsman import (
     TAG,
-    DropConnectionError,
     WsmanFaultError,
     WsmanServer,
     create_certificate,
@@ -199,7 +199,7 @@ class SimulatedHost:
             self.users,
             http_port=self._ports[0],
             https_port=self._ports[1],
-            hooks=self.faults,
+            service=hooked(self.faults),
             **options,
         )
         urls = (self._server.http_url, self._server.https_url or ":0/")

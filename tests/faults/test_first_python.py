@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from hooked import DropConnectionError
 from simulated_windows import PASSWORD, Secret, SimulatedWindows, small_cache
 
 from pipelines.core.errors import (
@@ -19,7 +20,6 @@ from pipelines.core.errors import (
 )
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.live import LiveSession
-from pipelines.hosts.sandbox.wsman import DropConnectionError
 from pipelines.hosts.windows import firstpython
 from pipelines.hosts.windows.firstpython import install_python, is_there
 from pipelines.hosts.winrm.config import WinRMHost

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hooked import DropConnectionError, hooked
 from winrm_programs import PASSWORD, USER, launch
 
 from pipelines.core.errors import HostError, StorageError, TransferError
 from pipelines.hosts.sandbox.wsman import (
-    DropConnectionError,
     WsmanServer,
     write_credentials,
 )
@@ -77,7 +77,7 @@ def network() -> Network:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterator[WsmanServer]:
     users = write_credentials(tmp_path_factory.mktemp("s") / "users", USER, PASSWORD)
-    with WsmanServer(launch, users, hooks=network) as running:
+    with WsmanServer(launch, users, service=hooked(network)) as running:
         yield running
 
 

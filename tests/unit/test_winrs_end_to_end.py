@@ -20,13 +20,13 @@ import spnego
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from hooked import DropConnectionError, hooked
 from timing import until
 from winrm_programs import launch
 
 from pipelines.core.errors import AuthError, HostError
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.sandbox.wsman import (
-    DropConnectionError,
     WsmanServer,
     create_certificate,
     write_credentials,
@@ -83,7 +83,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, faults: Faults) -> Iterator
         write_credentials(place / "users", "builder", PASSWORD.get_secret_value()),
         certificate=place / "cert.pem",
         key=place / "key.pem",
-        hooks=faults,
+        service=hooked(faults),
     ) as running:
         running.place, running.pin = place, pin  # type: ignore[attr-defined]
         yield running

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import pytest
 import requests
+from hooked import DropConnectionError, hooked
 from pypsrp.exceptions import WSManFaultError as PsrpFault
 from pypsrp.shell import Process, SignalCode, WinRS
 from pypsrp.wsman import WSMan
@@ -33,7 +34,6 @@ from winrm.protocol import Protocol
 
 from pipelines.core.errors import SetupError
 from pipelines.hosts.sandbox.wsman import (
-    DropConnectionError,
     Limits,
     WsmanFaultError,
     WsmanServer,
@@ -635,7 +635,7 @@ class Scripted:
 
 def test_hooks(files: Files) -> None:
     hooks = Scripted()
-    with WsmanServer(launch, files.users, hooks=hooks) as server:
+    with WsmanServer(launch, files.users, service=hooked(hooks)) as server:
         protocol = client(server, files)
         shell = protocol.open_shell()
         hooks.request = WsmanFaultError(faults.BUSY, "InternalError", "The resource is in use.")

@@ -11,13 +11,10 @@ from .certificate import create_certificate
 from .commands import TAG, Launcher
 from .faults import WsmanFaultError
 from .server import WsmanServer
-from .service import DropConnectionError, Hooks
 from .shells import Limits
 
 __all__ = [
     "TAG",
-    "DropConnectionError",
-    "Hooks",
     "Launcher",
     "Limits",
     "WsmanFaultError",

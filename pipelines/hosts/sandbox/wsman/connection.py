@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import socket
-import struct
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from .auth import SCHEMES, SEALED, Acceptor, Step, UnsealError, seal, unseal
-from .service import Caller, DropConnectionError, WsmanService
+from .service import Caller, WsmanService
 from .soap import CONTENT_TYPE, HEADER, UNAUTHENTICATED, MalformedRequestError, identified
 
 _log = logging.getLogger(__name__)
@@ -83,8 +82,6 @@ class Connection(BaseHTTPRequestHandler):
         else:
             try:
                 self._answer(body, headers)
-            except DropConnectionError as drop:
-                self._drop(drop)
             except (UnsealError, MalformedRequestError) as error:
                 _log.debug("bad request: %s", error)
                 self._refuse(HTTPStatus.BAD_REQUEST)
@@ -155,12 +152,3 @@ class Connection(BaseHTTPRequestHandler):
             lines.append("Connection: close")
         head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
         self.connection.sendall(b"".join((head, *pieces)))
-
-    def _drop(self, drop: DropConnectionError) -> None:
-        self.close_connection = True
-        if drop.sent:
-            promise = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n<s:Envelope"
-            self.connection.sendall(promise.ljust(drop.sent)[: drop.sent])
-        if drop.reset:
-            # Lingering for no time makes close() send RST instead of FIN.
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

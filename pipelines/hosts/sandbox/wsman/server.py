@@ -9,13 +9,14 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 from .auth import check_credentials
 from .commands import Launcher
 from .connection import Connection, Site
-from .service import Hooks, WsmanService
+from .service import WsmanService
 from .shells import Limits, ShellTable
 
 _log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class WsmanServer:
         certificate: Path | None = None,
         key: Path | None = None,
         limits: Limits | None = None,
-        hooks: Hooks | None = None,
+        service: Callable[[ShellTable], WsmanService] = WsmanService,
         idle_timeout: float = IDLE_TIMEOUT,
         max_connections: int = 100,
     ) -> None:
@@ -157,7 +158,7 @@ class WsmanServer:
             tls.minimum_version = ssl.TLSVersion.TLSv1_2
             tls.load_cert_chain(certificate, key)
         self.shells = ShellTable(launcher, limits or Limits())
-        service = WsmanService(self.shells, hooks)
+        answering = service(self.shells)
         self._listeners: list[Listener] = []
         self._stop_lock = threading.Lock()
         try:
@@ -165,7 +166,7 @@ class WsmanServer:
                 if context is None and self._listeners:
                     continue  # no certificate, no HTTPS
                 site = Site(
-                    service, user_file, secure=context is not None, idle_timeout=idle_timeout
+                    answering, user_file, secure=context is not None, idle_timeout=idle_timeout
                 )
                 self._listeners.append(
                     Listener(host, port, site, tls=context, max_connections=max_connections)

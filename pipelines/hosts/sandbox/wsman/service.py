@@ -6,7 +6,7 @@ import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from . import faults
 from .shells import Limits, Shell, ShellTable
@@ -27,31 +27,6 @@ if TYPE_CHECKING:
 
     from .commands import Output
     from .shells import Limits, Shell
-
-
-class DropConnectionError(ConnectionError):
-    """Raised by a hook: cut the connection after ``sent`` bytes, with RST if ``reset``."""
-
-    def __init__(self, *, sent: int = 0, reset: bool = False) -> None:
-        super().__init__("connection dropped by a hook")
-        self.sent = sent
-        self.reset = reset
-
-
-class Hooks(Protocol):
-    """Called in the thread of the connection, so sleeping delays just that client.
-
-    Both may raise :class:`DropConnectionError`; ``before_request`` may also raise a
-    ``WsmanFaultError``, which is then the answer (busy, quota, shell gone).
-    """
-
-    def before_request(self, action: str, shell_id: str | None) -> None:
-        """An envelope was understood, nothing is done yet."""
-        ...
-
-    def before_response(self, action: str, body: bytes) -> bytes | None:
-        """``body`` is the answer before sealing. Return what to send instead; None hangs up."""
-        ...
 
 
 COMMAND_RESOURCE = f"{SHELL}/cmd"
@@ -130,9 +105,8 @@ class Caller:
 class WsmanService:
     """All actions over one table of shells; each call runs in its connection's thread."""
 
-    def __init__(self, table: ShellTable, hooks: Hooks | None = None) -> None:
+    def __init__(self, table: ShellTable) -> None:
         self._table = table
-        self._hooks = hooks
         self._shell_actions: dict[str, Callable[[Request, Shell, Caller], tuple[bytes, ...]]] = {
             f"{TRANSFER}/Get": self._describe,
             f"{SHELL}/Command": self._command,
@@ -153,27 +127,14 @@ class WsmanService:
             match = _MESSAGE_ID.search(raw[:_HEADER_BYTES])
             relates_to = match.group(1).decode() if match else ""
             too_large = faults.fault("envelope-too-large", size=len(raw), limit=limit)
-            return self._answer("", 500, fault_envelope(relates_to, too_large))
+            return 500, fault_envelope(relates_to, too_large)
         request: Request | None = None
         try:
             request = parse(raw)
-            if self._hooks is not None:
-                self._hooks.before_request(request.action, request.selectors.get("ShellId"))
-            body = envelope(
-                f"{request.action}Response", request.message_id, *self._dispatch(request, caller)
-            )
-            status = 200
+            body = self._dispatch(request, caller)
+            return 200, envelope(f"{request.action}Response", request.message_id, *body)
         except faults.WsmanFaultError as fault:
-            body, status = fault_envelope(request.message_id if request else "", fault), 500
-        return self._answer(request.action if request else "", status, body)
-
-    def _answer(self, action: str, status: int, body: bytes) -> tuple[int, bytes]:
-        if self._hooks is None:
-            return status, body
-        changed = self._hooks.before_response(action, body)
-        if changed is None:
-            raise DropConnectionError
-        return status, changed
+            return 500, fault_envelope(request.message_id if request else "", fault)
 
     def _dispatch(self, request: Request, caller: Caller) -> tuple[bytes, ...]:
         action = request.action
