@@ -113,7 +113,7 @@ def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None 
     """Push an image of ours to a registry; prints the name by which hosts ask for it."""
     from pipelines.core.console import bars, say
     from pipelines.hosts import images
-    from pipelines.hosts.images import publish
+    from pipelines.hosts.images import lookup
 
     asked = _Asked(flags, image, engine)
     found = images.find(asked.engine, asked.image, asked.python, asked.cache)
@@ -122,9 +122,9 @@ def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None 
             f"the engine has no image '{asked.image}' that is today's",
             hint="Type: invoke image build",
         )
-    say(publish.LICENCE[found.system], style="yellow")
+    say(lookup.LICENCE[found.system], style="yellow")
     with bars() as show:
-        reference = publish.push(asked.engine, found, to, show)
+        reference = lookup.push(asked.engine, found, to, show)
     say(f"image: {reference}", style="green")
 
 

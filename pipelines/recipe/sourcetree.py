@@ -31,9 +31,9 @@ from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, checkout, listing, matches
 from pipelines.record.checkout import Checkout
 from pipelines.remote.safe_paths import tree_faults
-from pipelines.toolchain.hashed import damage
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import FetchProgress
+from pipelines.toolchain.sources import damage
 
 _log = logging.getLogger(__name__)
 

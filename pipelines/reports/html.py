@@ -26,7 +26,7 @@ from pipelines.core import units
 from pipelines.core.versions import python_release
 from pipelines.record.target import AXES, Target
 from pipelines.reports import charts
-from pipelines.reports.causes import causes
+from pipelines.reports.failures import causes
 from pipelines.reports.load import when
 from pipelines.reports.measures import measured
 from pipelines.reports.views import (

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipelines.core import github, units
-from pipelines.reports.causes import causes
+from pipelines.reports.failures import causes
 from pipelines.reports.views import (
     VERDICTS,
     WORDS,

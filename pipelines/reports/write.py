@@ -9,7 +9,10 @@ from pathlib import Path
 from pipelines.core.console import console, say
 from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import safe
-from pipelines.reports import markdown
+from pipelines.record.run import Run
+from pipelines.reports import junit, markdown, terminal
+from pipelines.reports.load import load_any, load_view
+from pipelines.reports.suites import suites
 from pipelines.reports.views import RunView
 
 
@@ -34,3 +37,22 @@ def tell_github(views: Sequence[RunView], *, stages: bool = True) -> None:
     if os.environ.get("GITHUB_ACTIONS"):
         for command in markdown.errors(views, stages=stages):
             console.print(safe(command, 4000), markup=False, highlight=False, soft_wrap=True)
+
+
+def report(run: Run) -> Path:
+    """Write ``junit.xml``, ``report.html`` and ``summary.md``.
+
+    The path is that of ``junit.xml``: a suite a stage plus the smoke suite.
+    """
+    path = run.path / "junit.xml"
+    junit.write(path, suites(run))
+    write([load_view(run)], run.path)  # after junit.xml: it is one of the files
+    return path
+
+
+def tell(run: Run) -> None:
+    """Say in short how the run went, also to GitHub."""
+    views = [load_any(run)]
+    console.print(terminal.render(views))
+    # A stage's own error is printed, and annotated, by whoever ends the command with it.
+    tell_github(views, stages=False)

@@ -212,7 +212,7 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
         ("pipelines.stages.bill:BillCheck", _builds_wheel),
     ),
     SuiteHooks: (
-        ("pipelines.stages.company:WithCompany", _external),
+        ("pipelines.stages.given:WithCompany", _external),
         ("pipelines.stages.bridged:Bridged", _any),
     ),
 }

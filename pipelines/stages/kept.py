@@ -23,7 +23,7 @@ from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.line import Line
 from pipelines.toolchain.compilecache import disk_gib
-from pipelines.toolchain.hashed import damage
+from pipelines.toolchain.sources import damage
 
 _DAY = 86400.0
 

@@ -163,8 +163,8 @@ class Line:
     @contextmanager
     def reported(self) -> Iterator[None]:
         """Whatever becomes of the stages, the reports and the manifest tell of it."""
+        from pipelines.reports.write import report
         from pipelines.stages.manifest import write_manifest
-        from pipelines.stages.report import report
 
         run = self.run
         try:
@@ -185,8 +185,8 @@ class Line:
         rows, self._untold = self._untold, None
         if rows is None:
             return
+        from pipelines.reports.write import tell
         from pipelines.stages.manifest import print_files
-        from pipelines.stages.report import tell
 
         for wheel in sorted((self.run.path / "wheels").glob("*.whl")):
             say(str(wheel), style="bold")

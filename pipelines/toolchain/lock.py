@@ -35,7 +35,7 @@ from pipelines.core.versions import Release
 from pipelines.core.yamlfile import read_yaml
 from pipelines.record.target import Target
 from pipelines.remote.files import replace
-from pipelines.toolchain import hashed, variants
+from pipelines.toolchain import sources, variants
 from pipelines.toolchain.obtaining import FetchProgress, obtain
 from pipelines.toolchain.sources import BaseImage, Source
 
@@ -309,14 +309,14 @@ class Cache:
     def damaged(self, names: Iterable[str]) -> dict[Path, str]:
         """The files of ``names`` in the cache that are not what was pinned, and why."""
         tools = {self.path(name): self.lock.tool(name) for name in names}
-        found = {p: hashed.damage(p, t.sha256, t.size) for p, t in tools.items() if p.is_file()}
+        found = {p: sources.damage(p, t.sha256, t.size) for p, t in tools.items() if p.is_file()}
         return {path: why for path, why in found.items() if why}
 
     def has(self, path: Path, sha256: str, size: int | None = None) -> bool:
         """Whether a file of the cache is there with the pinned content; tells of a damaged one."""
         if not path.is_file():
             return False
-        if why := hashed.damage(path, sha256, size):
+        if why := sources.damage(path, sha256, size):
             say(f"{path} on this machine is damaged: {why}", style="yellow")
         return not why
 
@@ -348,7 +348,7 @@ class Cache:
         path = self.place(tool.file, tool.sha256)
 
         def keep(part: Path, source: Source) -> None:
-            hashed.verify(part, source)
+            sources.verify(part, source)
             replace(part, path)
 
         if self.has(path, tool.sha256, tool.size):
@@ -374,7 +374,7 @@ def _copy(here: Path, path: Path, tool: Tool) -> None:
     try:
         with whole(path, own_part(path)) as part:
             shutil.copyfile(here, part)
-            hashed.verify(part, tool.sources[0])
+            sources.verify(part, tool.sources[0])
     except LockError as error:
         raise LockError(
             f"{here}: {error.message}", hint="Replace it: invoke wheelhouse fetches it."

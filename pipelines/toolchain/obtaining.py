@@ -1,6 +1,6 @@
 """A pinned file from the first of its sources that has it: the package index, apt, a URL.
 
-Nothing here is trusted: :mod:`pipelines.toolchain.hashed` verifies what was written.
+Nothing here is trusted: :mod:`pipelines.toolchain.sources` verifies what was written.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ import yaml
 from pipelines.core.errors import LockError
 from pipelines.core.files import own_part, whole, write_atomic
 from pipelines.core.versions import free_threaded, python_order
-from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.obtaining import FetchProgress
+from pipelines.toolchain.sources import verify
 
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")

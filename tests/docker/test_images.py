@@ -27,7 +27,7 @@ from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.manager import LABEL, ContainerManager
-from pipelines.hosts.images import Image, definitions, lookup, publish
+from pipelines.hosts.images import Image, definitions, lookup
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.build import read_file
 from pipelines.hosts.sandbox.image import tools as tools_of
@@ -319,7 +319,7 @@ def test_an_image_is_pushed_and_fetched_by_its_digest(
     with running() as registry:
         try:
             name = f"{registry.name}/wcw/tiny"
-            said = publish.push(engine, image, f"{name}:1", lambda what, *_: told.append(what))
+            said = lookup.push(engine, image, f"{name}:1", lambda what, *_: told.append(what))
             _, manifest = registry.manifests["1"]
             assert said == f"{name}@sha256:{names.sha256(manifest)}"
             for tag in (f"{name}:1", "wcw-test-tiny:1"):
@@ -330,10 +330,10 @@ def test_an_image_is_pushed_and_fetched_by_its_digest(
             with pytest.raises(ConfigError, match="no such image"):
                 images.ensure(engine, gone, "3.13", cache, Silent())
             with pytest.raises(ConfigError, match="--to"):
-                publish.push(engine, fetched, name, print)
+                lookup.push(engine, fetched, name, print)
             registry.refuses = True
             with pytest.raises(SetupError, match="requires a sign-in"):
-                publish.push(engine, fetched, f"{name}:2", print)
+                lookup.push(engine, fetched, f"{name}:2", print)
         finally:
             engine.client.images.remove(tiny, force=True)
 

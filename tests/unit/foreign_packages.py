@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.remote.builder import unpack_source
-from pipelines.toolchain import hashed
+from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.toolchain.obtaining import download
 from pipelines.toolchain.sources import Source
@@ -46,7 +46,7 @@ def repository(package: Foreign, folder: Path) -> Path:
         if not archive.is_file():
             archive = folder / package.file
             download(source, archive, lambda *_: None)
-    hashed.verify(archive, source)
+    sources.verify(archive, source)
     unpack_source(str(archive), str(folder))
     made = folder / package.file.removesuffix(".tar.gz")
     who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]

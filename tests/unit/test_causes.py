@@ -14,7 +14,7 @@ from pipelines.record.diagnosis import DiagnosisResult
 from pipelines.record.run import Run
 from pipelines.reports import html as pages
 from pipelines.reports import markdown, terminal
-from pipelines.reports.causes import Cause, causes, words
+from pipelines.reports.failures import Cause, causes, words
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.views import RunView, names

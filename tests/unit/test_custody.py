@@ -36,11 +36,11 @@ from pipelines.record.run import Run
 from pipelines.record.toolsets import MSVC, STUB, Toolset
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
+from pipelines.reports.write import report
 from pipelines.session.base import Progress
 from pipelines.stages.hooks import Stage
 from pipelines.stages.line import AUDIT, COLLECT, Line, run_build, run_test
 from pipelines.stages.manifest import write_manifest
-from pipelines.stages.report import report
 from pipelines.toolchain.lock import Cache, load_lock
 
 
@@ -337,7 +337,7 @@ def test_a_wheel_that_changes_before_the_manifest(
         damage(run.path / "wheels" / HERE)
         return made
 
-    monkeypatch.setattr("pipelines.stages.report.report", changing)
+    monkeypatch.setattr("pipelines.reports.write.report", changing)
 
     def job(spec: dict[str, Any]) -> Any:
         yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}

@@ -48,8 +48,7 @@ from pipelines.record.run import StageLog
 from pipelines.reports.load import load_view
 from pipelines.reports.runs import runs_in
 from pipelines.stages import given as stage
-from pipelines.stages.company import cure_of
-from pipelines.stages.given import run_given, show_given
+from pipelines.stages.given import cure_of, run_given, show_given
 from pipelines.stages.hooks import Stage
 from pipelines.stages.line import AUDIT, Line, run_build
 from pipelines.stages.test import _refuse_shadows

@@ -16,11 +16,10 @@ from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.toolchain import hashed
 from pipelines.toolchain import obtaining as module
-from pipelines.toolchain.hashed import sha256_once
+from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
-from pipelines.toolchain.sources import Source, Step
+from pipelines.toolchain.sources import Source, Step, sha256_once
 
 DATA = b"the pinned bytes"
 OTHER = DATA[:-1] + b"S"
@@ -59,8 +58,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         seen.append(path)
         return real(path)
 
-    monkeypatch.setattr(hashed, "sha256_of", sha256_of)
-    monkeypatch.setattr(hashed, "_TICK", -1)
+    monkeypatch.setattr(sources, "sha256_of", sha256_of)
+    monkeypatch.setattr(sources, "_TICK", -1)
     return seen
 
 

@@ -25,9 +25,8 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree, fetch_file
 from pipelines.record.target import Target
-from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock
-from pipelines.toolchain.sources import Source, Step
+from pipelines.toolchain.sources import Source, Step, verify
 from pipelines.toolchain.variants import Names, wheel_name
 
 DATA = b"the pinned bytes"

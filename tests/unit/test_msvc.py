@@ -18,10 +18,9 @@ from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.hosts.sandbox.msvc import installing
+from pipelines.hosts.sandbox.msvc import slot
 from pipelines.hosts.sandbox.msvc.finder import find, identity
-from pipelines.hosts.sandbox.msvc.installing import vcvars
-from pipelines.hosts.sandbox.msvc.slot import Slot
+from pipelines.hosts.sandbox.msvc.slot import Slot, vcvars
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision
@@ -148,7 +147,7 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     drive = tmp_path / "prefix/drive_c"
     trees.write(drive, {"VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64/cl.exe": b"the stand-in"})
     for _ in range(2):
-        installing.install(find(tree), tmp_path / "prefix")
+        slot.install(find(tree), tmp_path / "prefix")
     there = find(drive / "VS")
     assert (there.version, there.sdk, there.maker) == (trees.TOOLSET, trees.SDK, trees.MICROSOFT)
     names = {path.name for path in there.bin.iterdir()}
@@ -157,10 +156,10 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     assert (tree / TOOLS / "bin/Hostx64/x64/vctip.exe").exists(), "the user's own stays as it is"
     assert [path.name for path in (drive / "VS/VC/Tools/MSVC").iterdir()] == [trees.TOOLSET]
     for _ in range(2):
-        installing.remove(tmp_path / "prefix")
+        slot.remove(tmp_path / "prefix")
         assert (drive / "VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64/cl.exe").is_file()
     assert [path.name for path in drive.iterdir()] == ["VS"]
-    installing.install(find(tree), tmp_path / "prefix")
+    slot.install(find(tree), tmp_path / "prefix")
     assert (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").is_file()
 
 
@@ -181,7 +180,7 @@ def test_a_sandbox_that_runs_with_another_tree(tree: Path, tmp_path: Path) -> No
 
 def test_every_directory_of_vcvars_is_there(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
-    installing.install(find(tree), tmp_path / "prefix")
+    slot.install(find(tree), tmp_path / "prefix")
     text = vcvars(find(tree))
     assert "DISTUTILS" not in text  # nor does Microsoft's set it, nor MSSdk
     assert "MSSdk" not in text

@@ -28,7 +28,7 @@ from pipelines.record.target import AXES
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.suites import suites
-from pipelines.stages.report import report
+from pipelines.reports.write import report
 
 SMOKE = (
     b'<testsuites><testsuite name="pytest"><properties>'

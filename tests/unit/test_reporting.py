@@ -13,7 +13,7 @@ from pipelines.cli.find import find
 from pipelines.cli.report import run_report
 from pipelines.core.errors import WORSE, ConfigError, StorageError
 from pipelines.record.run import Run
-from pipelines.stages.report import report, tell
+from pipelines.reports.write import report, tell
 
 
 @pytest.fixture(autouse=True)

@@ -31,9 +31,9 @@ from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder
 from pipelines.remote.resources import archive
+from pipelines.reports.write import report, tell
 from pipelines.session.transports import signins
 from pipelines.stages.line import PROVISION, Line
-from pipelines.stages.report import report, tell
 from pipelines.toolchain.lock import Cache, load_lock
 
 ROOT = Path(__file__).parents[2]

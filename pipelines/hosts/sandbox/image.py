@@ -23,12 +23,12 @@ from pipelines.core.errors import SetupError, StorageError
 from pipelines.core.files import DISK_ERRNOS
 from pipelines.hosts.sandbox import debian, toolset
 from pipelines.hosts.sandbox.making import alone, scratch_for
-from pipelines.hosts.sandbox.pe import align_sections
+from pipelines.hosts.sandbox.toolset import align_sections
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.toolchain.lock import Cache
 
 #: The modules that decide what is in an image.
-_MAKERS = ("debian", "image", "pe", "toolset", "wine")
+_MAKERS = ("debian", "image", "toolset", "wine")
 Step = Callable[[str], object]
 
 

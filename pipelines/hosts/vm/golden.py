@@ -32,7 +32,7 @@ from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.machine import Runner, explained, keys_of
 from pipelines.hosts.vm.volume import GoldenVolume, send_file
-from pipelines.toolchain import hashed
+from pipelines.toolchain import sources
 from pipelines.toolchain.obtaining import download
 from pipelines.toolchain.sources import Source
 
@@ -248,7 +248,7 @@ class GoldenDiskBuilder:
             with whole(place, own_part(place)) as part:
                 with self.events.bars() as bars:
                     download(source, part, partial(bars, "ISO"))
-                hashed.verify(part, source)
+                sources.verify(part, source)
         return place
 
     def _installed(self, managed: ManagedContainer, *, began: float) -> tuple[str, int] | None:

@@ -2,17 +2,150 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.core.errors import ConfigError, HostError
+from pipelines.core.files import disk_errors
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.paths import home
 from pipelines.hosts.base import Events
-from pipelines.hosts.sandbox.msvc import installing
 from pipelines.hosts.sandbox.msvc.finder import Tree, find
+
+#: The path of a tree in every sandbox.
+VS = r"C:\VS"
+
+
+def vcvars(tree: Tree) -> str:
+    """vcvarsall.bat, which sets the variables of an x64 prompt.
+
+    Microsoft's needs reg and findstr, which are stubs in Wine. This one accepts Microsoft's
+    arguments ``x64`` and ``-vcvars_ver=14.44``, and fails for other architectures and versions.
+    """
+    tools = rf"{VS}\VC\Tools\MSVC\{tree.version}"
+    kits, sdk = rf"{VS}\Windows Kits\10", tree.sdk
+    bins = [rf"{tools}\bin\Hostx64\x64"]
+    if tree.sdk_bin is not None:
+        bins.append(rf"{kits}\bin\{sdk}\x64")
+    headers = [p.name.lower() for p in tree.include[1:]]
+    variables = {
+        "VSINSTALLDIR": f"{VS}\\",
+        "VCINSTALLDIR": f"{VS}\\VC\\",
+        "VCToolsInstallDir": f"{tools}\\",
+        "VCToolsVersion": tree.version,
+        "WindowsSdkDir": f"{kits}\\",
+        "WindowsSDKVersion": f"{sdk}\\",
+        "UCRTVersion": sdk,
+        "VSCMD_ARG_HOST_ARCH": "x64",
+        "VSCMD_ARG_TGT_ARCH": "x64",
+        "INCLUDE": ";".join(
+            [rf"{tools}\include", *(rf"{kits}\Include\{sdk}\{name}" for name in headers)]
+        ),
+        "LIB": ";".join(
+            [rf"{tools}\lib\x64", *(rf"{kits}\Lib\{sdk}\{name}\x64" for name in ("ucrt", "um"))]
+        ),
+        "LIBPATH": rf"{tools}\lib\x64",
+        "PATH": ";".join([*bins, "%PATH%"]),
+    }
+    lines = [
+        "@rem Written by windows-cuda-wheels for the tree in C:\\VS.",
+        *_arguments(tree.version),
+        *(f"@set {name}={value}" for name, value in variables.items()),
+        "@exit /b 0",
+    ]
+    return "\r\n".join(lines) + "\r\n"
+
+
+def _arguments(version: str) -> list[str]:
+    """Refuse another architecture or version; cmd splits arguments at the ``=``."""
+    numbers = version.split(".")
+    known = [".".join(numbers[:length]) for length in range(1, len(numbers) + 1)]
+    return [
+        '@if not "%~1"=="x64" if not "%~1"=="amd64" if not "%~1"=="" goto other',
+        '@if "%~2"=="" goto set',
+        '@if not "%~2"=="-vcvars_ver" goto other',
+        *(f'@if "%~3"=="{version_}" goto set' for version_ in known),
+        f"@echo [ERROR:vcvars.bat] Toolset directory for version '%~3' was not found: {version} is"
+        " there.",
+        "@exit /b 1",
+        ":other",
+        f"@echo [ERROR:vcvarsall.bat] %* is not understood: this tree is x64, {version}.",
+        "@exit /b 1",
+        ":set",
+    ]
+
+
+#: Microsoft's telemetry, which cl.exe starts and which hangs in Wine:
+#: https://github.com/mstorsjo/msvc-wine/issues/23
+LEFT_OUT = frozenset({"vctip.exe"})
+#: Where the stub toolchain is moved meanwhile.
+_ASIDE = "VS.stand-in"
+
+
+def install(tree: Tree, prefix: Path) -> None:
+    r"""Put ``tree`` at ``C:\VS`` of the Windows in ``prefix``, in place of what is there.
+
+    With the tree's own names, its parts linked and not copied. Only ``bin`` is a directory of the
+    prefix: it omits what cl.exe should not find there. For each start of a sandbox. Raises
+    :class:`StorageError` on a full disk.
+    """
+    drive = prefix / "drive_c"
+    new = drive / ".VS.new"
+    with disk_errors(drive):
+        shutil.rmtree(new, ignore_errors=True)
+        tools = new / "VC/Tools/MSVC" / tree.version
+        _fill(tools / "bin/Hostx64/x64", tree.bin)
+        _link(tools / "include", tree.include[0])
+        _link(tools / "lib/x64", tree.lib[0])
+        kits = new / "Windows Kits/10"
+        for folder in tree.include[1:]:
+            _link(kits / "Include" / tree.sdk / folder.name.lower(), folder)
+        for name, folder in zip(("ucrt", "um"), tree.lib[1:], strict=True):
+            _link(kits / "Lib" / tree.sdk / name / "x64", folder)
+        if tree.sdk_bin is not None:
+            _link(kits / "bin" / tree.sdk / "x64", tree.sdk_bin)
+        script = new / "VC/Auxiliary/Build/vcvarsall.bat"
+        script.parent.mkdir(parents=True)
+        script.write_bytes(vcvars(tree).encode("ascii"))
+        remove(prefix)
+        (drive / "VS").rename(drive / _ASIDE)
+        new.rename(drive / "VS")
+
+
+def is_installed(tree: Tree, prefix: Path) -> bool:
+    """Whether the Windows in ``prefix`` has ``tree``, and no other."""
+    place = prefix / "drive_c/VS/VC"
+    include = place / "Tools/MSVC" / tree.version / "include"
+    try:
+        script = (place / "Auxiliary/Build/vcvarsall.bat").read_bytes()
+        linked = include.readlink() == tree.include[0].resolve()
+    except OSError:
+        return False
+    return linked and script == vcvars(tree).encode("ascii")
+
+
+def remove(prefix: Path) -> None:
+    """Restore the stub toolchain, which compiles the GPU bridge; harmless without a tree."""
+    drive = prefix / "drive_c"
+    if (drive / _ASIDE).is_dir():
+        shutil.rmtree(drive / "VS", ignore_errors=True)
+        (drive / _ASIDE).rename(drive / "VS")
+
+
+def _fill(place: Path, folder: Path) -> None:
+    place.mkdir(parents=True)
+    for path in sorted(folder.iterdir()):
+        if path.name.lower() not in LEFT_OUT:
+            _link(place / path.name, path)
+
+
+def _link(place: Path, target: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target.resolve())
+
 
 _MICROSOFT = "Microsoft Corporation"
 
@@ -62,12 +195,12 @@ class Slot:
 
     def remove(self, prefix: Path) -> None:
         """Remove the tree from the Windows in ``prefix``, if it is there."""
-        installing.remove(prefix)
+        remove(prefix)
 
     def check(self, prefix: Path) -> None:
         """Raise :class:`HostError` unless the running Windows has the tree of pipeline.yaml."""
         tree = self.require()
-        if not installing.is_installed(tree, prefix):
+        if not is_installed(tree, prefix):
             raise HostError(
                 f"the running sandbox has a different compiler from pipeline.yaml: {tree}",
                 hint="Type: invoke host stop, then the same command again.",
@@ -76,7 +209,7 @@ class Slot:
     def install(self, prefix: Path, events: Events) -> None:
         """Install the tree into the Windows in ``prefix``; raises what :meth:`require` does."""
         tree = self.require()
-        installing.install(tree, prefix)
+        install(tree, prefix)
         events.step(f"compiler: {tree}")
 
 
