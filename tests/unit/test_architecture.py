@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
+import pkgutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from pipelines.core import errors
+from pipelines.hosts.base import Host
+from pipelines.hosts.kinds import KINDS
 from pipelines.stages import hooks
 from pipelines.stages.line import LINE
 
@@ -112,6 +116,13 @@ def test_imports_go_one_way() -> None:
     assert not upwards
 
 
+def test_no_file_imports_one_that_imports_it() -> None:
+    """Also from within functions, and for types alone; ``cli`` has a circle left."""
+    files = {dotted(path): path for path in modules() if place(dotted(path)) != "cli"}
+    graph = {name: imports(path) & files.keys() - {name} for name, path in files.items()}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
 def test_the_stages_import_no_feature() -> None:
     """Features are in the table of hooks, and imported for the plans that ask for them."""
     joined = {name.partition(":")[0] for rows in hooks.FEATURES.values() for name, _ in rows}
@@ -138,6 +149,13 @@ def test_adapters_do_not_know_each_other() -> None:
             assert not (others & kinds) - {own}, path
         elif own != "kinds":  # the table
             assert not others & kinds, path
+
+
+def test_each_kind_names_its_adapter() -> None:
+    for kind, config in KINDS.items():
+        adapter = pkgutil.resolve_name(config.adapter)
+        assert Host in adapter.__mro__, kind
+        assert adapter.__module__ == config.__module__.replace(".config", ".host"), kind
 
 
 def test_nobody_outside_of_hosts_asks_for_a_kind() -> None:
