@@ -19,10 +19,10 @@ from pipelines.hosts.base import OwnedItem
 from pipelines.hosts.bounds import Bounds, in_bytes
 from pipelines.hosts.container.backends import SandboxBackend, WindowsBackend
 from pipelines.hosts.container.config import ContainerHost
-from pipelines.hosts.engine import inventory, manager, owners
+from pipelines.hosts.engine import manager, owners
 from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.manager import ContainerManager
-from pipelines.hosts.images import inventory as pictures
+from pipelines.hosts.images import inventory
 from pipelines.hosts.images.build import _SCRATCH
 from pipelines.hosts.images.lookup import OLD
 from pipelines.hosts.images.record import MADE_BY
@@ -334,9 +334,9 @@ def test_an_image_that_somebody_has_given_a_name_is_kept(monkeypatch: pytest.Mon
     removed: list[str] = []
     api = SimpleNamespace(containers=lambda **_: [], remove_image=removed.append)
     engine: Any = SimpleNamespace(client=SimpleNamespace(api=api))
-    monkeypatch.setattr(pictures, "ours", lambda _: listed)
-    monkeypatch.setattr(pictures, "state_of", lambda *_: OLD)
-    for thing in pictures.images(engine):
+    monkeypatch.setattr(inventory, "ours", lambda _: listed)
+    monkeypatch.setattr(inventory, "state_of", lambda *_: OLD)
+    for thing in inventory.images(engine):
         if thing.unowned:
             thing.remove()
     assert removed == [ours, "sha256:2"]

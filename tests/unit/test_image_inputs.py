@@ -18,9 +18,9 @@ import test_architecture as architecture
 from pipelines.core.errors import ConfigError, HostError, LockError
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import Silent
-from pipelines.hosts.engine import inventory, owners
+from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.manager import LABEL
-from pipelines.hosts.images import bases, context, definitions, lookup
+from pipelines.hosts.images import bases, context, definitions, inventory, lookup
 from pipelines.hosts.images import build as building
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.record import Base, ImageContents, Record

@@ -63,8 +63,7 @@ class EngineKeys(HostConfig):
 
     def owned_items(self, hosts: Mapping[str, HostConfig]) -> Iterable[OwnedItem]:
         """Containers, volumes and images on its engine; raises what :class:`Engine` does."""
-        from pipelines.hosts.engine.inventory import items
-        from pipelines.hosts.images.inventory import images
+        from pipelines.hosts.images.inventory import images, items
 
         # Of every engine: two hosts may name one engine by a context and by its address.
         there = {name: host for name, host in hosts.items() if isinstance(host, EngineKeys)}
