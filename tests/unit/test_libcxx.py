@@ -53,7 +53,13 @@ def no_list(folder: Path) -> None:
     (folder / FILES).write_text("[]")
 
 
-LIES = [other_text, no_header, one_more, no_list]
+def nothing(folder: Path) -> None:
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        path.unlink()
+    seal(folder)
+
+
+LIES = [other_text, no_header, one_more, no_list, nothing]
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -73,7 +73,7 @@ def sealed(folder: Path) -> Mapping[str, str] | None:
     """The sha256 of each file in ``folder``; ``None`` unless it was sealed with just these."""
     try:
         listed: dict[str, str] = json.loads((folder / FILES).read_text("utf-8"))
-        return listed if listed == _hashes(folder) else None
+        return listed if listed and listed == _hashes(folder) else None
     except (OSError, ValueError):
         return None
 
