@@ -1,7 +1,6 @@
-"""A TCP proxy that makes loopback slow: ``python slow_network.py PORT MILLISECONDS MBITS``.
+"""A TCP proxy that makes loopback slow: ``python slow_network.py PORT MILLISECONDS``.
 
-Prints its own port. Each direction delays by half of the round trip and passes so many megabits a
-second (0: as many as come), all connections together, as one cable does. Ends with its input.
+Prints its own port. Each direction delays by half of the round trip. Ends with its input.
 """
 
 from __future__ import annotations
@@ -13,22 +12,7 @@ import threading
 import time
 
 
-class Cable:
-    """One direction of the cable: bytes wait for their turn, then travel."""
-
-    def __init__(self, delay: float, rate: float) -> None:
-        self.delay = delay
-        self.rate = rate
-        self.free = 0.0
-
-    def arrival(self, size: int) -> float:
-        """When so many bytes, sent now, are there."""
-        begin = max(self.free, time.monotonic())
-        self.free = begin + (size / self.rate if self.rate else 0.0)
-        return self.free + self.delay
-
-
-async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, cable: Cable) -> None:
+async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: float) -> None:
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
 
     async def deliver() -> None:
@@ -45,7 +29,7 @@ async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, cable:
     try:
         while True:
             data = await source.read(65536)
-            await waiting.put((cable.arrival(len(data)), data))
+            await waiting.put((time.monotonic() + delay, data))
             if not data:
                 break
         await delivery
@@ -54,12 +38,12 @@ async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, cable:
         sink.close()
 
 
-async def main(port: int, milliseconds: float, megabits: float) -> None:
-    there, back = (Cable(milliseconds / 2000, megabits * 125_000) for _ in range(2))
+async def main(port: int, milliseconds: float) -> None:
+    delay = milliseconds / 2000
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(carry(reader, far_writer, there), carry(far_reader, writer, back))
+        await asyncio.gather(carry(reader, far_writer, delay), carry(far_reader, writer, delay))
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
@@ -77,4 +61,4 @@ async def main(port: int, milliseconds: float, megabits: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2])))

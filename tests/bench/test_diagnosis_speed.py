@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_figures import show
 
-from pipelines.diagnosis import Diagnosis, diagnose, diagnose_file, load_catalogue
+from pipelines.diagnosis import Diagnosis, diagnose_file, load_catalogue
 
 SIZE = 100_000_000
 PEER_SIZE = 8_000_000  # the peer takes minutes for all of it
@@ -117,14 +117,3 @@ def test_log_of_100_mb(path: Path) -> None:
     peer = PEER_SIZE / 1e6 / (time.process_time() - began)
     show("the regexes one by one over the text", f"{peer:.2f} MB/s", "(peer)")
     show("ratio to the peer", f"{megabytes / processor / peer:.0f} x", "")
-
-
-def test_log_that_is_made_to_be_slow() -> None:
-    """Every line has needles and matches nothing: the worst there is, still linear."""
-    near = ["DLL load failed", "error C9", "error LNK", ": invalid argument", "FAILED:", "LNK1",
-            "died with status 1", "is not recognized as"]  # fmt: skip
-    lines = near * 60_000
-    megabytes = sum(len(line) + 1 for line in lines) / 1e6
-    told, _, processor = timed(lambda: diagnose(lines))
-    assert told is None
-    show(f"{len(lines):,} short lines that nearly match", f"{megabytes / processor:.1f} MB/s", "")
