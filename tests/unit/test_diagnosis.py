@@ -22,7 +22,7 @@ from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, l
 from pipelines.diagnosis import report as reports
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.issue import anonymous, issue
-from pipelines.diagnosis.model import CATALOGUE_FILE, load_codes, read_catalogue
+from pipelines.diagnosis.model import load_codes, read_catalogue
 from pipelines.diagnosis.needles import Needles
 
 CATALOGUE = load_catalogue()
@@ -88,6 +88,13 @@ def found(diagnosis: Diagnosis | None) -> list[tuple[str, int]]:
     return [(f.signature.id, f.line) for f in (diagnosis.cause, *diagnosis.others)]
 
 
+def cause_in(log: Any, above: int = 0) -> Diagnosis:
+    """The diagnosis of a log that has one."""
+    diagnosis = diagnose(log, above=above)
+    assert diagnosis is not None
+    return diagnosis
+
+
 def encoded(lines: list[str], encoding: str = "utf-8", end: str = "\n") -> io.BytesIO:
     return io.BytesIO("".join(line + end for line in lines).encode(encoding))
 
@@ -102,8 +109,7 @@ def test_every_known_failure_has_a_signature() -> None:
 
 @pytest.mark.parametrize("signature", DIAGNOSED, ids=lambda s: s.id)
 def test_sample_is_diagnosed_as_its_signature(signature: Signature) -> None:
-    diagnosis = diagnose(signature.sample.splitlines())
-    assert diagnosis is not None
+    diagnosis = cause_in(signature.sample.splitlines())
     assert diagnosis.signature is signature
     causes = [f.signature for f in diagnosis.others if f.signature.kind == "cause"]
     assert all(cause.order > signature.order for cause in causes), "a line has one cause"
@@ -114,8 +120,7 @@ ALSO = [(signature, line) for signature in CATALOGUE.signatures for line in sign
 
 @pytest.mark.parametrize(("signature", "line"), ALSO, ids=[line[:40] for _, line in ALSO])
 def test_other_wordings_are_diagnosed_as_the_same(signature: Signature, line: str) -> None:
-    diagnosis = diagnose([*healthy(3), line, *healthy(3)])
-    assert diagnosis is not None
+    diagnosis = cause_in([*healthy(3), line, *healthy(3)])
     assert diagnosis.signature is signature
 
 
@@ -124,8 +129,7 @@ def test_a_missing_program_of_the_toolkit_is_not_taken_for_a_busy_host() -> None
     silent = CATALOGUE.by_id["nvcc-silent"].sample
     toolkit = CATALOGUE.by_id["toolkit-file"]
     for line in (toolkit.sample, *toolkit.also):
-        diagnosis = diagnose(["FAILED: a.obj", line, silent])
-        assert diagnosis is not None
+        diagnosis = cause_in(["FAILED: a.obj", line, silent])
         assert diagnosis.signature is toolkit
         assert heal(diagnosis, Settings(jobs=4, build_root="C:\\b")) is None
     assert "invoke provision --repair" in toolkit.hint
@@ -135,8 +139,7 @@ def test_a_missing_program_of_the_toolkit_is_not_taken_for_a_busy_host() -> None
     "line", ["'cl' is not recognized as an internal", "'nvcc' is not recognized as an internal"]
 )
 def test_other_programs_are_not_of_the_toolkit(line: str) -> None:
-    diagnosis = diagnose([line])
-    assert diagnosis is not None
+    diagnosis = cause_in([line])
     assert diagnosis.signature.id != "toolkit-file"
 
 
@@ -146,8 +149,7 @@ def test_sample_is_found_below_thousands_of_lines(signature: Signature) -> None:
     above = healthy(400)
     if "minutes" in signature.needs:
         above[0] = "2025-11-02T10:02:11.100Z Run wcw"
-    diagnosis = diagnose(encoded([*above, *signature.sample.splitlines(), *healthy(400)]))
-    assert diagnosis is not None
+    diagnosis = cause_in(encoded([*above, *signature.sample.splitlines(), *healthy(400)]))
     assert diagnosis.signature is signature
     begins = next(
         n for n, s in enumerate(signature.sample.splitlines()) if signature.groups(s) is not None
@@ -236,8 +238,7 @@ ADVICE = [
 
 @pytest.mark.parametrize(("line", "told"), ADVICE, ids=lambda value: value[:30])
 def test_advice_of_the_guides_is_reached(line: str, told: tuple[str, ...]) -> None:
-    diagnosis = diagnose([line])
-    assert diagnosis is not None
+    diagnosis = cause_in([line])
     hint = diagnosis.signature.hint
     assert not [text for text in told if text not in hint], hint
 
@@ -279,8 +280,7 @@ GAPS = [
 @pytest.mark.parametrize(("line", "signature"), GAPS, ids=lambda value: value[:40])
 def test_a_unit_that_fails_so_is_known(line: str, signature: str) -> None:
     """What ninja prints around it does not hide it, and it is not said twice."""
-    diagnosis = diagnose([*healthy(3), *failed("flash_fwd_4", line), *FLASH_ATTN_END])
-    assert diagnosis is not None
+    diagnosis = cause_in([*healthy(3), *failed("flash_fwd_4", line), *FLASH_ATTN_END])
     assert diagnosis.signature.id == signature
     assert diagnosis.cause.text == line.strip()
     console = Console(width=300, color_system=None)
@@ -403,8 +403,7 @@ def test_memory_in_cudafe_far_above_the_end() -> None:
         *failed("flash_bwd_hdim192_bf16_sm80", "nvcc error   : 'cudafe++' died with status 0x1"),
         *FLASH_ATTN_END,
     ]
-    diagnosis = diagnose(encoded(lines))
-    assert diagnosis is not None
+    diagnosis = cause_in(encoded(lines))
     at = lines.index("layout_composed.hpp(478): catastrophic error : out of memory") + 1
     assert found(diagnosis)[0] == ("oom-edg", at)
     assert at < len(lines) - 3000
@@ -519,8 +518,7 @@ LOGS: dict[str, tuple[list[str], str]] = {
 @pytest.mark.parametrize("name", LOGS)
 def test_first_real_cause(name: str) -> None:
     lines, wanted = LOGS[name]
-    diagnosis = diagnose(encoded(lines))
-    assert diagnosis is not None
+    diagnosis = cause_in(encoded(lines))
     assert diagnosis.signature.id == wanted
     assert diagnosis.cause.text in "\n".join(lines)
 
@@ -554,14 +552,12 @@ RAISED = [
 
 
 def cause_of(*lines: str) -> tuple[str, str]:
-    diagnosis = diagnose(lines)
-    assert diagnosis is not None
+    diagnosis = cause_in(lines)
     return diagnosis.signature.id, diagnosis.cause.confidence
 
 
 def test_an_exception_names_its_packages_and_the_last_one_counts() -> None:
-    diagnosis = diagnose([*RAISED, "ValueError: first", "", *RAISED, "ops.OddError: second: why"])
-    assert diagnosis is not None
+    diagnosis = cause_in([*RAISED, "ValueError: first", "", *RAISED, "ops.OddError: second: why"])
     assert found(diagnosis) == [("python-exception", 11)]
     assert diagnosis.cause.values["exception"] == "ops.OddError"
     assert diagnosis.cause.values["raised"] == "ops -> torch"
@@ -570,8 +566,7 @@ def test_an_exception_names_its_packages_and_the_last_one_counts() -> None:
 
 
 def test_a_code_has_a_meaning_in_any_language() -> None:
-    diagnosis = diagnose([*RAISED, "OSError: [WinError 127] 找不到指定的程序。"])
-    assert diagnosis is not None
+    diagnosis = cause_in([*RAISED, "OSError: [WinError 127] 找不到指定的程序。"])
     known = load_codes()["winerror"]["127"]
     assert known.means in diagnosis.cause.cause
     assert diagnosis.cause.hint == known.hint
@@ -589,21 +584,18 @@ def test_an_error_that_the_build_survived_is_not_the_cause() -> None:
     assert cause_of(probe, *RAISED, "ops.OddError: why")[0] == "python-exception"
     assert cause_of(probe, "error: command 'link.exe' failed with exit code 1181")[0] == "msvc-code"
     real = failed("a", "a.cpp(1): error C2065: 'x': undeclared identifier")
-    diagnosis = diagnose([probe, "ValueError: survived", *real, *FLASH_ATTN_END])
-    assert diagnosis is not None
+    diagnosis = cause_in([probe, "ValueError: survived", *real, *FLASH_ATTN_END])
     assert diagnosis.cause.line == 5
     assert diagnosis.cause.command.endswith(f"-o {UNIT}/a.obj")
 
 
 def test_what_ended_the_job_is_not_what_failed() -> None:
     end = "##[error]The operation was canceled."
-    diagnosis = diagnose([*failed("a", "x(1): catastrophic error : out of memory"), end])
-    assert diagnosis is not None
+    diagnosis = cause_in([*failed("a", "x(1): catastrophic error : out of memory"), end])
     assert diagnosis.signature.id == "oom-edg"
     assert diagnosis.ended is not None
     assert diagnosis.ended.signature.id == "cancelled-untimed"
-    alone = diagnose([end])
-    assert alone is not None
+    alone = cause_in([end])
     assert alone.ended is None
 
 
@@ -633,8 +625,7 @@ def test_scope_lowers_confidence_or_rules_out() -> None:
 
 
 def test_unit_with_a_blank_in_its_path_is_whole() -> None:
-    diagnosis = diagnose(["FAILED: [code=1] D:/my code/a.obj", "nvcc a.cu", "a.cu: error: odd"])
-    assert diagnosis is not None
+    diagnosis = cause_in(["FAILED: [code=1] D:/my code/a.obj", "nvcc a.cu", "a.cu: error: odd"])
     assert (diagnosis.cause.unit, diagnosis.cause.command) == ("D:/my code/a.obj", "nvcc a.cu")
 
 
@@ -691,8 +682,7 @@ CAUSE = "flash_api.cpp : fatal error C1083: für 'Straße é': Invalid argument"
 )
 def test_encodings(encoding: str, end: str) -> None:
     lines = [*healthy(700), *failed("a", CAUSE), *healthy(700)]
-    diagnosis = diagnose(encoded(lines, encoding, end))
-    assert diagnosis is not None
+    diagnosis = cause_in(encoded(lines, encoding, end))
     assert found(diagnosis)[0] == ("longpath-cl", lines.index(CAUSE) + 1)
     assert diagnosis.lines == len(lines)
     assert diagnosis.cause.text == CAUSE
@@ -710,8 +700,7 @@ def test_mixed_line_ends_and_colours() -> None:
         b"one\r\ntwo\nbar 1%\rbar 2%\r\x1b[31mfatal \x1b[1merror C1060\x1b[0m: no heap\rbar 3%\r\n"
         b"KeyError: 'Windows'"
     )
-    diagnosis = diagnose(log)
-    assert diagnosis is not None
+    diagnosis = cause_in(log)
     assert found(diagnosis)[0] == ("oom-c1060", 3)
     assert ("fa3-keyerror", 4) in found(diagnosis)
     assert diagnosis.cause.text == "fatal error C1060: no heap"
@@ -738,8 +727,7 @@ def test_blocks_may_end_anywhere(cut: int, pad: int) -> None:
 def test_cause_across_the_borders_of_blocks() -> None:
     for pad in range((1 << 18) - 100, (1 << 18) + 20, 7):
         for fill in (b"x", b"\n"):
-            diagnosis = diagnose(io.BytesIO(fill * pad + b"\n" + CAUSE.encode() + b"\nbelow\n"))
-            assert diagnosis is not None
+            diagnosis = cause_in(io.BytesIO(fill * pad + b"\n" + CAUSE.encode() + b"\nbelow\n"))
             assert diagnosis.cause.below == ("below",)
             assert diagnosis.cause.line == (2 if fill == b"x" else pad + 2)
 
@@ -783,8 +771,7 @@ def test_line_that_a_progress_bar_repeats_is_one_finding() -> None:
 
 
 def test_mark_of_utf_8_is_no_part_of_the_text() -> None:
-    diagnosis = diagnose(encoded([CAUSE], "utf-8-sig"))
-    assert diagnosis is not None
+    diagnosis = cause_in(encoded([CAUSE], "utf-8-sig"))
     assert diagnosis.cause.text == CAUSE
 
 
@@ -795,8 +782,7 @@ def test_lines_and_bytes_show_the_same() -> None:
 
 
 def test_lines_above_are_counted() -> None:
-    diagnosis = diagnose(["good", CAUSE], above=40)
-    assert diagnosis is not None
+    diagnosis = cause_in(["good", CAUSE], above=40)
     assert found(diagnosis)[0] == ("longpath-cl", 42)
     assert diagnosis.lines == 42
 
@@ -804,8 +790,7 @@ def test_lines_above_are_counted() -> None:
 def test_what_uv_says_last_is_not_the_cause() -> None:
     said = ["error: Failed to build `C:\\b\\x`", "", "  cause: Call to x failed (exit code: 1)"]
     assert found(diagnose(["a.cu(1): error: odd", *said]))[0] == ("compile-error", 1)
-    alone = diagnose(said)
-    assert alone is not None
+    alone = cause_in(said)
     assert (alone.signature.id, alone.cause.below) == ("pip-wrapper", (said[2],))
 
 
@@ -863,17 +848,15 @@ def test_long_lines_cost_no_more_than_short_ones() -> None:
 
 def test_cause_within_a_long_line_is_found_and_cut() -> None:
     line = "a" * 3_000_000 + " fatal error C1060: no heap " + "b" * 3_000_000
-    diagnosis = diagnose([line])
+    diagnosis = cause_in([line])
     assert found(diagnosis)[0] == ("oom-c1060", 1)
-    assert diagnosis is not None
     assert "error C1060" in diagnosis.cause.text
     assert len(diagnosis.cause.text) < 500
 
 
 def test_what_is_kept_is_bounded() -> None:
     lines = [s.sample.splitlines()[0] for s in CATALOGUE.signatures] * 300
-    diagnosis = diagnose(lines)
-    assert diagnosis is not None
+    diagnosis = cause_in(lines)
     assert len(diagnosis.others) < 5 * len(CATALOGUE.signatures)
     for earlier, later in pairwise(diagnosis.others):
         assert (earlier.line, earlier.column) <= (later.line, later.column)
@@ -908,8 +891,7 @@ def test_any_bytes_are_a_log(raw: bytes, at: int) -> None:
 
 def test_what_a_host_said_cannot_reach_the_terminal() -> None:
     evil = "\x1b]0;title\x07 [red]fatal error C1060: \x9b2J \u202e ::error::x ##[error]y"
-    diagnosis = diagnose([evil, "\x1b[2J\x07below"])
-    assert diagnosis is not None
+    diagnosis = cause_in([evil, "\x1b[2J\x07below"])
     console = Console(record=True, file=io.StringIO(), width=200, color_system=None)
     console.print(reports.render(diagnosis, "build.log"))
     shown = console.export_text()
@@ -919,8 +901,7 @@ def test_what_a_host_said_cannot_reach_the_terminal() -> None:
 
 def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [*FLASH_ATTN_HEAD, *failed("a", "x(1): catastrophic error : out of memory", "below")]
-    diagnosis = diagnose([*lines, *FLASH_ATTN_END])
-    assert diagnosis is not None
+    diagnosis = cause_in([*lines, *FLASH_ATTN_END])
     console = Console(record=True, file=io.StringIO(), width=300, color_system=None)
     console.print(reports.render(diagnosis, "build.log"))
     shown = console.export_text()
@@ -937,8 +918,7 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
         signature.evidence,
     )
     assert kept.summary.startswith("line 7: cudafe++")
-    unknown = diagnose(FLASH_ATTN_END)
-    assert unknown is not None
+    unknown = cause_in(FLASH_ATTN_END)
     assert not reports.result(unknown).is_cause
     assert "no known cause" in reports.result(unknown).summary
     monkeypatch.setattr(github, "in_ci", True)
@@ -946,7 +926,3 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "::error" not in console.export_text()
     console.print(reports.render(None, "x.log"))
     assert "found in x.log" in console.export_text()
-
-
-def test_catalogue_is_shipped() -> None:
-    assert CATALOGUE_FILE.is_file()
