@@ -205,20 +205,19 @@ def test_a_host_that_is_lost_is_lost_to_all_its_cells(tmp_path: Path) -> None:
     assert "was not gone on with" in str(cells.cells[1].error)
 
 
-def test_a_host_that_comes_back_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "failed", "connects"),
+    [(HostError("nonsense"), [True, False], 2), (AuthError("no"), [True, True], 1)],
+    ids=["a host that comes back goes on", "a refused sign-in is not tried again"],
+)
+def test_what_the_first_cell_says_of_the_second(
+    tmp_path: Path, error: HostError, failed: list[bool], connects: int
+) -> None:
     host = Lab(Here())
     cells = sharing(tmp_path, host)
-    cells.each(raising(HostError("nonsense"), None))
-    assert [bool(cell.error) for cell in cells.cells] == [True, False]
-    assert host.connects == 2
-
-
-def test_a_sign_in_that_was_refused_is_not_tried_again(tmp_path: Path) -> None:
-    host = Lab(Here())
-    cells = sharing(tmp_path, host)
-    cells.each(raising(AuthError("no"), None))
-    assert [bool(cell.error) for cell in cells.cells] == [True, True]
-    assert host.connects == 1
+    cells.each(raising(error, None))
+    assert [bool(cell.error) for cell in cells.cells] == failed
+    assert host.connects == connects
 
 
 def test_the_run_of_another_cell_is_not_told_of(

@@ -67,13 +67,17 @@ def at_test(tmp_path: Path, job: Any, **recipe: Any) -> tuple[Line, Here]:
     return line, session
 
 
+def kept(line: Line) -> SmokeResult:
+    result = line.run.result(SmokeResult)
+    assert result is not None
+    return result
+
+
 def failed(line: Line, kind: type[BaseException], said: str) -> SmokeResult:
     """What is kept of a test that does not succeed."""
     with pytest.raises(kind, match=said):
         line.do(TEST)
-    kept = line.run.result(SmokeResult)
-    assert kept is not None
-    return kept
+    return kept(line)
 
 
 def there(line: Line) -> list[str]:
@@ -86,8 +90,7 @@ def test_a_suite_that_passes(tmp_path: Path) -> None:
     suite = Suite(PASSED + SKIPPED)
     line, session = at_test(tmp_path, suite)
     path = run_test(line)
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert (done.wheel, done.exit, done.step) == (HERE, 0, "pytest")
     assert done.sha256 == sha256_of(path / "wheels" / HERE)
     assert done.outcomes == {"passed": 1, "skipped": 1}
@@ -285,8 +288,7 @@ def test_how_the_gpu_came_in_is_recorded(
 ) -> None:
     line, _ = at_test(tmp_path, saying(PASSED, told))
     run_test(with_gpu(line, way))
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert (done.gpu_way, done.gpu_asked, done.driver_models) == recorded
     assert done.system == told.get("system", "")
     assert [gpu.name for gpu in done.gpus] == (["NVIDIA L4"] if "gpu0_name" in told else [])
@@ -298,9 +300,8 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     said = "gpu: true was asked for, and the smoke suite tells of no GPU"
     with pytest.raises(SmokeError, match=said):
         run_test(with_gpu(line, own(True)))
-    kept = line.run.result(SmokeResult)
-    assert kept is not None
-    assert (kept.gpu_way, kept.gpu_asked, kept.gpus) == ("none", "gpu: true", ())
+    done = kept(line)
+    assert (done.gpu_way, done.gpu_asked, done.gpus) == ("none", "gpu: true", ())
     view = load_view(line.run)
     assert view.verdict == "failed"
     assert view.gpu_told == "none, although gpu: true was requested"
@@ -330,8 +331,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, suite)
     line = bridging(line, warnings=("table 0a1b is not known",))
     path = run_test(line)
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert done.bridge == Bridge(
         told=TOLD,
         cases=1,
@@ -412,8 +412,7 @@ def test_a_gpu_that_was_not_used_is_not_shown(
     assert load_view(line.run).evidence is Evidence.WRITTEN, "nothing was tested yet"
     run_test(line)
     stage = line.run.stages()["test"]
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     changed = done.model_copy(update={"instead": instead})
     line.run.put_stage(stage.model_copy(update={"result": changed}))
     assert load_view(line.run).evidence is evidence
@@ -475,8 +474,7 @@ def test_a_bridge_without_a_gpu_is_no_success(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, saying(PASSED, NO_GPU | {"driver_bridge": TOLD}))
     with pytest.raises(SmokeError, match="gpu: bridge was asked for, and the smoke suite tells of"):
         run_test(bridging(line))
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert done.bridge is not None
     assert (done.bridge.told, done.bridge.cases) == ("", 0)
 
@@ -485,8 +483,7 @@ def test_what_a_bridge_is_called_is_harmless(tmp_path: Path) -> None:
     evil = "\\x1b[31m" * 100
     line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": evil}))
     run_test(bridging(line))
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert done.bridge is not None
     assert len(done.bridge.told) < 200
 
@@ -572,8 +569,7 @@ def test_own_tests_are_run_whole(tmp_path: Path) -> None:
     suite = Suite(PASSED + MINE)
     line, _ = at_test(tmp_path, suite, **own_tests(tmp_path, "test_a.py"))
     line.do(TEST)
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert done.limits == ""
     assert suite.specs[0]["suite"]["own/test_a.py"] == "def test_mine(): pass\n"
     assert suite.specs[0]["expect"]["verify"] == "", "the suite stands for it"
@@ -592,8 +588,7 @@ def test_own_tests_that_were_all_skipped_are_no_test(
     )
     line, _ = at_test(tmp_path, Suite(PASSED + idle), **own_tests(tmp_path, "test_a.py"))
     path = run_test(line)
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert done.limits == "all of your own tests were skipped"
     assert done.limits in capsys.readouterr().out
     assert done.limits in (path / "junit.xml").read_text()
@@ -613,8 +608,7 @@ def test_tests_that_would_test_themselves_are_refused(tmp_path: Path) -> None:
 def test_without_a_suite_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line, _ = at_test(tmp_path, Suite(PASSED), verify="")
     line.do(TEST)
-    done = line.run.result(SmokeResult)
-    assert done is not None
+    done = kept(line)
     assert done.instead == "import"
     assert "only the import of its modules was tested" in capsys.readouterr().out
 
