@@ -70,21 +70,20 @@ def test_what_belongs_to_no_file_is_a_difference(tmp_path: Path) -> None:
     assert [row.summary for row in found] == ["archive: bytes outside its files"]
 
 
-def test_a_file_more_and_a_file_less(tmp_path: Path) -> None:
-    found = told(tmp_path, {"pkg/a.py": b""}, {"pkg/b.py": b""})
-    assert found == ["pkg/a.py: only in the published one", "pkg/b.py: only in the rebuilt one"]
-
-
-def test_text_by_its_lines(tmp_path: Path) -> None:
-    assert told(tmp_path, {"pkg/a.py": b"x\ny\n"}, {"pkg/a.py": b"x\n\x1b[31mz\nw\n"}) == [
-        "pkg/a.py: line 2: y / z",
-        "pkg/a.py: 2 lines / 3",
-    ]
-
-
-def test_line_ends_are_bytes(tmp_path: Path) -> None:
-    (line,) = told(tmp_path, {"pkg/a.py": b"x\ny"}, {"pkg/a.py": b"x\ny\n"})
-    assert line == "pkg/a.py: 3 bytes / 4, otherwise identical"
+@pytest.mark.parametrize(
+    ("first", "second", "lines"),
+    [
+        (b"", None, ["only in the published one"]),
+        (None, b"", ["only in the rebuilt one"]),
+        (b"x\ny\n", b"x\n\x1b[31mz\nw\n", ["line 2: y / z", "2 lines / 3"]),
+        (b"x\ny", b"x\ny\n", ["3 bytes / 4, otherwise identical"]),
+    ],
+)
+def test_files_and_lines_more_and_less(
+    tmp_path: Path, first: bytes | None, second: bytes | None, lines: list[str]
+) -> None:
+    both = [{} if text is None else {"pkg/a.py": text} for text in (first, second)]
+    assert told(tmp_path, *both) == [f"pkg/a.py: {line}" for line in lines]
 
 
 def test_a_byte_of_code_is_told_by_its_section(tmp_path: Path) -> None:
