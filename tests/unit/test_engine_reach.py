@@ -62,10 +62,17 @@ def test_a_socket(served: Served) -> None:
     assert reached(served.url).remote == ""
 
 
-def test_no_socket_is_no_engine(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="no Docker engine at unix:") as raised:
-        Engine(f"unix://{tmp_path}/none.sock")
-    assert "'engine' of the host" in raised.value.hint
+@pytest.mark.parametrize(
+    ("url", "kind", "said", "hint"),
+    [
+        ("unix:///none.sock", SetupError, "no Docker engine at unix:", "'engine' of the host"),
+        ("npipe:////./pipe/docker_engine", ConfigError, "named pipe", "ssh://USER@SERVER"),
+    ],
+)
+def test_addresses_without_an_engine(url: str, kind: type[Exception], said: str, hint: str) -> None:
+    with pytest.raises(kind, match=said) as raised:
+        Engine(url)
+    assert hint in str(getattr(raised.value, "hint", ""))
 
 
 def test_a_wrong_docker_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -208,27 +215,21 @@ def test_an_engine_that_another_authority_has_signed_is_refused(
     assert "engine_tls" in raised.value.hint
 
 
-def test_an_engine_whose_certificate_is_out_of_date_is_refused(
-    windows: WindowsEngine, tmp_path: Path, authority: Authority
+@pytest.mark.parametrize(
+    ("days", "address", "said"), [(-1, "127.0.0.1", "TLS.*expired"), (1, "192.0.2.1", "TLS")]
+)
+def test_an_engine_whose_certificate_is_out_of_date_or_another_address_is_refused(
+    windows: WindowsEngine,
+    tmp_path: Path,
+    authority: Authority,
+    *,
+    days: int,
+    address: str,
+    said: str,
 ) -> None:
-    old = authority.issue(tmp_path / "server", days=-1, address="127.0.0.1")
+    wrong = authority.issue(tmp_path / "server", days=days, address=address)
     mine = authority.issue(tmp_path / "mine")
-    with (
-        Served(windows, keys=serving(old)) as served,
-        pytest.raises(HostError, match=r"TLS.*expired"),
-    ):
-        Engine(served.url, tls=mine)
-
-
-def test_an_engine_under_another_address_is_refused(
-    windows: WindowsEngine, tmp_path: Path, authority: Authority
-) -> None:
-    other = authority.issue(tmp_path / "server", address="192.0.2.1")
-    mine = authority.issue(tmp_path / "mine")
-    with (
-        Served(windows, keys=serving(other)) as served,
-        pytest.raises(HostError, match=r"TLS"),
-    ):
+    with Served(windows, keys=serving(wrong)) as served, pytest.raises(HostError, match=said):
         Engine(served.url, tls=mine)
 
 
@@ -278,12 +279,6 @@ def test_a_machine_that_nobody_knows(tmp_path: Path, authority: Authority) -> No
     keys = authority.issue(tmp_path / "mine")
     with pytest.raises(HostError, match="unknown host name"):
         Engine("tcp://no-such-machine.invalid:2376", tls=keys)
-
-
-def test_a_pipe_of_windows() -> None:
-    with pytest.raises(ConfigError, match="named pipe") as raised:
-        Engine("npipe:////./pipe/docker_engine")
-    assert "ssh://USER@SERVER" in raised.value.hint
 
 
 # -- contexts ------------------------------------------------------------------------------------

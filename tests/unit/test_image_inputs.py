@@ -482,27 +482,26 @@ def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
 # -- bases -----------------------------------------------------------------------------------------
 
 
-def ground(cache: Cache, **asked: Any) -> bases.BaseImage | None:
+def ground(cache: Cache, **asked: Any) -> bases.BaseImage:
     keys = {"base": "", "tree": None} | asked
     image = keys.pop("image", "sandbox")
     build = keys.pop("build", "")
-    return bases.base_image_of(definitions.image_named(image), cache, build, **keys)
+    found = bases.base_image_of(definitions.image_named(image), cache, build, **keys)
+    assert found is not None
+    return found
 
 
 def test_the_base_is_the_locks_unless_it_is_said(cache: Cache) -> None:
     found = ground(cache)
-    assert found is not None
     assert found.base.digest == cache.lock.images["debian-bookworm-slim"].digest
     assert not found.base.given
     digest = "sha256:" + "1" * 64
     for text, name in ((f"registry.example:5000/debian@{digest}", None), (digest, digest)):
         given = ground(cache, base=text)
-        assert given is not None
         assert given.base == Base(
             name=name or "registry.example:5000/debian", digest=digest, given=True
         )
     of_2025 = ground(cache, image="windows", build="10.0.26100")
-    assert of_2025 is not None
     assert of_2025.base.digest == cache.lock.images["servercore-ltsc2025"].digest
 
 
@@ -518,7 +517,8 @@ def test_an_unpinned_base_says_what_to_type(cache: Cache) -> None:
     name = image.base[""]
     bare = cache.lock.images | {name: cache.lock.images[name].model_copy(update={"digest": None})}
     lacking = Cache(cache.lock.model_copy(update={"images": bare}), root=cache.root)
-    assert ground(lacking) is None
+    of_ours = definitions.image_named("sandbox")
+    assert bases.base_image_of(of_ours, lacking, "", base="", tree=None) is None
     said = bases.refused("sandbox", image, "")
     assert name in said.message
     for word in ("invoke lock", "--base NAME@sha256:...", "--tree FILE.tar"):
@@ -534,11 +534,9 @@ def test_a_tree_is_known_by_its_content(cache: Cache, tmp_path: Path) -> None:
     (tree / "etc/issue").write_text("Debian")
     first, second = ground(cache, tree=tree), ground(cache, tree=tree)
     assert first == second
-    assert first is not None
     assert first.tree is not None
     assert first.base.digest == f"sha256:{hashlib.sha256(first.tree.read_bytes()).hexdigest()}"
     packed = ground(cache, tree=first.tree)
-    assert packed is not None
     assert packed.base.digest == first.base.digest
     (tree / "etc/issue").write_text("Other")
     assert ground(cache, tree=tree) != first
@@ -576,7 +574,6 @@ class FakeEngine:
 def test_what_an_engine_has_is_compared_with_what_was_asked_for(cache: Cache) -> None:
     digest = "sha256:" + "1" * 64
     asked = ground(cache, base=f"debian@{digest}")
-    assert asked is not None
     right = {"Id": "sha256:9", "RepoDigests": [f"debian@{digest}"], "Os": "linux"}
     assert asked.bring(FakeEngine(pulled=right), silent) == f"debian@{digest}"  # type: ignore[arg-type]
     with pytest.raises(LockError, match="nothing may be fetched"):
@@ -587,7 +584,6 @@ def test_what_an_engine_has_is_compared_with_what_was_asked_for(cache: Cache) ->
     with pytest.raises(ConfigError, match="an image for windows"):
         asked.bring(FakeEngine(pulled=right | {"Os": "windows"}), silent)  # type: ignore[arg-type]
     local = ground(cache, base=digest)
-    assert local is not None
     with pytest.raises(ConfigError, match="the engine has no image"):
         local.bring(FakeEngine(), silent)  # type: ignore[arg-type]
     have = FakeEngine()
@@ -704,7 +700,6 @@ def test_without_a_registry_what_is_said_to_type_is_for_that_engine(
             raise HostError("the engine does not reach the registry")
 
     found = ground(cache)
-    assert found is not None
     with pytest.raises((HostError, LockError)) as caught:
         building._brought(Nowhere(), plan(cache, python="3.13"), found, lambda *_: None)  # type: ignore[arg-type]
     typed = "invoke image build --image sandbox --python 3.13 --engine tcp://127.0.0.1:2375"

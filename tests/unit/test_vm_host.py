@@ -598,12 +598,22 @@ def test_an_installation_is_over_when_its_pin_is_said(
     assert making(monkeypatch)._installed(box, began=time.monotonic()) == found
 
 
-@pytest.mark.parametrize("status", ["0", "5"])
-def test_a_windows_without_a_licence_is_no_golden_disk(
-    monkeypatch: pytest.MonkeyPatch, status: str
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (f"WCW-GOLDEN {PIN} 0 0", "LicenseStatus 0"),
+        (f"WCW-GOLDEN {PIN} 5 0", "LicenseStatus 5"),
+        (
+            f"accounts are still enabled\nWCW-GOLDEN {PIN}\nWCW-FAILED golden.ps1 ended",
+            r"(?s)golden.ps1 ended.*accounts are still enabled",
+        ),
+    ],
+)
+def test_a_windows_without_a_licence_or_half_installed_is_no_golden_disk(
+    monkeypatch: pytest.MonkeyPatch, output: str, said: str
 ) -> None:
-    box = cast(ManagedContainer, SimpleNamespace(output=lambda: f"WCW-GOLDEN {PIN} {status} 0"))
-    with pytest.raises(HostError, match=f"LicenseStatus {status}"):
+    box = cast(ManagedContainer, SimpleNamespace(output=lambda: output))
+    with pytest.raises(HostError, match=said):
         making(monkeypatch)._installed(box, began=time.monotonic())
 
 
@@ -628,13 +638,6 @@ def test_a_golden_disk_is_made_again_before_its_licence_ends(
     monkeypatch.setattr(made, "make", make)
     assert made.ensure() is record
     assert done == (["removed", "made"] if again else [])
-
-
-def test_an_installation_that_failed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = f"accounts are still enabled\nWCW-GOLDEN {PIN}\nWCW-FAILED golden.ps1 ended"
-    box = cast(ManagedContainer, SimpleNamespace(output=lambda: said))
-    with pytest.raises(HostError, match=r"(?s)golden.ps1 ended.*accounts are still enabled"):
-        making(monkeypatch)._installed(box, began=time.monotonic())
 
 
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
