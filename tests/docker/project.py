@@ -22,9 +22,6 @@ default: {host: box}
 """
 
 
-_NAME = "from pipelines.hosts.engine import owners; print(owners.project())"
-
-
 class Project:
     """A directory with a ``pipeline.yaml``."""
 

@@ -193,12 +193,6 @@ def test_a_name_that_is_taken(engine: Engine) -> None:
     assert said.count("\n") == 0
 
 
-def test_a_port_that_is_taken(engine: Engine) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = {"5986/tcp": ("127.0.0.1", taken.getsockname()[1])}
-        refused(HostError, "the port is taken", "'port'", started, engine, ports=ports)
-
-
 def test_a_mount_of_nothing(engine: Engine) -> None:
     from docker.types import Mount
 
