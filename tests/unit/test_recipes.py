@@ -373,16 +373,19 @@ def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
     assert len(fetched) == 2
 
 
-@pytest.mark.parametrize("name", ["setup.py", "a-1/../../setup.py"])
-def test_archives_with_odd_members_are_refused(tmp_path: Path, cache: Cache, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("setup.py", LockError, "no plain file"),
+        ("a-1/../../setup.py", LockError, "no plain file"),
+        ("a-1/readme", ConfigError, "no source tree"),
+    ],
+)
+def test_archives_with_odd_members_are_refused(
+    tmp_path: Path, cache: Cache, name: str, error: type[Exception], said: str
+) -> None:
     recipe = file_recipe(tmp_path, cache, {name: b"x"})
-    with pytest.raises(LockError, match="no plain file"):
-        SourceTree(recipe, cache).pack()
-
-
-def test_what_is_no_source_tree(tmp_path: Path, cache: Cache) -> None:
-    recipe = file_recipe(tmp_path, cache, {"a-1/readme": b"x"})
-    with pytest.raises(ConfigError, match="no source tree"):
+    with pytest.raises(error, match=said):
         SourceTree(recipe, cache).pack()
 
 

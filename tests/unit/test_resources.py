@@ -363,11 +363,6 @@ def test_an_environment_used_as_it_is_needs_no_entries() -> None:
     assert found.uploads == {}
 
 
-def test_a_tool_that_is_not_in_the_lock() -> None:
-    with pytest.raises(LockError, match="no tool"):
-        wanted_of(SANDBOX, ToolchainLock(version=1, tools={}))
-
-
 def test_what_a_host_found_is_no_markup() -> None:
     row = ResourceResult(
         id="x", kind="directory", wanted="[a]", found="[/red]\x1b[31m", plan="[/]", ok=False

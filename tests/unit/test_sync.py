@@ -51,11 +51,6 @@ def contents(tree: Path) -> dict[Path, bytes]:
     return {path.relative_to(tree): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
 
 
-def test_the_committed_files_are_what_the_lock_says() -> None:
-    stale = sync(LOCK, ROOT, check=True)
-    assert not stale, f"{', '.join(map(str, stale))} differ from the lock: run `invoke lock --sync`"
-
-
 def test_a_changed_version_is_written_once_and_nothing_else(tree: Path) -> None:
     before = contents(tree)
     lock = changed("mingit", version="9.9.9.9")
