@@ -87,12 +87,22 @@ def test_each_of_several_attempts_is_read(tmp_path: Path) -> None:
     assert made.log.read_bytes() == b"of the first\nof the second\nof the third\n"
 
 
-def test_a_restart_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("boot", "more", "told"),
+    [
+        ("another", {}, "the host was started anew"),
+        ("boot", {"why": "one of its programs was killed"}, "one of its programs was killed"),
+    ],
+)
+def test_why_an_attempt_was_lost_is_told(
+    tmp_path: Path, boot: str, more: dict[str, str], told: str
+) -> None:
     script = Script("lost", "ended")
-    script.boot = "another"
+    script.boot = boot
+    script.more = lambda word: more if word == "lost" else {}
     made = job(tmp_path, script)
-    finish(made)
-    assert made.lost == ["the host was started anew"]
+    assert finish(made) == ENDED
+    assert made.lost == [told]
 
 
 @pytest.mark.parametrize("left", [{"exit": 1}, {"error": {"kind": "OSError", "message": "no"}}])
@@ -129,14 +139,6 @@ def test_any_other_result_counts(tmp_path: Path, boot: str, left: dict[str, Any]
     made = job(tmp_path, script)
     assert finish(made) == left
     assert made.lost == []
-
-
-def test_what_the_runner_says_of_a_lost_attempt_is_told(tmp_path: Path) -> None:
-    script = Script("lost", "ended")
-    script.more = lambda word: {"why": "one of its programs was killed"} if word == "lost" else {}
-    made = job(tmp_path, script)
-    assert finish(made) == ENDED
-    assert made.lost == ["one of its programs was killed"]
 
 
 def test_attempts_that_may_be_lost_are_counted(tmp_path: Path) -> None:

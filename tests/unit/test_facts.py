@@ -24,11 +24,17 @@ def script(path: Path, *lines: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_facts_keep_their_keys() -> None:
-    found = facts.facts()
+def test_facts_keep_their_keys(tmp_path: Path) -> None:
+    found = facts.facts(str(tmp_path / "not" / "there"))
     assert {"platform", "windows", "machine", "python", "cpus", "memory", "disk"} <= set(found)
     assert found["problems"] == {}
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["disk"]
+    assert found["memory"]
+    assert found["disk"]["path"] == str(tmp_path)
+    assert found["disk"]["free"] > 0
+    assert found["memory"]["total"] > found["memory"]["available"] > 0
+    assert set(found["environment"]) <= set(facts.ENVIRONMENT)
 
 
 def test_a_source_that_fails_leaves_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,23 +137,17 @@ def test_goes_on_answering_for_a_while_and_then_refuses() -> None:
     assert all(line.startswith("rebooting, ") and line.endswith(" s") for line in host.told)
 
 
-def test_connection_that_breaks_between_the_two_answers_is_not_used_again() -> None:
-    half = FakeSession("boot 2", GONE)
-    new = after()
-    assert Restart(half, new)(before()) is new
-    assert half.closed
-
-
-def test_restarts_twice() -> None:
-    once = FakeSession("boot 2", "boot 3")
-    new = after("boot 3")
-    assert Restart(once, new)(before()) is new
-    assert once.closed
-
-
-def test_host_whose_python_is_not_ready() -> None:
-    early = FakeSession(RemoteError("OSError: NtQuerySystemInformation failed", kind="OSError"))
-    new = after()
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ("boot 2", GONE),
+        ("boot 2", "boot 3"),
+        (RemoteError("OSError: NtQuerySystemInformation failed", kind="OSError"),),
+    ],
+    ids=["connection breaks between the two", "restarts twice", "Python is not ready"],
+)
+def test_what_does_not_answer_alike_twice_is_not_used_again(answers: tuple[Any, ...]) -> None:
+    early, new = FakeSession(*answers), after("boot 3")
     assert Restart(early, new)(before()) is new
     assert early.closed
 
@@ -487,15 +481,8 @@ def test_files_in_use(windows: dict[Any, Any], files: list[str] | None, wanted: 
     if wanted:
         assert found[0].startswith(wanted)
         assert len(found[0]) <= 300
-
-
-def test_both_lists_of_files_count(windows: dict[Any, Any]) -> None:
-    value = ([r"\??\C:\a", ""], fake_winreg.REG_MULTI_SZ)
-    windows["HKLM", MANAGER] = {
-        "pendingfilerenameoperations": value,
-        "pendingfilerenameoperations2": value,
-    }
-    assert len(power.pending_reboot()) == 2
+    windows["HKLM", MANAGER]["pendingfilerenameoperations2"] = ([r"\??\C:\a", ""], 7)
+    assert len(power.pending_reboot()) == len(found) + 1
 
 
 def test_pending_is_a_matter_of_windows() -> None:

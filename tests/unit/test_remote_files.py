@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.core.errors import StorageError
 from pipelines.core.files import write_atomic
-from pipelines.remote import blocks, facts, files, rpc
+from pipelines.remote import blocks, files, rpc
 from pipelines.remote.jobs import store
 
 REMOTE = Path(rpc.__file__).parent
@@ -46,16 +46,6 @@ def test_remove_tree_leaves_what_links_point_to(tmp_path: Path) -> None:
 def test_read_tail(tmp_path: Path, limit: int, tail: bytes) -> None:
     (tmp_path / "log").write_bytes(b"0123456789")
     assert files.read_tail(str(tmp_path / "log"), limit) == tail
-
-
-def test_facts(tmp_path: Path) -> None:
-    found = facts.facts(str(tmp_path / "not" / "there"))
-    assert found["disk"]
-    assert found["memory"]
-    assert found["disk"]["path"] == str(tmp_path)
-    assert found["disk"]["free"] > 0
-    assert found["memory"]["total"] > found["memory"]["available"] > 0
-    assert set(found["environment"]) <= set(facts.ENVIRONMENT)
 
 
 def test_functions_are_known_by_name() -> None:
