@@ -153,9 +153,10 @@ def test_a_reset_in_the_middle_of_a_send(host: SimulatedHost, tmp_path: Path, ef
     assert (host.place / "target").read_bytes() == source.read_bytes()
 
 
-def test_busy_means_again(host: SimulatedHost) -> None:
+@pytest.mark.parametrize("code", [faults.BUSY, faults.TOO_MANY_OPERATIONS])
+def test_busy_means_again(host: SimulatedHost, code: int) -> None:
     with host.session() as session:
-        host.faults.plan("Send", refuse(faults.BUSY), times=2)
+        host.faults.plan("Send", refuse(code), times=2)
         assert session.call(rpc.ping)
     assert host.faults.hits == 2
 
@@ -174,12 +175,6 @@ def test_a_first_sign_in_that_makes_a_profile(host: SimulatedHost, action: str) 
         assert session.call(rpc.ping)
         assert len(host.shells()) == 1
     assert host.faults.hits == 1
-
-
-def test_too_many_operations_means_again(host: SimulatedHost) -> None:
-    with host.session() as session:
-        host.faults.plan("Send", refuse(faults.TOO_MANY_OPERATIONS), times=2)
-        assert session.call(rpc.ping)
 
 
 def test_too_many_shells_is_told_with_its_cure(new_host: NewHost) -> None:

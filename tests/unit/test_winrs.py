@@ -225,20 +225,21 @@ def test_doubtful_receives_are_not_repeated(host: FakeHost) -> None:
         stream.read(1)
 
 
-def test_repetition_is_bounded(host: FakeHost) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind", "said", "left"),
+    [
+        (dropped(), HostError, "HTTP status 400", 6),
+        (InvalidCredentialsError("no"), AuthError, None, 7),  # a password
+    ],
+)
+def test_repetition_is_bounded(
+    host: FakeHost, error: Exception, kind: type[Exception], said: str | None, left: int
+) -> None:
     stream = stream_to(host)
-    host.receives = [dropped() for _ in range(9)]
-    with pytest.raises(HostError, match="HTTP status 400"):
+    host.receives = [error] * 9
+    with pytest.raises(kind, match=said):
         stream.read(1)
-    assert len(host.receives) == 6
-
-
-def test_a_password_is_not_tried_again_and_again(host: FakeHost) -> None:
-    stream = stream_to(host)
-    host.receives = [InvalidCredentialsError("no") for _ in range(9)]
-    with pytest.raises(AuthError):
-        stream.read(1)
-    assert len(host.receives) == 7
+    assert len(host.receives) == left
 
 
 def test_silent_connections_are_renewed_before_a_send(
