@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pipelines.matrix.plan import Plan
 
 _STEPS = ("provision", "build", "test")
-#: Flags of those commands that mean one run, one host, or nothing real.
+#: Flags of those commands that mean one run, or one host.
 _NOT_WITH = {
-    "dry_run": "invoke plan shows what would be built.",
     "repair": "invoke provision --host NAME --repair does that, host by host.",
     "run": "It names one run; invoke test --run tests that one.",
     "wheel": "It names one wheel; invoke test --wheel tests that one.",
@@ -67,7 +66,7 @@ def refuse_without_fleet(calls: Sequence[Call]) -> None:
 
 def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.run.run_fleet`."""
-    from pipelines.fleet.run import FleetRequest, run_fleet
+    from pipelines.fleet.run import FleetRequest, run_fleet, show_fleet
 
     request, shared = request_of(flags)
     settings = settings_of(shared)
@@ -82,7 +81,8 @@ def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
         here = replace(request, axes={**request.axes, "host": host})
         return planned(settings, here, select=shared.select, facts=facts)
 
-    run_fleet(
+    do = show_fleet if flags.get("dry_run") else run_fleet
+    do(
         FleetRequest(
             settings=settings,
             request=request,

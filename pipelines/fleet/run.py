@@ -34,6 +34,7 @@ from pipelines.record.results import AuditResult, CollectResult, SkipResult
 from pipelines.record.run import Run
 from pipelines.record.shards import shards_of
 from pipelines.remote.locks import claim
+from pipelines.stages.dryrun import NOTHING
 from pipelines.stages.line import require_audited
 
 #: Seconds between two drawings of the view, and how often as long as one of them takes.
@@ -86,6 +87,15 @@ class FleetError(PipelineError):
         self.exit_code = exit_code
 
 
+def show_fleet(request: FleetRequest) -> None:
+    """Say what :func:`run_fleet` would begin with; no host is reached and nothing is recorded."""
+    cells = request.cells(request.settings.fleet_hosts(request.hosts), Survey())
+    _say_left_out(cells)
+    for task in cells.tasks:
+        say(f"{task.key}: {', '.join(task.hosts)}")
+    say(NOTHING, style="green")
+
+
 def run_fleet(request: FleetRequest) -> Path:
     """Build the cells on the hosts of the fleet until nothing is left to do; its directory.
 
@@ -97,12 +107,16 @@ def run_fleet(request: FleetRequest) -> Path:
     cells = request.cells(names, Survey())  # refuses what cannot be, before anything is reached
     ledger = open_ledger(home() / request.settings.out, request.hash)
     try:
-        for why in dict.fromkeys(cells.left_out.values()):
-            left_out = [name for name, reason in cells.left_out.items() if reason == why]
-            say(f"left out: {units.few(left_out)}: {line(why, 500)}", style="yellow")
+        _say_left_out(cells)
         return _run(request, names, cells, ledger)
     finally:
         ledger.close()
+
+
+def _say_left_out(cells: Cells) -> None:
+    for why in dict.fromkeys(cells.left_out.values()):
+        left_out = [name for name, reason in cells.left_out.items() if reason == why]
+        say(f"left out: {units.few(left_out)}: {line(why, 500)}", style="yellow")
 
 
 def open_ledger(out: Path, order: str) -> Ledger:

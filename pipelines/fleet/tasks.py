@@ -83,7 +83,8 @@ def tasks_of(
         refused = unplanned | {h: r.why_not for h, r in by_host.items() if not r.possible}
         fitting = {host: row for host, row in by_host.items() if row.possible}
         if not fitting:
-            left_out[key] = next(iter(refused.values()), "no host can build it")
+            reasons = [*dict.fromkeys(refused.values())]
+            left_out[key] = "; ".join(reasons[:3]) or "no host can build it"
             continue
         cell, row = _cell(key, fitting, refused), next(iter(fitting.values()))
         tasks += _divided(cell, plans, fitting, shards)
@@ -92,9 +93,9 @@ def tasks_of(
         if test:
             tasks.append(_test(cell, row, fitting, machines))
     if not tasks:
-        reasons = "; ".join(dict.fromkeys([*left_out.values(), *unplanned.values()]))[:2000]
+        every = "; ".join(dict.fromkeys([*left_out.values(), *unplanned.values()]))[:2000]
         raise ConfigError(
-            f"no host of the fleet can build any of these cells: {reasons or 'there is no host'}",
+            f"no host of the fleet can build any of these cells: {every or 'there is no host'}",
             hint="invoke plan --host NAME shows every cell, and what would work instead.",
         )
     return Cells(tuple(tasks), axes, left_out)

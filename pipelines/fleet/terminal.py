@@ -84,7 +84,7 @@ def _head(state: FleetState) -> Iterator[Text]:
     yield first
     counts = [(one, state.tasks.get(one, 0)) for one in _STATES]
     sums = [Text(f"{many:,} {one}", _STYLES.get(one, "")) for one, many in counts if many]
-    yield Text(", ").join(sums) if sums else Text("nothing to do")
+    yield Text(", ").join(sums) if sums else Text("no tasks yet: the hosts are being checked")
 
 
 def _hosts(state: FleetState, width: int, room: int) -> Iterator[Text]:

@@ -32,6 +32,7 @@ from pipelines.recipe.naming import fixes_of, local_version, wheel_name
 from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC, NEEDED, able
 from pipelines.toolchain.lock import load_lock
+from pipelines.toolchain.variants import wanted_file
 from pipelines.wheels import toolkit
 
 #: (CUDA, torch, Python, arch) -> the rules that they break.
@@ -111,11 +112,13 @@ def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Jud
 def _judge(
     recipe: Recipe, target: Target, ground: Ground, longest: Longest | None, broken: Lookup
 ) -> Judged:
+    host = host_rules(recipe, target, ground.supply, ground.others)
+    refused = any(finding.failed for finding in host)
     findings = [
         *_recipe_rules(recipe, target),
         *_torch_rules(target, ground.supply),
-        *_mended(recipe, target, ground, host_rules(recipe, target, ground.supply, ground.others)),
-        *_lock_rules(target, ground),
+        *_mended(recipe, target, ground, host),
+        *([] if refused else _lock_rules(target, ground)),
         *_mended(recipe, target, ground, _compat_rules(recipe, target, broken)),
     ]
     archs = budget = None
@@ -163,8 +166,8 @@ def host_rules(
     ]
     elsewhere = f"--host {' or '.join(giving)}" if giving else _NO_HOST
     return found + [
-        _error(rule, says, f"{own}, or {elsewhere}" if own else elsewhere, supply.origin)
-        for rule, says, own in lacking
+        _error(rule, says, f"{own}, or {elsewhere}" if own else elsewhere, source)
+        for rule, says, own, source in lacking
     ]
 
 
@@ -200,8 +203,8 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
             yield rule.finding()
 
 
-def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str]]:
-    """Rule, words, and what would do on this very host."""
+def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str, str]]:
+    """Rule, words, what would do on this very host, and the source."""
     host = target.host or "the host"
     lasting = [*_unbuilt(recipe, host, supply)]
     if lasting:
@@ -218,24 +221,24 @@ def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[s
         if has:
             known = " and ".join(filter(None, (", ".join(has[:-1]), has[-1])))
             own = f"--{axis} {_nearest(asked, has)}"
-            yield f"host-{axis}", f"{host} has {word} {known}, not {asked}", own
+            yield f"host-{axis}", f"{host} has {word} {known}, not {asked}", own, supply.origin
         else:
             own = f"name one with '{axis}' of this host in pipeline.yaml"
-            yield f"host-{axis}", f"{host} has no {word}", own
+            yield f"host-{axis}", f"{host} has no {word}", own, supply.origin
 
 
-def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, str, str]]:
+def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, str, str, str]]:
     """What the tool set of the host, or the host itself, has in no release."""
-    has = supply.toolset
+    has, where = supply.toolset, shown_file(recipe.name)
     bare = bool(recipe.host_requires) and not supply.programs
     if recipe.api not in has.apis:
         can = " or ".join(one.name for one in able(recipe.api))
         says = f"{recipe.name} needs {NEEDED[recipe.api]}, which takes {can}"
         says += f"; the toolset of {host} is '{has.label}': {has.limitation}"
-        yield "host-toolset", says, "" if bare else supply.slot
+        yield "host-toolset", says, "" if bare else supply.slot, f"{where}: api: {recipe.api}"
     if bare:
         names = ", ".join(recipe.host_requires)
-        yield "host-programs", f"{host} has no {names}, which builds {recipe.name}", ""
+        yield "host-programs", f"{host} has no {names}, which builds {recipe.name}", "", where
 
 
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
@@ -249,7 +252,7 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
         yield _error(NOT_PINNED, says, f"invoke lock --only {','.join(unpinned)}", where)
     if absent:
         says = f"{where} has no {', '.join(absent)} for this cell"
-        yield _error(NOT_PINNED, says, "add it to toolchain.yaml, then: invoke lock", where)
+        yield _error(NOT_PINNED, says, f"add it to {wanted_file()}, then: invoke lock", where)
     if untested := ground.untested(target):
         of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
         says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"

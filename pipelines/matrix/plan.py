@@ -24,6 +24,7 @@ from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.target import Target
+from pipelines.record.toolsets import MSVC
 from pipelines.toolchain.lock import Cache
 from pipelines.wheels.tags import WINDOWS
 
@@ -33,7 +34,7 @@ class Here:
     """What of a cell is on this machine already."""
 
     toolkit_files: str
-    """Files of its CUDA toolkit in the cache: ``9/12``."""
+    """Files of its CUDA toolkit in the cache: ``9/12``; empty: the host gets none of them."""
     wheel: str | None
     """Path of the wheel that a run has left."""
 
@@ -146,7 +147,7 @@ def make_plan(
     named = cells.select(named, [select] if select else [])
     judged = judge(recipe, (cell.target for cell in named), ground)
     ways = decisions(recipe, named, platforms)
-    here = what_is_here(cache, judged, runs)
+    here = what_is_here(cache, judged, runs, supply)
     rows = zip((cell.name for cell in named), judged, ways, here, strict=True)
     return Plan(recipe, ground, tuple(Row(*row) for row in rows), tuple(notes))
 
@@ -222,15 +223,26 @@ def decisions(
     return made
 
 
-def what_is_here(cache: Cache, judged: Iterable[Judged], runs: Path) -> list[Here]:
+def what_is_here(cache: Cache, judged: Iterable[Judged], runs: Path, supply: Supply) -> list[Here]:
     """Of each target: how many files of its toolkit are cached, and its wheel below ``runs``."""
-    lock = cache.lock
-    counts = {}
-    for cuda, archives in lock.toolkits.items():
-        names = [name for name in archives if lock.tools[name].pinned]
-        counts[cuda] = f"{len(names) - len(cache.missing(names))}/{len(names)}"
     built = {path.name: str(path) for path in runs.glob("*/wheels/*.whl")} if runs.is_dir() else {}
-    return [Here(counts.get(one.target.cuda, "0/0"), built.get(one.wheel)) for one in judged]
+    return [
+        Here(_cached_toolkit(cache, one.target, supply), built.get(one.wheel)) for one in judged
+    ]
+
+
+def _cached_toolkit(cache: Cache, target: Target, supply: Supply) -> str:
+    """Files of the toolkit that the host would get of the pipeline, and those in the cache."""
+    lock = cache.lock
+    if supply.existing or (supply.cuda is not None and target.cuda not in supply.cuda):
+        return ""
+    ids = lock.toolkits.get(target.cuda, [])
+    if supply.toolset.name != MSVC.name:
+        named = {one.id: one for one in load_resources().resources}
+        tools = getattr(named["CUDA compiler"], "tools", ())
+        ids = [*lock.entries_for(tools, target, supply.replacements).values()]
+    names = [name for name in ids if lock.tools[name].pinned]
+    return f"{len(names) - len(cache.missing(names))}/{len(names)}" if names else ""
 
 
 def _split(text: str | None) -> list[str]:

@@ -6,15 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.markup import escape
+from rich.text import Text
 
 from pipelines.core import units
+from pipelines.core.called import with_pages
 from pipelines.core.console import console, say
-from pipelines.core.tables import print_columns
+from pipelines.core.tables import between_words, print_columns
 from pipelines.matrix.plan import Plan, Row
 from pipelines.recipe.load import shown_file
 from pipelines.reports.findings import table
 
 _COLUMNS = ("cell", "verdict", "archs", "jobs", "memory", "core h", "time", "path", "cached")
+_UNKNOWN = "?"
+_LEGEND = {
+    "jobs": "compile units at a time x nvcc's threads",
+    "path": "characters of the longest file",
+    "cached": "files of the CUDA toolkit, or a wheel of a run",
+}
 #: Columns that a narrow terminal goes without, the first first.
 _SPARE = ("cached", "path", "core h", "memory", "jobs", "time")
 
@@ -37,14 +45,17 @@ def print_table(plan: Plan) -> None:
         say(f"{host.origin} was not asked: add --ask for jobs, memory and time", "yellow")
     for note in plan.notes:
         say(note)
-    lines = [dict(zip(_COLUMNS, _line(row), strict=True)) for row in rows]
-    without = print_columns(console, lines, fold=["archs"], wrap=["verdict"], spare=_SPARE)
+    every = [dict(zip(_COLUMNS, _line(row), strict=True)) for row in rows]
+    known = [name for name in _COLUMNS if any(line[name] != _UNKNOWN for line in every)]
+    lines = [{name: line[name] for name in known} for line in every]
+    spare = [name for name in _SPARE if name in known]
+    without = print_columns(console, lines, fold=["archs"], wrap=["verdict"], spare=spare)
     if without:
         say(f"No room here for: {', '.join(without)}; --format json has everything.", "dim")
     _print_shares(plan)
     _print_findings(rows)
     _print_ways(rows)
-    _print_notes(plan)
+    _print_notes(plan, [name for name in known if name not in without])
     taken = sum(row.way.action == "prebuilt" for row in rows)
     built = [row for row in rows if row.possible and row.way.action == "build"]
     more = f", {taken} are there prebuilt" if taken else ""
@@ -57,6 +68,7 @@ def print_table(plan: Plan) -> None:
 def _line(row: Row) -> list[str]:
     """As :data:`_COLUMNS`; only the verdict is markup."""
     judged, budget, longest = row.judged, row.judged.budget, row.judged.longest
+    files = row.here.toolkit_files
     errors = [finding.id for finding in judged.findings if finding.failed]
     verdict = f"[red]no: {escape(errors[0])}[/red]" if errors else "[green]yes[/green]"
     if row.way.action == "none":
@@ -67,12 +79,12 @@ def _line(row: Row) -> list[str]:
         escape(row.name),
         verdict,
         escape(str(judged.archs.effective if judged.archs else row.target.archs)),
-        f"{budget.jobs} x {budget.threads}" if budget else "?",
-        units.gib(budget.peak) if budget else "?",
-        f"{budget.core_seconds / 3600:.1f}" if budget else "?",
-        units.estimate(budget.wall_seconds) if budget else "?",
-        f"{len(longest.path)}" if longest else "?",
-        "wheel" if row.here.wheel else f"CUDA {row.here.toolkit_files}",
+        f"{budget.jobs} x {budget.threads}" if budget else _UNKNOWN,
+        units.gib(budget.peak) if budget else _UNKNOWN,
+        f"{budget.core_seconds / 3600:.1f}" if budget else _UNKNOWN,
+        units.estimate(budget.wall_seconds) if budget else _UNKNOWN,
+        f"{len(longest.path)}" if longest else _UNKNOWN,
+        "wheel" if row.here.wheel else f"CUDA {files}" if files else _UNKNOWN,
     ]
 
 
@@ -112,19 +124,22 @@ def _print_ways(rows: Sequence[Row]) -> None:
         say(text, style)
 
 
-def _print_notes(plan: Plan) -> None:
+def _print_notes(plan: Plan, columns: Sequence[str]) -> None:
     """What the columns mean, and how much of it is known."""
-    say(
-        "jobs: compile units at a time x nvcc's threads; path: characters of the longest file; "
-        "cached: files of the CUDA toolkit, or a wheel of a run.",
-        "dim",
-    )
+    notes = [f"{name}: {text}." for name, text in _LEGEND.items() if name in columns]
     if plan.ground.names is None:
-        say("The source is not in the cache yet: path lengths are not known.", "dim")
+        notes.append("The source is not in the cache yet: path lengths are not known.")
     bases: dict[str, list[str]] = {}
     for cuda in dict.fromkeys(row.target.cuda for row in plan.rows):
-        if (cost := plan.recipe.cost(cuda)) is not None:
-            bases.setdefault(cost.basis, []).append(cuda)
+        cost = plan.recipe.cost(cuda)
+        bases.setdefault(cost.basis if cost else "", []).append(cuda)
     for basis, releases in bases.items():
         which = f" for CUDA {', '.join(releases)}" if len(bases) > 1 else ""
-        say(f"Times and memory{which} are estimates: {basis}.", "dim")
+        notes.append(
+            f"Times and memory{which} are estimates: {basis}."
+            if basis
+            else f"Times and memory{which} are not known: {shown_file(plan.recipe.name)} has no "
+            "costs (docs/recipes.md)."
+        )
+    for note in notes:
+        console.print(between_words(Text(with_pages(note), "dim"), console.width))

@@ -19,7 +19,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
-from pipelines.toolchain.variants import Names
+from pipelines.toolchain.variants import Names, wanted_file
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: the host builds, rather
 #: than only testing a given wheel; ``cxx_runtime``: see :attr:`Place.cxx_runtime`.
@@ -241,7 +241,7 @@ class Binding:
         if not names:
             raise LockError(
                 f"toolchain.lock.yaml has no tool '{name}'",
-                hint="Choose another CUDA version, or add its entries to toolchain.yaml.",
+                hint=f"Choose another CUDA version, or add its entries to {wanted_file()}.",
             )
         return names
 

@@ -163,7 +163,7 @@ def _steps(
             # One worker: a test that crashes the interpreter only ends that worker, and another is
             # started.
             *("-p", "xdist.plugin", "-n", "1", "--max-worker-restart", "64"),
-            *("-p", "no:cacheprovider", "-q", "-ra", "--color=no", "--tb=short"),
+            *("-p", "no:cacheprovider", "-q", "--color=no", "--tb=short"),
             f"--junitxml={junit}",
         ],
     )

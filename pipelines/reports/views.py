@@ -31,8 +31,8 @@ VERDICTS: tuple[Verdict, ...] = ("passed", "untested", "unfinished", "failed")
 
 
 def evidence_line(level: Evidence) -> str:
-    """``evidence B: run with genuine Windows binaries, not on Windows``."""
-    return f"evidence {level}: {level.meaning}"
+    """``evidence: run with genuine Windows binaries, not on Windows``."""
+    return f"evidence: {level.meaning}"
 
 
 def worded(verdict: Verdict, tested: str) -> str:

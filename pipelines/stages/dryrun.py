@@ -96,7 +96,7 @@ def _wheel_of(line: Line, name: str | None) -> str:
 
 def show_host(host: Host) -> None:
     """Its name; with a bridge its GPUs, and what there is of the bridge."""
-    row("host", f"{host.name}, evidence {host.evidence}")
+    row("host", f"{host.name}: {host.evidence.meaning}")
     if (bridge := host.bridge()) is None:
         return
     row("GPU", f"{'; '.join(bridge.gpus)}; driver {bridge.driver}, CUDA {bridge.cuda}")

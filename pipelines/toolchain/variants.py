@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from pipelines.core import plugins
 from pipelines.core.errors import LockError
+from pipelines.core.paths import CHECKOUT, home
 from pipelines.core.versions import free_threaded, python_release
 from pipelines.record.target import Target
 
@@ -59,12 +61,19 @@ def axes_of(entry: Entry | Target) -> tuple[str | None, ...]:
     return tuple(getattr(entry, axis) or None for axis in AXES)
 
 
+def wanted_file() -> str:
+    """Where a tool is added: the file of the user's repository, or in a checkout the built-in."""
+    own = plugins.own().path / "toolchain.yaml"
+    built_in = home() == CHECKOUT and not own.is_file()
+    return "pipelines/toolchain/toolchain.yaml" if built_in else f"{plugins.FOLDER}/{own.name}"
+
+
 def unknown_tool(name: str, known: Iterable[str]) -> LockError:
     """The error for a tool that the lock does not have, with the nearest that it has."""
     near = difflib.get_close_matches(name, sorted(known), n=_NAMED)
     return LockError(
         f"toolchain.lock.yaml has no tool '{name}'",
-        hint=f"The nearest: {', '.join(near)}" if near else "Add it to toolchain.yaml.",
+        hint=f"The nearest: {', '.join(near)}" if near else f"Add it to {wanted_file()}.",
     )
 
 
@@ -103,7 +112,7 @@ class Names:
         raise LockError(
             f"toolchain.lock.yaml has no {name} for {_words(target) or 'no cell'}: "
             f"there are {', '.join(others[:_NAMED])}{more}",
-            hint="Ask for one of these, or add the other to toolchain.yaml and type: invoke lock",
+            hint=f"Ask for one of these, or add the other to {wanted_file()} and type: invoke lock",
         )
 
     def expand(

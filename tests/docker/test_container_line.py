@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from project import Project
 
+from pipelines.core.evidence import Evidence
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image
 
@@ -47,7 +48,7 @@ def test_a_container_that_is_removed_in_mid_build(project: Project) -> None:
     assert process.returncode == 0, said + rest
     assert "going on in a new one" in rest
     assert "34 passed" in rest
-    assert "evidence B" in rest
+    assert f"evidence: {Evidence.BINARIES.meaning}" in rest
     assert "is up to date" in rest, "what was finished is not compiled again"
     assert project.containers() == []
     (run,) = (project.home / "out").glob("2*")  # one run, not two

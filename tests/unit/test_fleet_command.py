@@ -65,6 +65,16 @@ def test_it_shows_the_latest_to_people_and_programs(ledger: Ledger, capsys: Capt
     assert "2 waiting" in said(f"fleet --name {ledger.path.name}", capsys)
 
 
+def test_a_dry_run_names_tasks_and_hosts_and_leaves_nothing(out: Path, capsys: Captured) -> None:
+    flags = "--fleet --recipe smoke-attention-torch --python 3.11 --shards 2"
+    shown = said(f"build test --dry-run {flags}", capsys).splitlines()
+    key = "smoke-attention-torch-cp311-torch2.10-cu130"
+    assert shown[:-1] == [f"{key}{part}: a" for part in ("/1of2", "/2of2", "", "/test")]
+    assert not [*out.iterdir()]
+    refused = "build --dry-run --fleet --recipe flash-attn"
+    assert "no host of the fleet" in said(refused, capsys, ConfigError.exit_code)
+
+
 def test_orders_are_left_in_the_ledger(ledger: Ledger, capsys: Captured) -> None:
     for words in ("pause", "drain a", "priority pkg-cp311 5", "cancel pkg-cp311"):
         assert "noted" in said(f"fleet {words}", capsys)

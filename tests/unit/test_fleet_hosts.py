@@ -285,7 +285,6 @@ def test_what_no_host_can_build_is_left_out_with_the_reason(settings: Config) ->
         ([("build", {}), ("jobs", {})], "here is jobs"),
         ([("provision", {})], "here is only provision"),
         ([("test", {})], "here is only test"),
-        ([("build", {"dry_run": True})], "--dry-run does not go"),
         ([("build", {"host": "a"})], "--host does not go"),
         ([("build", {"minutes": 3.0})], "--minutes does not go"),
         ([("build", {"shard": "1/2"})], "--shard does not go"),

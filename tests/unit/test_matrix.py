@@ -260,6 +260,24 @@ def test_json(cache: Cache) -> None:
     assert cell["here"] == {"toolkit_files": "0/12", "wheel": None}
 
 
+@pytest.mark.parametrize(("cuda", "count"), [("13.0", "0/5"), ("12.8", "")])
+def test_what_the_sandbox_would_fetch_is_counted(cache: Cache, cuda: str, count: str) -> None:
+    flags = {"host": "sandbox", "recipe": "flash-attn-stable", "cuda": cuda, "format": "json"}
+    assert {
+        one["here"]["toolkit_files"] for one in json.loads(run(cache, **flags)[1])["cells"]
+    } == {count}
+
+
+def test_a_recipe_without_costs_says_why_there_is_no_time(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = FLASH.model_copy(update={"costs": ()})
+    monkeypatch.setattr("pipelines.recipe.load.load_recipe", lambda *_, **__: made)
+    _, said = run(cache, recipe="flash-attn", torch="2.8", cuda="12.8", python="3.12")
+    assert "pipelines/recipes/flash-attn.yaml has no costs" in " ".join(said.split())
+    assert not re.search(r"\?|\btime\b", said.splitlines()[2] + said.splitlines()[3])
+
+
 def test_native_is_the_hosts_own_gpu(cache: Cache) -> None:
     flags = {"recipe": "flash-attn", "torch": "2.8", "archs": "native", "format": "json"}
     assert {cell["archs"] for cell in json.loads(run(cache, **flags)[1])["cells"]} == {"89"}
@@ -363,7 +381,7 @@ def test_a_wheel_that_is_there_is_found(cache: Cache, tmp_path: Path) -> None:
     name = "flash_attn-2.8.3.post2+cu128torch2.8-cp312-cp312-win_amd64.whl"
     (wheels / name).touch()
     rows = judged(torch=["2.8"], cuda=["12.8"])
-    have = plans.what_is_here(cache, rows, tmp_path / "out")
+    have = plans.what_is_here(cache, rows, tmp_path / "out", LAB_SUPPLY)
     found = [(one.target.cell, here.wheel) for one, here in zip(rows, have, strict=True)]
     assert [(cell, wheel) for cell, wheel in found if wheel] == [
         ("cp312-torch2.8-cu128", str(wheels / name))
