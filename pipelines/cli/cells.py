@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.cli.lines import Tell, held, hold, request_of, settings_of
 from pipelines.cli.options import Flags
-from pipelines.cli.plan import planned, told_of
+from pipelines.cli.plan import told_of
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def open_matrix(flags: Flags) -> Matrix:
     ``--select`` has that very cell's name.
     """
     from pipelines.matrix.cells import patterns_of
+    from pipelines.matrix.plan import planned
     from pipelines.stages.matrix import Cell, Matrix
 
     if (opened := held()) is not None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pipelines.cli.lines import request_of, settings_of
 from pipelines.cli.options import Flags
 from pipelines.cli.order import Call
-from pipelines.cli.plan import planned
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,6 +66,7 @@ def refuse_without_fleet(calls: Sequence[Call]) -> None:
 def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.run.run_fleet`."""
     from pipelines.fleet.run import FleetRequest, run_fleet, show_fleet
+    from pipelines.matrix.plan import planned
 
     request, shared = request_of(flags)
     settings = settings_of(shared)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         "torch": "torch version, for a package that is built with it",
         "archs": "GPUs, such as '75;86;120+PTX' or 'RTX 40xx'",
         "no_workflow": "do not write a GitHub workflow",
-        "tasks": "also write a tasks.py, so that `invoke build` works here",
         "exclude": "skip matching files, such as docs/*; may be repeated",
         "without_submodules": "skip submodules that are not checked out",
     },
@@ -50,7 +49,6 @@ def init(
     torch: str | None = None,
     archs: str | None = None,
     no_workflow: bool = False,
-    tasks: bool = False,
     exclude: list[str] | None = None,
     without_submodules: bool = False,
 ) -> int:
@@ -79,7 +77,6 @@ def init(
         lock,
         answers,
         workflow=not no_workflow,
-        tasks=tasks,
         exclude=left_out,
         defaults=defaults,
     )
@@ -228,14 +225,13 @@ def _ask(question: Question) -> str:
 
 def _show_conflicts(comparison: Comparison) -> None:
     from pipelines.core.console import say
-    from pipelines.core.hosttext import line
 
     for name in comparison.same:
         say(f"  unchanged   {name}")
     for name in comparison.new:
         say(f"  new         {name}")
-    for name, how in comparison.other.items():
-        say(f"  differs     {name}: {line(how, 250)}", style="yellow")
+    for name in comparison.other:
+        say(f"  differs     {name}", style="yellow")
 
 
 def _show_result(
@@ -245,7 +241,7 @@ def _show_result(
 
     rows: Mapping[str, tuple[str, ...]] = {
         "wrote": comparison.new,
-        "replaced": tuple(comparison.other),
+        "replaced": comparison.other,
         "unchanged": comparison.same,
     }
     for word, names in rows.items():

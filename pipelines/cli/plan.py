@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "gha")
 
-#: Axes that choose the matrix; the others are its own.
-_CHOSEN = ("host", "recipe", "version")
 #: What a plan ends with that has not one cell to build.
 NOTHING = ConfigError.exit_code
 
@@ -45,8 +43,9 @@ def run_plan(
     facts: HostFacts | None = None,
     cache: Cache | None = None,
 ) -> int:
-    """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
+    """Print the plan; 0, or 2 when no cell can be built."""
     from pipelines.matrix.buildplan import jobs_asked
+    from pipelines.matrix.plan import planned
 
     format = one_format(format)
     made = planned(settings, request, select=select, facts=facts, cache=cache)
@@ -57,56 +56,6 @@ def run_plan(
     _print(made, format)
     done = made.recipe.strategy == "skip" or any(row.possible for row in made.rows)
     return 0 if done else NOTHING
-
-
-def planned(
-    settings: Config,
-    request: Request,
-    *,
-    select: str | None = None,
-    facts: HostFacts | None = None,
-    cache: Cache | None = None,
-) -> Plan:
-    """The plan for what was asked.
-
-    The request's axes have several values between commas where a matrix has several; lists of
-    architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
-    are of a host that was asked. Nothing is fetched and no host is connected to; only what a recipe
-    names under ``prebuilt`` is listed. Raises
-    :class:`ConfigError` for what is not understood.
-    """
-    from pipelines.core.paths import home
-    from pipelines.matrix.buildplan import archs_asked, jobs_asked, settle
-    from pipelines.matrix.hostfacts import HostFacts
-    from pipelines.matrix.plan import make_plan
-    from pipelines.prebuilt.decide import platforms_of
-    from pipelines.recipe.load import check_torch, load_recipe
-    from pipelines.toolchain.lock import Cache, load_lock
-
-    axes = request.axes
-    name = axes.get("host") or settings.default.host
-    host = settings.host(name)
-    chosen = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
-    chosen = settle(chosen, request)
-    if torch := axes.get("torch"):
-        check_torch(chosen, torch)
-    cache = cache or Cache(load_lock())
-    lock = cache.lock
-    return make_plan(
-        chosen,
-        {axis: text for axis, text in axes.items() if axis not in _CHOSEN}
-        | {"archs": archs_asked(settings, request, chosen)},
-        cache,
-        facts or HostFacts.unasked(name, host),
-        runs=home() / settings.out,
-        supply=host.supply(lock),
-        others=lambda: settings.others(name, lock),
-        host=name,
-        select=select,
-        jobs=jobs_asked(settings, request),
-        platforms=platforms_of(windows=host.is_windows),
-        notes=tuple(host.notes(name)),
-    )
 
 
 def _print(made: Plan, format: str) -> None:

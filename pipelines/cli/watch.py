@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.cli.command import command
 from pipelines.cli.lines import request_of, settings_of
 from pipelines.cli.options import Flags, target, whole
-from pipelines.cli.plan import one_format, planned
+from pipelines.cli.plan import one_format
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def watch(
     from pipelines.core.console import answer
     from pipelines.matrix.export import GHA_MOST
     from pipelines.publish.watch import held, show
-    from pipelines.publish.watch.cells import ahead, strangers
     from pipelines.publish.watch.look import look
     from pipelines.publish.watch.orders import as_gha, bounded, judged, pinned
     from pipelines.publish.watch.pins import pins as pins_of
@@ -87,8 +86,7 @@ def watch(
     out = look({name: load_versions(name) for name in names}, lock, pre=pre)
     found = [_compared(each, out, catalogue, request, settings) for each in recipes]
     orders = [judged(one, _plan(one, request, settings)) for one in found]
-    notes = [*out.notes, *ahead(catalogue, out.torches), *strangers(catalogue, _all_recipes())]
-    notes += [note for one in found for note in one.notes]
+    notes = [*out.notes, *(note for one in found for note in one.notes)]
     if file is not None:
         lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
         targets = [one.target for one in lacking]
@@ -110,21 +108,15 @@ def _words(text: str | None) -> list[str]:
     return (text or "").replace(",", " ").split()
 
 
-def _all_recipes() -> list[Recipe]:
-    """Every recipe, in its default version."""
-    from pipelines.recipe.load import load_versions, recipe_names
-
-    return [next(iter(load_versions(name).values())) for name in recipe_names()]
-
-
 def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
     """Those that are named; else those of which the index has a wheel."""
     from pipelines.publish.watch.held import is_of
+    from pipelines.recipe.load import load_versions, recipe_names
 
     if named:
         return list(dict.fromkeys(named))
-    wheels = catalogue.wheels
-    found = [one.name for one in _all_recipes() if any(is_of(wheel, one) for wheel in wheels)]
+    every = [next(iter(load_versions(name).values())) for name in recipe_names()]
+    found = [one.name for one in every if any(is_of(wheel, one) for wheel in catalogue.wheels)]
     if not found:
         raise ConfigError(
             "the index has no wheel of any recipe, so it does not say what is to be watched",
@@ -163,6 +155,8 @@ def _compared(
 
 def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
     """The plan of the cells that are wanted; ``None`` without any."""
+    from pipelines.matrix.plan import planned
+
     if not watched.cells:
         return None
     axes = {name: text for name, text in request.axes.items() if name in ("host", "archs")}

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 _WINDOWS = sys.platform == "win32"
 INSTALL_GIT = "winget install Git.Git" if _WINDOWS else "sudo apt-get install git"
-SET_CLOCK = "w32tm /resync, as administrator" if _WINDOWS else "sudo timedatectl set-ntp true"
 
 
 def command_line(words: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ and PyYAML's own are of different types, and have the same fields.)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,98 +122,63 @@ def parse_yaml(text: str) -> Any:
 class _Open:
     """A mapping or a list whose end has not come yet."""
 
-    anchor: str | None = None
-    lines: dict[str, int] | None = None
+    anchor: str | None
+    keys: dict[str, int] | None
     """Key -> its line; ``None``: a list."""
-    name: str = ""
-    """The key whose value comes next."""
-    of_value: bool = False
     size: int = 1
     height: int = 0
-    """Of what is nested in it; itself not counted."""
+    of_value: bool = False
+    """Whether a mapping has the key of what comes next."""
 
-
-@dataclass
-class _Looking:
-    """What is known of the file up to an event."""
-
-    stack: list[_Open] = field(default_factory=list)
-    anchors: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Size and height of what stands behind an anchor, once it is complete."""
-
-    def opened(self, event: Any) -> None:
-        mapping = isinstance(event, events.MappingStartEvent)
-        self.stack.append(_Open(event.anchor, {} if mapping else None))
-        self.deep(0, event.start_mark)
-
-    def deep(self, height: int, mark: Any) -> None:
-        if len(self.stack) + height > DEPTH:
-            raise _RefusedError(f"nested more than {DEPTH} deep", mark, "Nothing here needs that.")
-
-    def closed(self, event: Any) -> None:
-        done = self.stack.pop()
-        self.add(event, done.anchor, done.size, done.height + 1)
-
-    def alias(self, event: Any) -> None:
-        known = self.anchors.get(event.anchor)
-        if known is None:
-            problem = f"*{event.anchor} stands for nothing above it, or for itself"
-            raise _RefusedError(problem, event.start_mark, "Write out what is meant.")
-        self.add(event, None, *known)
-
-    def add(self, event: Any, anchor: str | None, size: int, height: int) -> None:
-        """A list or mapping is complete, or an alias stands for a value that is."""
-        if anchor:
-            self.anchors[anchor] = size, height
-        if self.stack:
-            self.deep(height, event.start_mark)
-            parent = self.stack[-1]
-            parent.height = max(parent.height, height)
-            self.grown(parent, size, None, event.start_mark)
-
-    def scalar(self, event: Any) -> None:
-        size = 1 + len(event.value)
-        if event.anchor:
-            self.anchors[event.anchor] = size, 0
-        if self.stack:
-            self.grown(self.stack[-1], size, event.value, event.start_mark)
-
-    def grown(self, parent: _Open, size: int, key: str | None, mark: Any) -> None:
-        """``parent`` has a value more, or a key."""
-        parent.size += size
-        if parent.size > LIMIT:
+    def add(self, size: int, height: int, key: str | None, mark: Any) -> None:
+        """A value, or a key, is complete."""
+        self.size, self.height = self.size + size, max(self.height, height)
+        if self.size > LIMIT:
             problem = f"aliases stand for more than {LIMIT >> 20} MiB"
             raise _RefusedError(problem, mark, "Write out what is meant.")
-        if parent.lines is not None:
-            if not parent.of_value and key is not None:
-                self.named(parent, parent.lines, key, mark)
-            parent.of_value = not parent.of_value
-
-    def named(self, parent: _Open, lines: dict[str, int], key: str, mark: Any) -> None:
-        parent.name = key
-        if key in lines:
-            where = ".".join(one.name for one in self.stack if one.lines is not None)
-            raise _RefusedError(
-                f"{where}: is there twice, in line {lines[key]} as well",
-                mark,
-                "Keep one of them: YAML alone would take the last and say nothing.",
-            )
-        lines[key] = mark.line + 1
+        if self.keys is not None:
+            if key is not None and not self.of_value:
+                if key in self.keys:
+                    problem = f"{key}: is there twice, in line {self.keys[key]} as well"
+                    hint = "Keep one of them: YAML alone would take the last and say nothing."
+                    raise _RefusedError(problem, mark, hint)
+                self.keys[key] = mark.line + 1
+            self.of_value = not self.of_value
 
 
 def _look(told: Iterable[Any]) -> None:
     """Raise :class:`_RefusedError` for what may not stand in a file of ours."""
-    looking = _Looking()
-    kinds: dict[type, Callable[[Any], None]] = {
-        events.ScalarEvent: looking.scalar,
-        events.AliasEvent: looking.alias,
-        events.MappingStartEvent: looking.opened,
-        events.SequenceStartEvent: looking.opened,
-        events.MappingEndEvent: looking.closed,
-        events.SequenceEndEvent: looking.closed,
-    }
+    stack: list[_Open] = []
+    anchors: dict[str, tuple[int, int]] = {}  # size and height of what stands behind one
     for event in told:
+        mark, key = event.start_mark, None
         if getattr(event, "tag", None) is not None:
-            raise _RefusedError(f"the tag {event.tag[:40]}", event.start_mark, "Take it out.")
-        if take := kinds.get(type(event)):
-            take(event)
+            raise _RefusedError(f"the tag {event.tag[:40]}", mark, "Take it out.")
+        match event:
+            case events.CollectionStartEvent():
+                is_mapping = isinstance(event, events.MappingStartEvent)
+                stack.append(_Open(event.anchor, {} if is_mapping else None))
+                _refuse_deep(len(stack), mark)
+                continue
+            case events.CollectionEndEvent():
+                done = stack.pop()
+                anchor, size, height = done.anchor, done.size, done.height + 1
+            case events.AliasEvent():
+                if event.anchor not in anchors:
+                    problem = f"*{event.anchor} stands for nothing above it, or for itself"
+                    raise _RefusedError(problem, mark, "Write out what is meant.")
+                anchor, (size, height) = None, anchors[event.anchor]
+            case events.ScalarEvent():
+                anchor, size, height, key = event.anchor, 1 + len(event.value), 0, event.value
+            case _:
+                continue
+        if anchor:
+            anchors[anchor] = size, height
+        if stack:
+            _refuse_deep(len(stack) + height, mark)
+            stack[-1].add(size, height, key, mark)
+
+
+def _refuse_deep(depth: int, mark: Any) -> None:
+    if depth > DEPTH:
+        raise _RefusedError(f"nested more than {DEPTH} deep", mark, "Nothing here needs that.")

@@ -18,7 +18,6 @@ from pipelines.doctor import (
     paths,
     services,
     toolchain,
-    torches,
 )
 from pipelines.doctor.model import Facts, Purpose, finding
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
@@ -43,9 +42,9 @@ def diagnose(
 
     ``host`` has the parts ``facts``, ``machine``, ``tools`` (what the functions of that name in
     ``pipelines/remote`` returned), ``resources`` (the checks of the purpose's settings, by id),
-    ``skew`` (seconds that its clock is ahead) and where it is asked ``cxx_runtime``; or ``error``
-    and ``hint`` when it could not be reached, or ``skipped`` with the reason why that was not
-    tried. Without a purpose only this machine is judged.
+    ``skew`` (seconds that its clock is ahead); or ``error`` and ``hint`` when it could not be
+    reached, or ``skipped`` with the reason why that was not tried. Without a purpose only this
+    machine is judged.
     """
     limits = limits or load_thresholds()
     compat = compat or load_compat()
@@ -70,7 +69,6 @@ def diagnose(
         *machine.judge(host, purpose, limits, compat),
         *paths.judge(host, purpose, limits),
         *toolchain.judge(host, purpose, limits, compat),
-        *torches.judge(host, purpose),
         *gpus.judge(host, purpose, compat),
         *services.judge(host, purpose, limits),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.core.finding import Finding
-from pipelines.core.shell import INSTALL_GIT, SET_CLOCK
+from pipelines.core.shell import INSTALL_GIT
 from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import Facts, at_least, finding
 from pipelines.doctor.thresholds import Thresholds
@@ -13,7 +13,6 @@ from pipelines.doctor.thresholds import Thresholds
 AREA = "this machine"
 _PYTHON = (3, 11)
 _NAMED = 4  # names of tools in one verdict
-_DAY = 86400.0
 #: Disk -> what is kept there and what moves it elsewhere.
 _DISKS = {
     "cache": ("disk of downloads", "XDG_CACHE_HOME"),
@@ -22,7 +21,7 @@ _DISKS = {
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """System, Python, disks, lock and downloads, git, the clock; Wine where it was asked for."""
+    """System, Python, disks, lock and downloads, git; Wine where it was asked for."""
     system = facts.text("system")
     why = facts.at("system").why
     yield finding(AREA, "operating system", "ok" if system else "unknown", system or why)
@@ -32,7 +31,6 @@ def judge(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     yield _lock(facts)
     yield _downloads(facts)
     yield _git(facts)
-    yield _clock(facts)
     if facts.at("wine").tree is not None:
         yield _wine(facts)
 
@@ -113,16 +111,6 @@ def _git(facts: Facts) -> Finding:
     if not told.absent:
         return finding(AREA, "git", "unknown", told.why)
     return finding(AREA, "git", "warning", "not found", "git, to fetch sources", INSTALL_GIT)
-
-
-def _clock(facts: Facts) -> Finding:
-    now, newest = facts.number("time"), facts.number("newest_file")
-    if now is None or newest is None:
-        return finding(AREA, "clock", "unknown", facts.at("time").why)
-    if now + _DAY >= newest:
-        return finding(AREA, "clock", "ok", "not behind its own files")
-    found = f"{(newest - now) / _DAY:.1f} days behind the files of this checkout"
-    return finding(AREA, "clock", "error", found, "the time: TLS and Kerberos need it", SET_CLOCK)
 
 
 def _wine(facts: Facts) -> Finding:

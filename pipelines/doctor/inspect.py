@@ -23,9 +23,8 @@ from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.doctor.toolchain import SERVERS
 from pipelines.provisioning.resources import known_missing
 from pipelines.remote import provision, rpc
-from pipelines.remote.inspection import cxxruntime, machine, tools
+from pipelines.remote.inspection import machine, tools
 from pipelines.session.base import Session
-from pipelines.toolchain.lock import LOCK_FILE
 
 if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
@@ -95,7 +94,7 @@ def _emulator(plan: BuildPlan) -> dict[str, str]:
 
 
 def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
-    """Facts of the controller: Python, disks, lock, git, clock, what the host stands on there."""
+    """Facts of the controller: Python, disks, lock, git, what the host stands on there."""
     facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -104,8 +103,6 @@ def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
             "out": _disk(plan.out if plan else home() / "out"),
         },
         "git": _git(),
-        "time": time.time(),
-        "newest_file": max(path.stat().st_mtime for path in (LOCK_FILE, Path(__file__))),
     }
     if plan is not None:
         facts["lock"] = _lock(plan)
@@ -177,8 +174,6 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         parts["unpacked"] = lambda: [
             {"id": name, **row} for name, row in _checked(session, unpacked).items()
         ]
-    if plan.place.cxx_runtime:
-        parts["cxx_runtime"] = lambda: session.call(cxxruntime.survey)
     if settings:  # after machine: to check a variable is to take it over
         parts["resources"] = lambda: _checked(session, settings)
     found: dict[str, object] = dict.fromkeys(parts)

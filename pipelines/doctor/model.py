@@ -93,8 +93,6 @@ class Purpose:
     """What pipeline.yaml asks for, such as ``gpu: [0, 2]``."""
     gpu_numbers: tuple[int, ...] = ()
     """Those of nvidia-smi's that are asked for; empty: any."""
-    cxx_runtime: str = ""
-    """The oldest C++ run-time that will do there, where Wine has one; empty: not asked."""
     settings: tuple[Setting, ...] = ()
     refused: tuple[Finding, ...] = ()
     """What the host cannot give, whatever it is found to be."""

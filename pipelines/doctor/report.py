@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from pipelines.core.finding import LEVELS, Finding, worst
-from pipelines.core.hosttext import safe
 from pipelines.doctor.model import Purpose
-
-SCHEMA = 1
-_DEEP, _MANY, _LONG, _BITS = 8, 200, 2000, 64  # what is kept of a host's facts
-_VALUES = 5000  # of them in all
 
 
 def headline(purpose: Purpose) -> str:
@@ -42,43 +35,6 @@ def summary(findings: Sequence[Finding]) -> str:
     return ", ".join(parts)
 
 
-class _Bounded:
-    """Copies of values that are harmless, and without what is too deep, too many or no JSON."""
-
-    def __init__(self) -> None:
-        self.left = _VALUES
-
-    def __call__(self, value: object, depth: int = 0) -> object:
-        self.left -= 1
-        match value:
-            case _ if depth > _DEEP or self.left < 0:
-                kept: object = "..."
-            case str():
-                kept = safe(value[: _LONG * 4], _LONG)
-            case None | bool():
-                kept = value
-            case int():
-                kept = value if value.bit_length() < _BITS else "..."
-            case float():
-                kept = value if math.isfinite(value) else None
-            case Mapping():
-                kept = self._pairs(value, depth)
-            case list() | tuple():
-                kept = [self(item, depth + 1) for item in value[: min(_MANY, max(self.left, 0))]]
-            case _:
-                kept = f"({type(value).__name__})"
-        return kept
-
-    def _pairs(self, value: Mapping[object, object], depth: int) -> dict[str, object]:
-        kept: dict[str, object] = {}
-        for key, item in list(value.items())[:_MANY]:
-            if self.left <= 0:
-                break
-            name = key if isinstance(key, str) else repr(key)
-            kept[safe(name[:400], 100)] = self(item, depth + 1)
-        return kept
-
-
 def _order(purpose: Purpose) -> dict[str, object]:
     """What was asked, flat."""
     told = {field.name: getattr(purpose, field.name) for field in dataclasses.fields(purpose)}
@@ -87,12 +43,10 @@ def _order(purpose: Purpose) -> dict[str, object]:
     return {**axes, "torch": axes["torch"] or None, **told}
 
 
-def as_json(
-    findings: Sequence[Finding], facts: Mapping[str, object], purpose: Purpose | None = None
-) -> str:
-    """One JSON object, ASCII only, two blanks of indentation; keys do not change within a schema.
+def as_json(findings: Sequence[Finding], purpose: Purpose | None = None) -> dict[str, object]:
+    """As plain values; keys do not change within a schema.
 
-    - ``schema``: 1
+    - ``schema``: 2
     - ``host``: the host's name, or null when only this machine was looked at
     - ``order``: what the host was judged for, the axes of its target (``torch`` is null when none
       is needed) and the fields of :class:`.model.Purpose`, or null; not its ``settings``, and not
@@ -102,18 +56,12 @@ def as_json(
     - ``findings``: in the order of the table, each a :class:`pipelines.core.finding.Finding`;
       ``subject`` is the area, ``hint`` is never empty where the level is warning or error, and
       ``command`` is to be typed on the host
-    - ``facts``: ``{"controller", "host"}``, what the findings rest on, as
-      ``pipelines/remote/inspection`` and ``remote/provision.py`` (``resources``) describe it,
-      shortened where it was too long
     """
-    bounded = _Bounded()
-    told = {
-        "schema": SCHEMA,
+    return {
+        "schema": 2,
         "host": purpose.target.host if purpose else None,
         "order": _order(purpose) if purpose else None,
         "level": worst(one.level for one in findings),
         "summary": count(findings),
         "findings": [finding.model_dump(mode="json") for finding in findings],
-        "facts": {key: bounded(facts.get(key)) for key in ("controller", "host")},
     }
-    return json.dumps(told, indent=2, allow_nan=False)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from pipelines.core.console import answer, answering, console, say
 from pipelines.core.errors import UNFIT
 from pipelines.core.finding import Finding, Level, worst
-from pipelines.core.versions import minor
 from pipelines.doctor import Purpose, diagnose, passthrough, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts
@@ -73,18 +72,9 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         existing=plan.host.existing is not None,
         gpu_asked=plan.host.gpu_way.requested,
         gpu_numbers=plan.host.gpu_way.visible,
-        cxx_runtime=_cxx_runtime(plan),
         settings=settings_of(plan),
         refused=tuple(plan.refused()),
     )
-
-
-def _cxx_runtime(plan: BuildPlan) -> str:
-    """The release of the one that provisioning brings; empty where it brings none."""
-    if not plan.place.cxx_runtime:
-        return ""
-    tools = plan.cache.lock.tools.values()
-    return next((minor(tool.version) for tool in tools if tool.name == "msvc-runtime"), "")
 
 
 def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
@@ -121,7 +111,7 @@ def run_doctor(
     with answering() if as_json else contextlib.nullcontext():
         outcome = examine(plan, session)
     if as_json:
-        answer(report.as_json(outcome.findings, outcome.facts, outcome.purpose))
+        answer(report.as_json(outcome.findings, outcome.purpose))
         return outcome
     if outcome.purpose is not None:
         say(report.headline(outcome.purpose), style="bold")

@@ -31,8 +31,6 @@ class Budget:
     peak: int
     core_seconds: float
     wall_seconds: float
-    bound: str
-    """What keeps it from more: ``cores``, ``memory``, ``commit limit``, ``units`` or ``--jobs``."""
 
 
 def passes(archs: ArchList) -> int:
@@ -81,7 +79,6 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
         peak=int(count * threads * each) + RESERVE,
         core_seconds=cost.units * cost.unit_seconds * weight(archs),
         wall_seconds=wall,
-        bound=_bound(cost, host, count, threads, most=most, forced=jobs is not None),
     )
 
 
@@ -90,16 +87,6 @@ def _wall(cost: Cost, archs: ArchList, host: HostFacts, jobs: int, threads: int)
     unit = cost.unit_seconds * weight(archs) * math.ceil(passes(archs) / threads) / passes(archs)
     crowd = max(1.0, jobs * threads / host.cores)
     return math.ceil(cost.units / jobs) * unit * crowd
-
-
-def _bound(cost: Cost, host: HostFacts, jobs: int, threads: int, *, most: int, forced: bool) -> str:
-    if forced:
-        return "--jobs"
-    if jobs == cost.units:
-        return "units"
-    if (jobs + 1) * threads > most and most < host.cores:
-        return "memory" if host.usable == host.memory else "commit limit"
-    return "cores"
 
 
 def _too_small(cost: Cost, host: HostFacts, threads: int) -> ConfigError:

@@ -7,26 +7,31 @@ from dataclasses import dataclass, field, replace
 from functools import cache as remember
 from pathlib import Path
 
+from pipelines.config.model import Config
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
+from pipelines.core.paths import home
 from pipelines.core.versions import minor
 from pipelines.hosts.base import Supply
 from pipelines.matrix import cells
+from pipelines.matrix.buildplan import Request, archs_asked, jobs_asked, settle
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.matrix.shares import Shares, reckon
 from pipelines.prebuilt.candidates import offers_of
-from pipelines.prebuilt.decide import Decision, decide
+from pipelines.prebuilt.decide import Decision, decide, platforms_of
 from pipelines.provisioning.base import fill
 from pipelines.provisioning.resources import load_resources
-from pipelines.recipe.load import for_cell
+from pipelines.recipe.load import check_torch, for_cell, load_recipe
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC
-from pipelines.toolchain.lock import Cache
-from pipelines.wheels.tags import WINDOWS
+from pipelines.toolchain.lock import Cache, load_lock
+
+#: Axes that choose the matrix, and the one that is read in its own way; the others are its own.
+_CHOSEN = ("host", "recipe", "version", "archs")
 
 
 @dataclass(frozen=True)
@@ -116,40 +121,44 @@ class Plan:
         return replace(self, shares=made)
 
 
-def make_plan(
-    recipe: Recipe,
-    asked: Mapping[str, str | None],
-    cache: Cache,
-    facts: HostFacts,
+def planned(
+    settings: Config,
+    request: Request,
     *,
-    runs: Path,
-    supply: Supply,
-    others: Callable[[], Mapping[str, Supply]] = dict,
-    host: str = "",
     select: str | None = None,
-    jobs: int | None = None,
-    platforms: Sequence[str] = WINDOWS,
-    notes: Sequence[str] = (),
+    facts: HostFacts | None = None,
+    cache: Cache | None = None,
 ) -> Plan:
     """The cells of what was asked for, of which ``select`` fits the name.
 
-    ``asked``: axis -> values between commas; lists of architectures stand between ``|``. ``facts``
-    are of the host called ``host``, ``supply`` is what it gives and ``others`` tells what others
-    give; ``runs`` is the directory of runs. Raises :class:`ConfigError` for what is not understood,
-    and for a place of wheels that cannot be listed.
+    The request's axes have several values between commas where a matrix has several; lists of
+    architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
+    are of a host that was asked. Nothing is fetched and no host is connected to; only what a recipe
+    names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what is not understood.
     """
-    ground = lay_ground(recipe, cache, facts, supply, remember(others), jobs=jobs)
+    axes = request.axes
+    name = axes.get("host") or settings.default.host
+    host = settings.host(name)
+    recipe = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
+    recipe = settle(recipe, request)
+    if torch := axes.get("torch"):
+        check_torch(recipe, torch)
+    cache = cache or Cache(load_lock())
+    facts = facts or HostFacts.unasked(name, host)
+    supply = host.supply(cache.lock)
+    others = remember(lambda: settings.others(name, cache.lock))
+    ground = lay_ground(recipe, cache, facts, supply, others, jobs=jobs_asked(settings, request))
     lists = [
-        gpus.read(text, facts.native) for text in (asked.get("archs") or recipe.archs).split("|")
+        gpus.read(text, facts.native) for text in archs_asked(settings, request, recipe).split("|")
     ]
-    versions = {axis: _split(text) for axis, text in asked.items() if axis != "archs"}
-    named = cells.expand(recipe, versions, lists, host=host)
+    versions = {axis: _split(text) for axis, text in axes.items() if axis not in _CHOSEN}
+    named = cells.expand(recipe, versions, lists, host=name)
     named = cells.select(named, [select] if select else [])
     judged = judge(recipe, (cell.target for cell in named), ground)
-    ways = decisions(recipe, named, platforms)
-    here = what_is_here(cache, judged, runs, supply)
+    ways = decisions(recipe, named, platforms_of(windows=host.is_windows))
+    here = what_is_here(cache, judged, home() / settings.out, supply)
     rows = zip((cell.name for cell in named), judged, ways, here, strict=True)
-    return Plan(recipe, ground, tuple(Row(*row) for row in rows), tuple(notes))
+    return Plan(recipe, ground, tuple(Row(*row) for row in rows), tuple(host.notes(name)))
 
 
 def lay_ground(
@@ -205,7 +214,7 @@ def lay_ground(
 
 
 def decisions(
-    recipe: Recipe, named: Iterable[cells.Named], platforms: Sequence[str] = WINDOWS
+    recipe: Recipe, named: Iterable[cells.Named], platforms: Sequence[str]
 ) -> list[Decision]:
     """What the strategy makes of each cell; each place of ``prebuilt`` is listed once.
 
@@ -245,5 +254,5 @@ def _cached_toolkit(cache: Cache, target: Target, supply: Supply) -> str:
     return f"{len(names) - len(cache.missing(names))}/{len(names)}" if names else ""
 
 
-def _split(text: str | None) -> list[str]:
-    return (text or "").replace(",", " ").split()
+def _split(text: str) -> list[str]:
+    return text.replace(",", " ").split()

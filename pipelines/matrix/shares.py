@@ -33,8 +33,6 @@ class Shares:
     """Of its shares; without making hosts ready, transfers and the link."""
     alone_seconds: float
     """Of the whole wheel on one such host."""
-    measured: bool
-    """Whether each unit has its own cost, and not the average of all."""
 
     @property
     def told(self) -> str:
@@ -93,7 +91,7 @@ def reckon(
     cost = recipe.cost(recipe.cuda)
     if cost is None:
         return None
-    seconds, measured = _seconds(recipe, cost, names or ())
+    seconds = _seconds(recipe, cost, names or ())
     cost = alike(cost).model_copy(update={"units": len(seconds)})
     if not count:
         count, _ = shares_for(cost, [host] * RUNNERS, archs, jobs)
@@ -103,17 +101,17 @@ def reckon(
         _wall([each[unit] for unit in share], most) for share in balance.divided(each, count)
     )
     alone = _wall(sorted(each.values(), reverse=True), most)
-    return Shares(count, len(seconds), longest, alone, measured)
+    return Shares(count, len(seconds), longest, alone)
 
 
-def _seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> tuple[list[float], bool]:
-    """Of each unit and one architecture; whether each has its own, and not the average of all."""
+def _seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> list[float]:
+    """Of each unit and one architecture: its own, or the average of all where that is unknown."""
     globs = (*recipe.objects.relative, *recipe.objects.absolute)
     found = [name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
     costs = list(recipe.unit_costs.items())
     if not found or not costs:
-        return [cost.unit_seconds] * cost.units, False
-    return [balance.weight(name, costs, cost.unit_seconds) for name in found], True
+        return [cost.unit_seconds] * cost.units
+    return [balance.weight(name, costs, cost.unit_seconds) for name in found]
 
 
 def _wall(seconds: Sequence[float], jobs: int) -> float:

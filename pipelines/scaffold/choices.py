@@ -63,7 +63,6 @@ class Choices:
     torch: str = ""
     api: Api = "plain"
     workflow: bool = True
-    tasks: bool = False
     build_requires: tuple[str, ...] = ()
     test_requires: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -111,7 +110,6 @@ def decide(
     answers: Mapping[str, str],
     *,
     workflow: bool,
-    tasks: bool,
     exclude: tuple[str, ...],
     defaults: Mapping[str, str],
 ) -> Choices:
@@ -147,7 +145,6 @@ def decide(
         torch=answers.get("torch", ""),
         api=api,
         workflow=workflow and not project.inside,
-        tasks=tasks,
         build_requires=build,
         test_requires=tuple(name for name in test if name != "torch"),
         wheel_tag=_wheel_tag(project),

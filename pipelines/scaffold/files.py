@@ -25,7 +25,7 @@ from pipelines.scaffold.pyproject import backend_of
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 #: Not needed by a build, so that changes do not trigger another one.
-_ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github", "tasks.py")
+_ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github")
 #: Text that needs no quotes in YAML, also within brackets.
 _PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 _WORDS = frozenset(
@@ -55,8 +55,6 @@ def made(project: Project, choices: Choices) -> dict[str, str]:
     }
     if choices.workflow:
         files[WORKFLOW] = _filled("workflow.yml.j2", context)
-    if choices.tasks:
-        files["tasks.py"] = _filled("tasks.py.j2", context)
     _read_back(files, f"{folder}/recipes/{name}.yaml")
     return files
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +18,13 @@ class Comparison:
 
     new: tuple[str, ...]
     same: tuple[str, ...]
-    other: Mapping[str, str]
-    """Existing file with different text -> a short difference."""
+    other: tuple[str, ...]
+    """Existing files with different text."""
 
 
 def compare(root: Path, files: Mapping[str, str]) -> Comparison:
     """Compare with existing files; :class:`ConfigError` if one cannot be replaced by a file."""
-    new, same, other = [], [], {}
+    new, same, other = [], [], []
     for name, text in files.items():
         path = root / name
         if not path.parent.resolve().is_relative_to(root.resolve()):
@@ -47,8 +46,8 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
         elif path.read_bytes() == text.encode():
             same.append(name)
         else:
-            other[name] = _difference(path.read_text("utf-8", "replace"), text)
-    return Comparison(tuple(new), tuple(same), other)
+            other.append(name)
+    return Comparison(tuple(new), tuple(same), tuple(other))
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
@@ -72,14 +71,3 @@ def write(root: Path, files: Mapping[str, str]) -> None:
         finally:
             for part in parts.values():
                 part.unlink(missing_ok=True)
-
-
-def _difference(old: str, new: str) -> str:
-    """The number of differing lines and the first of each side."""
-    rows = list(difflib.ndiff(old.splitlines(), new.splitlines()))
-    gone = [row[2:] for row in rows if row.startswith("- ")]
-    came = [row[2:] for row in rows if row.startswith("+ ")]
-    first = f"existing: {gone[0].strip()[:80]!r}" if gone else ""
-    then = f"init: {came[0].strip()[:80]!r}" if came else ""
-    examples = "; ".join(filter(None, (first, then)))
-    return f"{len(gone)} lines differ from {len(came)} lines of init ({examples})"

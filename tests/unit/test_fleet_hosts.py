@@ -14,7 +14,6 @@ from plans import LAB
 from sessions import Here
 
 from pipelines.cli.fleets import refuse_beside_fleet
-from pipelines.cli.plan import planned
 from pipelines.config.fleet import FleetSettings
 from pipelines.config.model import Config
 from pipelines.core.errors import ConfigError, HostError, StorageError
@@ -25,7 +24,7 @@ from pipelines.fleet.model import Machine
 from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
 from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import Plan
+from pipelines.matrix.plan import Plan, planned
 from pipelines.record.materials import Material, Materials
 from pipelines.remote import identity
 from pipelines.session.base import UnfitHostError

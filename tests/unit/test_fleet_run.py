@@ -15,7 +15,6 @@ import pytest
 from fleets import cell, end, machine
 from plans import LAB
 
-from pipelines.cli.plan import planned
 from pipelines.config.model import Config
 from pipelines.core.beside import heed
 from pipelines.core.console import say
@@ -30,7 +29,7 @@ from pipelines.fleet.terminal import LiveView
 from pipelines.fleet.workers import Result
 from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import Plan
+from pipelines.matrix.plan import Plan, planned
 from pipelines.record.results import (
     AuditedFile,
     AuditResult,

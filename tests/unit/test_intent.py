@@ -155,7 +155,7 @@ def test_wrong_intents_name_file_and_key(file: Path, tools: Any, said: str) -> N
         ("version: 1\ngroups: []\ntools: {}\n", "tools: unknown key"),
         (
             "version: 1\ngroups:\n  - {tools: {uv: '1', uv: '2'}}\n",
-            "groups.tools.uv: is there twice",
+            "uv: is there twice",
         ),
         ("version: 1\ngroups:\n  - {tools: {? [a] : '1'}}\n", "unhashable"),
         ("version: 1\ngroups: [\n", ":3: not YAML"),

@@ -272,7 +272,7 @@ def test_a_recipe_without_costs_says_why_there_is_no_time(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = FLASH.model_copy(update={"costs": ()})
-    monkeypatch.setattr("pipelines.recipe.load.load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.matrix.plan.load_recipe", lambda *_, **__: made)
     _, said = run(cache, recipe="flash-attn", torch="2.8", cuda="12.8", python="3.12")
     assert "pipelines/recipes/flash-attn.yaml has no costs" in " ".join(said.split())
     assert not re.search(r"\?|\btime\b", said.splitlines()[2] + said.splitlines()[3])
@@ -319,11 +319,11 @@ def test_the_target_of_a_build_comes_first(cache: Cache) -> None:
 
 def test_nothing_is_divided_that_ninja_does_not_compile(cache: Cache) -> None:
     settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
-    for make in (command.planned, resolve):
+    for make in (plans.planned, resolve):
         request = Request(axes={"recipe": "smoke-attention"}, shards="2")
         with pytest.raises(ConfigError, match="not built with ninja"):
             make(settings, request)
-    command.planned(
+    plans.planned(
         settings, Request(axes={"recipe": "smoke-attention-torch"}, shards="2"), cache=cache
     )
 
@@ -401,7 +401,7 @@ def test_what_a_strategy_makes_of_each_cell(
         return offers_of(place, project)
 
     made = FLASH.model_copy(update={"strategy": strategy, "prebuilt": (str(tmp_path),)})
-    monkeypatch.setattr("pipelines.recipe.load.load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.matrix.plan.load_recipe", lambda *_, **__: made)
     monkeypatch.setattr(plans, "offers_of", look)
     flags = {"recipe": "flash-attn", "select": "cp31[23]-torch2.8-cu128"}
     cells_ = json.loads(run(cache, **flags, format="json")[1])["cells"]
@@ -431,7 +431,7 @@ def test_a_place_that_cannot_be_listed_is_told_before_anything(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": ("/nowhere",)})
-    monkeypatch.setattr("pipelines.recipe.load.load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.matrix.plan.load_recipe", lambda *_, **__: made)
     with pytest.raises(ConfigError, match="cannot list wheels in /nowhere"):
         run(cache, recipe="flash-attn")
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pipelines.core.architectures import gpus
@@ -175,25 +174,3 @@ def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Finding]:
     says = f"one wheel of {recipe.name} is for every torch, and is not tested with {', '.join(new)}"
     hint = "Name them below tested_with in the recipe."
     return [note("torch-untested", recipe.name, says, hint)]
-
-
-def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
-    """Whether an index has wheels for a torch that is newer than all that are out."""
-    held = {one.torch for one in catalogue.wheels if one.torch and one.yanked is None}
-    newer = sorted(held, key=Version)[-1:]
-    newest = [*out][-1:]
-    if not newer or not newest or Version(newer[0]) <= Version(newest[0]):
-        return []
-    says = f"the index has wheels for torch {newer[0]}, and the newest that is out is {newest[0]}"
-    hint = "A page is an old copy, or these are for a pre-release: --pre."
-    return [note("index-ahead", "torch", says, hint)]
-
-
-def strangers(catalogue: Catalogue, recipes: Iterable[Recipe]) -> list[Finding]:
-    """Projects of an index for which there is no recipe."""
-    known = {canonicalize_name(recipe.distribution) for recipe in recipes}
-    there = {one.name.project for one in catalogue.wheels}
-    return [
-        note("no-recipe", str(name), f"{name} is in the index, and no recipe builds it")
-        for name in sorted(there - known)
-    ]
