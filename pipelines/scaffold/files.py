@@ -6,18 +6,23 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 from packaging.utils import canonicalize_name
+from pydantic import ValidationError
 
 from pipelines import __version__
 from pipelines.config.model import Config
 from pipelines.config.schema import config_schema, recipe_schema
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
+from pipelines.core.model import explain
 from pipelines.core.paths import CONFIG_NAME
+from pipelines.core.yamlfile import parse_yaml
 from pipelines.recipe.model import Recipe
 from pipelines.scaffold.choices import Choices, arch_variable
 from pipelines.scaffold.project import Project
@@ -26,11 +31,6 @@ from pipelines.scaffold.pyproject import backend_of
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 #: Not needed by a build, so that changes do not trigger another one.
 _ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github")
-#: Text that needs no quotes in YAML, also within brackets.
-_PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
-_WORDS = frozenset(
-    {"true", "false", "yes", "no", "on", "off", "null", "y", "n", ".", ".inf", ".nan"}
-)
 WORKFLOW = ".github/workflows/windows-wheels.yml"
 
 
@@ -136,36 +136,22 @@ def _filled(name: str, context: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"flow": _flow, "python": _literal, "comment": _comment}
+    templates.filters |= {"flow": _flow, "python": ascii, "comment": _comment}
     return templates.get_template(name).render(context)
 
 
 def _flow(value: object) -> str:
-    """A value as YAML on one line: plain if unambiguous, else quoted."""
-    if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else _quoted(value)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_flow(k)}: {_flow(v)}" for k, v in value.items()) + "}"
-    return json.dumps(value)
-
-
-def _literal(value: object) -> str:
-    """A value as a Python literal."""
-    if isinstance(value, tuple | list):
-        inner = ", ".join(_literal(item) for item in value)
-        return f"({inner},)" if value else "()"
-    return json.dumps(value) if isinstance(value, str) and value.isascii() else ascii(value)
-
-
-def _quoted(text: str) -> str:
-    """Text as a quoted YAML string on one line, with unprintable characters escaped."""
-    import yaml
-
-    quoted = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 30)
-    return str(quoted).rstrip("\n")
+    """A value as YAML on one line."""
+    dump = partial(
+        yaml.safe_dump,
+        value,
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1 << 30,
+    )
+    text = str(dump()).removesuffix("...\n").rstrip("\n")
+    return text if text.isprintable() else str(dump(default_style='"')).rstrip("\n")
 
 
 def _line(text: str) -> str:
@@ -184,12 +170,6 @@ def _json(data: object) -> str:
 
 def _read_back(files: Mapping[str, str], recipe: str) -> None:
     """Validate the generated files; nothing is on disk yet."""
-    import yaml
-    from pydantic import ValidationError
-
-    from pipelines.core.model import explain
-    from pipelines.core.yamlfile import parse_yaml
-
     for name, model in ((CONFIG_NAME, Config), (recipe, Recipe)):
         try:
             model.model_validate(parse_yaml(files[name]))

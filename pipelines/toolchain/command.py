@@ -14,7 +14,7 @@ from pipelines.core.paths import CHECKOUT
 from pipelines.toolchain.generate import differences, generate, lock_text, write_lock
 from pipelines.toolchain.intent import INTENT_FILE, load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock, own_lock
-from pipelines.toolchain.pinning import Pinned, complete, pin_images
+from pipelines.toolchain.pinning import Pinned, complete
 from pipelines.toolchain.sync import stage, sync
 from pipelines.toolchain.toolkits import add_toolkit
 
@@ -47,8 +47,6 @@ def run_complete(only: str | None = None) -> None:
                 pinned = complete(LOCK_FILE, names, show)
             if pinned:
                 console.print(_table(pinned))
-        for name, digest in pin_images(LOCK_FILE, names).items():
-            say(f"image {name}: {digest}")
     finally:
         if CHECKOUT is not None and (stale or made.unpinned):
             sync(load_lock(LOCK_FILE), CHECKOUT)
@@ -108,9 +106,8 @@ def run_sync(*, check: bool) -> None:
             hint="Type: invoke lock --sync",
         )
     say("\n".join(f"wrote {path}" for path in differ) or "image and playbook agree with the lock")
-    without = [f"image {name}" for name, image in lock.images.items() if not image.digest]
-    if unpinned := [*lock.unpinned, *without]:
-        say(f"not pinned yet: {', '.join(unpinned)}; invoke lock completes them", "yellow")
+    if lock.unpinned:
+        say(f"not pinned yet: {', '.join(lock.unpinned)}; invoke lock completes them", "yellow")
 
 
 def run_stage(directory: Path) -> None:

@@ -186,7 +186,7 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
 
 
 def load_bases(path: Path = INTENT_FILE) -> dict[str, BaseImage]:
-    """The images that the lock is to have; of digests, only those that the file says itself."""
+    """The images that the lock is to have."""
     return _read(path).images
 
 

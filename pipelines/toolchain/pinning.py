@@ -22,7 +22,6 @@ from pipelines.remote.files import replace
 from pipelines.toolchain.generate import pinned, write_lock
 from pipelines.toolchain.lock import LOCK_FILE, Cache, Tool, load_lock
 from pipelines.toolchain.obtaining import FetchProgress, obtain
-from pipelines.toolchain.registry import digest_behind
 from pipelines.toolchain.sources import Source
 
 
@@ -56,7 +55,7 @@ def complete(
     wanted = list(lock.unpinned)
     if names is not None:
         asked = set(names)
-        for name in sorted(asked - lock.tools.keys() - lock.images.keys()):
+        for name in sorted(asked - lock.tools.keys()):
             lock.tool(name)  # raises, and names the ones there are
         wanted = [name for name in wanted if name in asked]
     done: list[Pinned] = []
@@ -149,32 +148,3 @@ def _record(path: Path, found: Pinned) -> None:
     unpinned = tuple(name for name in lock.unpinned if name != found.tool)
     tools = lock.tools | {found.tool: tool}
     write_lock(lock.model_copy(update={"unpinned": unpinned, "tools": tools}), path)
-
-
-def pin_images(path: Path = LOCK_FILE, names: Iterable[str] | None = None) -> dict[str, str]:
-    """Ask the registries for the digests of the lock's images that have none; name -> digest.
-
-    The lock is replaced after each. Those that cannot be had do not stop the others:
-    :class:`LockError` names them at the end.
-    """
-    asked = None if names is None else {*names}
-    done: dict[str, str] = {}
-    failures: list[str] = []
-    for name, image in load_lock(path).images.items():
-        if image.digest or (asked is not None and name not in asked):
-            continue
-        try:
-            done[name] = digest_behind(image)
-        except LockError as error:
-            failures.append(error.message)
-            continue
-        lock = load_lock(path)
-        known = image.model_copy(update={"digest": done[name]})
-        write_lock(lock.model_copy(update={"images": lock.images | {name: known}}), path)
-    if failures:
-        raise LockError(
-            "images that could not be pinned:\n" + "\n".join(failures),
-            hint="Run it again where their registries are reached, or write the digests that "
-            "docker pull prints into toolchain.yaml.",
-        )
-    return done

@@ -26,11 +26,11 @@ from pipelines.core import errors as pipeline_errors
 from pipelines.core import github, model
 from pipelines.core.architectures.gpus import load_table
 from pipelines.core.console import say
-from pipelines.core.errors import UNFIT, ConfigError, HostError, RemoteError, SetupError
+from pipelines.core.errors import UNFIT, HostError, RemoteError, SetupError
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import LEVELS, Finding, worst
-from pipelines.core.shell import INSTALL_GIT, SET_CLOCK
-from pipelines.doctor import diagnose, inspect, report, run, thresholds
+from pipelines.core.shell import INSTALL_GIT
+from pipelines.doctor import diagnose, inspect, report, run
 from pipelines.doctor.model import Facts, Purpose, Setting, finding
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
@@ -172,8 +172,6 @@ GOOD: dict[str, Any] = {
             "out": {"path": "/home/me/out", "free": 40 * GIB, "total": 90 * GIB},
         },
         "git": "2.39.5",
-        "time": 2_000_000_000.0,
-        "newest_file": 1_999_999_999.0,
         "lock": {
             "tools": 13,
             "unpinned": [],
@@ -263,7 +261,7 @@ def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
     verdicts = diagnose(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
     assert not [v for v in verdicts if v.hint or v.command]
-    assert len(verdicts) == len({(v.subject, v.title) for v in verdicts}) == 40
+    assert len(verdicts) == len({(v.subject, v.title) for v in verdicts}) == 39
     assert diagnose(GOOD, PURPOSE) == verdicts
 
 
@@ -353,10 +351,6 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: downloads", {f"{LOCK}/error": "no x"}, "unknown", "before the lock", ""),
     ("this machine: git", {"controller/git": None}, "warning", "not found", INSTALL_GIT),
     ("this machine: git", {"controller/git": GONE}, "unknown", "not told", ""),
-    ("this machine: clock", {"controller/time": 1_999_913_599.0}, "ok", "not behind", ""),
-    ("this machine: clock", {"controller/time": 1_999_913_598.0}, "error",
-     "1.0 days behind the files", SET_CLOCK),
-    ("this machine: clock", {"controller/newest_file": "today"}, "unknown", "not told", ""),
     ("this machine: wine", {"controller/wine": {"error": "Wine is not installed",
      "hint": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),
     ("this machine: wine", {"controller/wine": {"error": "Wine does not run: no"}}, "error",
@@ -885,11 +879,9 @@ def assert_harmless(facts: Any) -> None:
         assert bool(verdict.hint) >= (verdict.level in ("warning", "error"))
     text = render(verdicts, 80)
     assert not CONTROL.search(text.replace("\n", ""))
-    told = report.as_json(verdicts, facts, PURPOSE)
-    assert told.isascii()
-    assert len(told) < 3_000_000
-    loaded = json.loads(told, parse_constant=pytest.fail)
-    assert loaded["level"] == worst(v.level for v in verdicts)
+    told = json.dumps(report.as_json(verdicts, PURPOSE), allow_nan=False)
+    assert not re.search(r"(?<!\\)\\ud[89a-f]", told)  # halves of surrogate pairs
+    assert json.loads(told)["level"] == worst(v.level for v in verdicts)
 
 
 @given(JSON, JSON)
@@ -939,32 +931,6 @@ def test_no_cure_is_made_from_a_hosts_words() -> None:
         tree[place[-1]] = poison(tree[place[-1]])
         for verdict in diagnose(facts, PURPOSE):
             assert "EVIL" not in verdict.hint + verdict.command + verdict.source + verdict.expected
-
-
-def test_json_is_bounded() -> None:
-    wide = [["x" * 3000] * 300] * 300
-    deep: Any = []
-    for _ in range(5000):
-        deep = [deep]
-    facts = {"controller": {"wide": wide, 7: "number"}, "host": {"deep": deep, "set": {1}}}
-    told = json.loads(report.as_json([], facts))
-    assert len(told["facts"]["controller"]["wide"][0]) <= 200
-    assert sum(len(row) for row in told["facts"]["controller"]["wide"]) < 6000
-    assert "..." in json.dumps(told["facts"]["host"])
-    assert told["host"] is None
-
-
-def test_json_is_strict() -> None:
-    """No NaN, which is no JSON; no half of a surrogate pair, which most parsers refuse."""
-    odd = {"a": float("nan"), "b": [float("-inf")], "c": "x\ud800", "\udfff": 1 << 70}
-    told = report.as_json([], {"host": odd})
-    assert json.loads(told, parse_constant=pytest.fail)["facts"]["host"] == {
-        "a": None,
-        "b": [None],
-        "c": r"x\xd800",
-        r"\xdfff": "...",
-    }
-    assert not re.search(r"(?<!\\)\\ud", told)
 
 
 def test_numbers_that_are_none() -> None:
@@ -1060,14 +1026,13 @@ def test_the_summary(levels: list[Any], said: str) -> None:
 
 def test_json_says_all() -> None:
     verdicts = diagnose(changed(SICK), PURPOSE)
-    told = json.loads(report.as_json(verdicts, changed(SICK), PURPOSE))
-    assert list(told) == ["schema", "host", "order", "level", "summary", "findings", "facts"]
-    assert (told["schema"], told["host"], told["level"]) == (1, "lab1", "error")
+    told: Any = report.as_json(verdicts, PURPOSE)
+    assert list(told) == ["schema", "host", "order", "level", "summary", "findings"]
+    assert (told["schema"], told["host"], told["level"]) == (2, "lab1", "error")
     assert told["order"]["archs"] == "80;90"
     assert sum(told["summary"].values()) == len(told["findings"]) == len(verdicts)
     for row, verdict in zip(told["findings"], verdicts, strict=True):
         assert Finding(**row) == verdict
-    assert told["facts"]["host"]["skew"] == -412.0
 
 
 # -- gathering -------------------------------------------------------------------------------------
@@ -1429,7 +1394,7 @@ def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
 def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run.run_doctor(None, as_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert (told["host"], told["order"], told["facts"]["host"]) == (None, None, None)
+    assert (told["host"], told["order"]) == (None, None)
     assert {v["subject"] for v in told["findings"]} == {"this machine"}
     (python,) = [v for v in told["findings"] if v["id"] == "python"]
     assert python["level"] == "ok"
@@ -1449,24 +1414,3 @@ def test_the_exit_code_is_no_errors() -> None:
     kinds = [k for k in vars(pipeline_errors).values() if isinstance(k, type)]
     codes = {k.exit_code for k in kinds if issubclass(k, pipeline_errors.PipelineError)}
     assert UNFIT not in codes | {0, 1, 2, pipeline_errors.INTERRUPTED}
-
-
-def test_wrong_thresholds_are_refused(tmp_path: Path) -> None:
-    whole = thresholds.THRESHOLDS_FILE.read_text("utf-8")
-    path = tmp_path / "thresholds.yaml"
-    for number, (old, new, said) in enumerate(
-        (
-            ("{warn: 60, fail: 300}", "{warn: 300, fail: 60}", "fail must not be below warn"),
-            ("{warn: 30, fail: 10}", "{warn: 10, fail: 30}", "fail must not be above warn"),
-            ("build_root: 21", "build_root: long", "build_root"),
-            ("build_root: 21", "root: 21", "root: unknown key"),
-        )
-    ):
-        assert whole.count(old) == 1
-        path = tmp_path / f"{number}.yaml"
-        path.write_text(whole.replace(old, new))
-        with pytest.raises(ConfigError, match=re.escape(said)) as caught:
-            thresholds.load_thresholds(path)
-        assert str(path) in caught.value.message
-    with pytest.raises(ConfigError, match=r"none\.yaml"):
-        thresholds.load_thresholds(tmp_path / "none.yaml")

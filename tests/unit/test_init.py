@@ -660,7 +660,7 @@ def test_the_stub_fails_for_a_module_that_is_not_the_wheels(
     """A file that is none, or a source in place of the compiled module."""
     assert run(["init", "--yes"]) == 0
     names = stub(cmake_project)
-    assert names["PACKAGES"] == ("fine",)
+    assert names["PACKAGES"] == ["fine"]
     site = cmake_project / "site"
     installed = wheel(site, {"fine/__init__.py": b"", **texts})
     monkeypatch.syspath_prepend(str(site))

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from pipelines.config.model import Config
 from pipelines.core.errors import ConfigError, HostError
-from pipelines.doctor.run import purpose_of
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
@@ -317,7 +316,6 @@ def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
     # c10_cuda.lib and torch_cuda.lib are in torch with CUDA alone.
     assert "torch-2.8.0+cu128-cp311-cp311-win_amd64.whl" in str(wanted["wheels"].spec)
     assert plan.host.capabilities.msvc
-    assert purpose_of(plan).cxx_runtime == "14.44"
     assert not plan.host.capabilities.publishable
     assert ".sandbox.msvc" in environment_of(plan, 1)["FLASH_ATTN_LOCAL_VERSION"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import subprocess
@@ -17,8 +16,6 @@ from projects import project
 
 from pipelines.config.model import Config
 from pipelines.core.errors import LockError
-from pipelines.doctor import diagnose
-from pipelines.doctor.run import purpose_of
 from pipelines.hosts.base import IN_SANDBOX
 from pipelines.hosts.sandbox.wine import Prefix, Wine
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
@@ -27,22 +24,15 @@ from pipelines.matrix.judge import judge
 from pipelines.matrix.plan import lay_ground
 from pipelines.record.results import BuildResult
 from pipelines.remote import buildwheel, provision
-from pipelines.remote.inspection.cxxruntime import LIBRARIES
 from pipelines.stages.buildspec import build_environment
 from pipelines.stages.test import packages
 from pipelines.toolchain.lock import load_lock
 
 LOCK = load_lock()
 SANDBOX = {"kind": "sandbox"}
+
+
 #: What the doctor is told of a host where all is well.
-GENUINE: dict[str, Any] = {"path": r"C:\Python311\x.dll", "version": "14.44.35211", "wine": False}
-WELL: dict[str, Any] = {
-    "libraries": dict.fromkeys(LIBRARIES, GENUINE),
-    "environment": {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"},
-    "problems": {},
-}
-
-
 def plan_of(out: Path, host: str = "sandbox", **axes: str) -> BuildPlan:
     """flash-attn's plan: a package with torch."""
     hosts = {"sandbox": SANDBOX | {"home": str(out / "sandbox")}, "lab": LAB}
@@ -222,69 +212,3 @@ def test_wine_is_told_what_torch_needs(tmp_path: Path) -> None:
     assert told["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_FP16"
     assert "msvcp140_atomic_wait,vcruntime140" in told["WINEDLLOVERRIDES"]
     assert told["WINEDLLOVERRIDES"].endswith("=n,b")
-
-
-def libraries(**changes: Any) -> dict[str, Any]:
-    return {"libraries": WELL["libraries"] | changes}
-
-
-@pytest.mark.parametrize(
-    ("told", "name", "level", "says"),
-    [
-        ({}, "", "ok", ""),
-        (
-            libraries(msvcp140=GENUINE | {"wine": True}),
-            "c-run-time",
-            "error",
-            "Wine's own, with which torch crashed, hung or lost gradients",
-        ),
-        (libraries(vcruntime140_threads=None), "c-run-time", "error", "ends in WinError 126"),
-        (
-            libraries(msvcp140=GENUINE | {"version": "14.38.33126"}),
-            "c-run-time",
-            "error",
-            "x.dll is of 14.38.33126",
-        ),
-        (libraries(vcruntime140=GENUINE | {"version": "14.38.33126"}), "", "ok", ""),
-        (libraries(msvcp140={"path": 3}), "c-run-time", "unknown", "not told of"),
-        (libraries(msvcp140=GENUINE | {"wine": "no"}), "c-run-time", "unknown", "not told of"),
-        ({"libraries": "all"}, "c-run-time", "unknown", ""),
-        (
-            {"environment": {"ONEDNN_MAX_CPU_ISA": "AVX2"}},
-            "openmp",
-            "error",
-            'no KMP_AFFINITY: import torch ends in "OMP: Error #179',
-        ),
-        (
-            {"environment": {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}},
-            "onednn",
-            "error",
-            "ONEDNN_MAX_CPU_ISA=avx512_core_amx: a product of bfloat16 ends in 0xC000001D",
-        ),
-        ({"environment": {"KMP_AFFINITY": "disabled"}}, "onednn", "error", "0xC000001D"),
-    ],
-)
-def test_the_doctor_names_what_it_comes_to(
-    tmp_path: Path, told: dict[str, Any], name: str, level: str, says: str
-) -> None:
-    purpose = purpose_of(plan_of(tmp_path))
-    facts = {"controller": {}, "host": {"cxx_runtime": WELL | told}}
-    judged = [one for one in diagnose(facts, purpose) if one.subject == "torch"]
-    assert len(judged) == 3
-    assert {one.id for one in judged if one.level != "ok"} == ({name} if name else set())
-    (about,) = [one for one in judged if one.id == (name or "openmp")]
-    assert about.level == level
-    assert says in about.actual
-
-
-def test_the_doctor_asks_nothing_of_it_where_there_is_no_torch(tmp_path: Path) -> None:
-    purpose = purpose_of(plain(tmp_path))
-    assert purpose.cxx_runtime == ""
-    found = diagnose({"controller": {}, "host": {}}, purpose)
-    assert not [one for one in found if one.subject == "torch"]
-    # With the user's MSVC it is asked, for what that builds needs the run-time all the same.
-    of_msvc = dataclasses.replace(purpose, cxx_runtime="14.44")
-    for told, level in (({}, "ok"), (libraries(msvcp140=GENUINE | {"wine": True}), "error")):
-        found = diagnose({"controller": {}, "host": {"cxx_runtime": WELL | told}}, of_msvc)
-        said = [(one.id, one.level) for one in found if one.subject == "torch"]
-        assert said == [("c-run-time", level)]

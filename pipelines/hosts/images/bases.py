@@ -98,24 +98,16 @@ def base_image_of(
         name = match["name"] or match["digest"]
         return BaseImage(Base(name=name, digest=match["digest"], given=True))
     known = cache.lock.images.get(definition.base.get(build, ""))
-    if known is None or known.digest is None:
+    if known is None:
         return None
     return BaseImage(Base(name=known.image, digest=known.digest, given=False))
 
 
 def refused(name: str, definition: ImageDefinition, build: str) -> ConfigError:
     """The error for a missing base, with the command to type."""
-    typed = f"invoke image build --image {name} --base NAME@sha256:..."
-    if (base := definition.base.get(build)) is None:
-        return ConfigError(
-            f"image '{name}' has no base for Windows {build}, only for "
-            f"{', '.join(definition.base)}",
-            hint=f"Name a matching one: {typed}",
-        )
-    tree = " or, from a Debian tree, --tree FILE.tar" if definition.system == "linux" else ""
     return ConfigError(
-        f"the base of image '{name}', {base}, is not pinned",
-        hint=f"Type: invoke lock (needs the internet), or: {typed}{tree}",
+        f"image '{name}' has no base for Windows {build}, only for {', '.join(definition.base)}",
+        hint=f"Name a matching one: invoke image build --image {name} --base NAME@sha256:...",
     )
 
 
