@@ -88,7 +88,8 @@ def _read(words: list[str]) -> tuple[Verb, str, int]:
     if verb is None:
         raise ConfigError(
             f"fleet {words[0]}: there is no such order",
-            hint=f"invoke fleet shows how it stands. There are: {', '.join(_AFTER)}.",
+            hint="invoke fleet shows how it stands; Ctrl-C where it was begun ends the controller, "
+            f"and cancel ends a task. There are: {', '.join(_AFTER)}.",
         )
     if len(words) - 1 != len(_AFTER[verb]):
         raise ConfigError(

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.config.fleet import FleetSettings
 from pipelines.config.model import Config
 from pipelines.core import units
-from pipelines.core.errors import PipelineError, StorageError
+from pipelines.core.errors import ConfigError, PipelineError, SetupError, StorageError
 from pipelines.core.files import write_atomic
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import Model, first_problem
@@ -189,6 +189,8 @@ class Survey:
     """Of those that answered."""
     aside: dict[str, str] = field(default_factory=dict)
     """Host -> why it cannot be used now."""
+    left_out: dict[str, PipelineError] = field(default_factory=dict)
+    """Host -> what is wrong here, such as a password that is not set: waiting does not help."""
 
 
 _Look = Callable[[], tuple[Facts, tuple[str, ...]]]
@@ -198,9 +200,11 @@ def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
     """Reach every host; ``looks``: facts and GPUs of each."""
     found = Survey()
 
-    def look(name: str) -> tuple[HostFacts, tuple[str, ...]] | str:
+    def look(name: str) -> tuple[HostFacts, tuple[str, ...]] | str | PipelineError:
         try:
             facts, gpus = looks[name]()
+        except (ConfigError, SetupError) as error:
+            return error
         except PipelineError as error:
             return line(error.message, 500) or error.title
         except Exception as error:
@@ -211,6 +215,9 @@ def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="survey") as pool:
         answers = dict(zip(looks, pool.map(look, looks), strict=True))
     for name, answer in answers.items():
+        if isinstance(answer, PipelineError):
+            found.left_out[name] = answer
+            continue
         facts, gpus = answer if isinstance(answer, tuple) else (HostFacts.local(), ())
         if isinstance(answer, str):
             found.aside[name] = answer

@@ -92,7 +92,9 @@ def show_fleet(request: FleetRequest) -> None:
     cells = request.cells(request.settings.fleet_hosts(request.hosts), Survey())
     _say_left_out(cells)
     for task in cells.tasks:
-        say(f"{task.key}: {', '.join(task.hosts)}")
+        say(f"{task.key}: {units.few(task.hosts)}")
+    if request.request.shards == "auto":
+        say("into how many shares each is divided is known once the hosts were asked", "dim")
     say(NOTHING, style="green")
 
 
@@ -159,6 +161,11 @@ def _run(request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledg
     try:
         say(f"looking at {units.counted(len(executors), 'host')}")
         known = survey(settings, {name: one.survey for name, one in executors.items()})
+        for name, error in known.left_out.items():
+            say(f"{name} is left out: {error.message}. {error.hint}", style="yellow")
+            executors.pop(name).close(stop=False)
+        if not executors:
+            raise next(iter(known.left_out.values()))
         for name, why in known.aside.items():
             say(f"{name} is set aside: {why}", style="yellow")
         tasks = request.cells(tuple(executors), known).tasks

@@ -148,7 +148,8 @@ def _auto(plans: Mapping[str, Plan | str], rows: Mapping[str, Row]) -> int:
     facts, cost, archs = [], None, None
     for host, row in rows.items():
         plan = plans[host]
-        if isinstance(plan, Plan) and row.judged.archs is not None:
+        # One that was not asked yet may be of any size.
+        if isinstance(plan, Plan) and row.judged.archs is not None and plan.ground.host.cores:
             facts.append(plan.ground.host)
             cost, archs = plan.recipe.cost(row.target.cuda), row.judged.archs.effective
     return 1 if archs is None else shares_for(cost, facts, archs)[0]

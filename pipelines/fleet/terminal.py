@@ -80,7 +80,8 @@ def _head(state: FleetState) -> Iterator[Text]:
         first.append("  paused", style="bold yellow")
     elif state.left is not None:
         least, most = map(units.estimate, state.left)
-        first.append(f"  {least} to {most} left" if least != most else f"  about {most} left")
+        left = f"{least} to {most} left" if least != most else f"about {most} left"
+        first.append(f"  {left if state.left[1] >= 1 else 'longer than estimated'}")
     yield first
     counts = [(one, state.tasks.get(one, 0)) for one in _STATES]
     sums = [Text(f"{many:,} {one}", _STYLES.get(one, "")) for one, many in counts if many]

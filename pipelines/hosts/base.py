@@ -385,6 +385,10 @@ class HostConfig(Model):
         """What the pipeline has created there; ``hosts`` are all of ``pipeline.yaml``."""
         return ()
 
+    def lacking(self) -> Iterable[Finding]:
+        """What this machine lacks to start a build there now, as far as that shows by itself."""
+        return ()
+
     def notes(self, name: str) -> Iterable[str]:  # noqa: ARG002 - of every kind
         """Remarks for a plan, one per line; nothing is started to find out."""
         return ()

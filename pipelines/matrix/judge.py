@@ -7,7 +7,7 @@ work; nothing is started for any cell before the whole matrix has been judged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -18,12 +18,13 @@ from pipelines.core.architectures.gpus import load_table
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.model import Dated
+from pipelines.core.units import few
 from pipelines.core.versions import free_threaded, minor, python_release, within
 from pipelines.hosts.base import Supply
 from pipelines.matrix import compat
 from pipelines.matrix.budget import Budget, plan_budget
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.paths import MAX_PATH, Longest, longest_path
+from pipelines.matrix.paths import MAX_PATH, Longest, kept, longest_path
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.load import shown_file
@@ -31,6 +32,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import fixes_of, local_version, wheel_name
 from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC, NEEDED, able
+from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.lock import load_lock
 from pipelines.toolchain.variants import wanted_file
 from pipelines.wheels import toolkit
@@ -96,6 +98,7 @@ def _warning(rule: str, says: str, hint: str, source: str) -> Finding:
 def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Judged]:
     """Every target, in order, with its findings, errors first."""
     broken = _lookup(ground.rules, ground.host.msvc)
+    names = [*_name_rules(recipe, ground)]
     longest: dict[str, Longest | None] = {}
     judged = []
     for target in targets:
@@ -105,8 +108,17 @@ def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Jud
                 if ground.names is not None
                 else None
             )
-        judged.append(_judge(recipe, target, ground, longest[target.python], broken))
+        made = _judge(recipe, target, ground, longest[target.python], broken)
+        judged.append(replace(made, findings=(*names, *made.findings)) if names else made)
     return judged
+
+
+def _name_rules(recipe: Recipe, ground: Ground) -> Iterator[Finding]:
+    """Files of the source that Windows cannot have, which :func:`pack` refuses to send."""
+    if faults := tree_faults(kept(ground.names or (), recipe.exclude)):
+        says = few(f"{name} ({reason})" for name, reason in faults.items())
+        hint = "rename them, or leave them out with 'exclude' in the recipe"
+        yield _error("file-names", f"Windows cannot have {says}", hint, shown_file(recipe.name))
 
 
 def _judge(

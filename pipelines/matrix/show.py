@@ -130,7 +130,8 @@ def _print_notes(plan: Plan, columns: Sequence[str]) -> None:
     if plan.ground.names is None:
         notes.append("The source is not in the cache yet: path lengths are not known.")
     bases: dict[str, list[str]] = {}
-    for cuda in dict.fromkeys(row.target.cuda for row in plan.rows):
+    asked = plan.rows if plan.ground.host.cores else ()
+    for cuda in dict.fromkeys(row.target.cuda for row in asked):
         cost = plan.recipe.cost(cuda)
         bases.setdefault(cost.basis if cost else "", []).append(cuda)
     for basis, releases in bases.items():

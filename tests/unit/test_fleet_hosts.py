@@ -183,6 +183,19 @@ def test_a_host_that_cannot_be_looked_at_is_aside(
     assert [*found.machines] == ["lab1"]
 
 
+def test_what_is_wrong_here_leaves_a_host_out(settings: Config) -> None:
+    """A password that is not set does not come by waiting."""
+    error = ConfigError("LAB1_PW is not set", hint="export LAB1_PW")
+
+    def unset() -> Any:
+        raise error
+
+    found = survey(settings, {"lab1": unset})
+    assert found.left_out == {"lab1": error}
+    assert not found.aside
+    assert not found.machines
+
+
 # -- tasks ----------------------------------------------------------------------------------------
 
 HOSTS: dict[str, Any] = {
@@ -255,6 +268,18 @@ def test_a_divided_cell_is_its_shares_and_their_link(settings: Config) -> None:
     link = made.tasks[3]
     assert link.after == tuple(one.key for one in made.tasks[:3])
     assert {one.cell for one in made.tasks} == {link.key}
+
+
+def test_hosts_that_were_not_asked_yet_are_of_any_size(settings: Config) -> None:
+    """``--shards auto`` begins with these."""
+    plans = plan_hosts(
+        {name: settings.hosts[name] for name in ("lab1", "lab2")},
+        {},
+        lambda name, _: planned(
+            settings, Request(axes={"recipe": "smoke-attention-torch", "host": name})
+        ),
+    )
+    assert [one.kind for one in tasks_of(plans, {}, test=False, shards=0).tasks] == ["cell"]
 
 
 def test_what_no_host_can_build_is_left_out_with_the_reason(settings: Config) -> None:

@@ -154,12 +154,15 @@ class Executor:
     """A host at which everything is done at once, but for what is to fail."""
 
     failing = ""
+    unset: tuple[str, ...] = ()
     blocked = False
 
     def __init__(self, name: str, plan: FleetPlan, *_: object) -> None:
         self.name, self.plan = name, plan
 
     def survey(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        if self.name in self.unset:
+            raise ConfigError(f"{self.name} has no password", hint="Set it.")
         if self.name == "lab2":
             raise HostError("no route")
         return {"cpus": 8, "memory": {"total": 64 * GIB, "available": 60 * GIB}}, ()
@@ -191,6 +194,18 @@ def request(out: Path, **axes: str) -> FleetRequest:
         return planned(settings, Request(axes={**axes, "host": name}), facts=facts)
 
     return FleetRequest(settings, Request(axes=axes), plan)
+
+
+def test_a_host_without_its_password_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fleet_run, "HostExecutor", Executor)
+    monkeypatch.setattr(Executor, "unset", ("lab2",))
+    run_fleet(request(tmp_path, python="3.11", archs="80"))
+    assert "lab2 is left out: lab2 has no password. Set it." in capsys.readouterr().out
+    monkeypatch.setattr(Executor, "unset", ("lab1", "lab2"))
+    with pytest.raises(ConfigError, match="has no password"):
+        run_fleet(request(tmp_path, python="3.12", archs="80"))
 
 
 def test_a_fleet_from_its_request_to_its_end(

@@ -87,6 +87,10 @@ def test_zero_works() -> None:
     assert drawn(empty)[1].startswith("no tasks yet")
 
 
+def test_what_takes_longer_than_estimated_is_not_said_to_be_done() -> None:
+    assert any("longer than estimated" in line for line in drawn(state(left=(0.0, 0.0))))
+
+
 def test_a_clock_that_went_back() -> None:
     shown = state(now=BEGAN - 3600)
     assert any("0 min 00 s" in line for line in drawn(shown))

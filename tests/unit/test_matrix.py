@@ -34,6 +34,7 @@ from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import PathSource
 from pipelines.record import target as targets
 from pipelines.record.target import AXES, Axis, Target
 from pipelines.toolchain.lock import Cache, load_lock
@@ -276,6 +277,30 @@ def test_a_recipe_without_costs_says_why_there_is_no_time(
     _, said = run(cache, recipe="flash-attn", torch="2.8", cuda="12.8", python="3.12")
     assert "pipelines/recipes/flash-attn.yaml has no costs" in " ".join(said.split())
     assert not re.search(r"\?|\btime\b", said.splitlines()[2] + said.splitlines()[3])
+
+
+def test_what_a_build_would_refuse_at_once_is_no_cell(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is not on this machine; a file that Windows cannot have."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.yaml").write_text("{}")
+    (tmp_path / "setup.py").touch()
+    hosts: Any = {"box": {"kind": "container", "engine": f"unix://{tmp_path}/docker.sock"}}
+    settings = Config.model_validate({"hosts": {**hosts, "sandbox": {"kind": "sandbox"}}})
+    made = load_recipe("smoke-attention").model_copy(update={"source": PathSource(path=".")})
+    monkeypatch.setattr(plans, "load_recipe", lambda *_, **__: made)
+
+    def reasons(host: str) -> set[str]:
+        asked = Request(axes={"host": host, "python": "3.11"})
+        rows = plans.planned(settings, asked, select="cp311-cu130", cache=cache).rows
+        return {why for row in rows for why in rejected(row.judged)}
+
+    assert reasons("box") == {"host-engine"}
+    (tmp_path / "docker.sock").touch()
+    assert reasons("box") == reasons("sandbox") == set()
+    (tmp_path / "aux.c").touch()
+    assert reasons("sandbox") == {"file-names"}
 
 
 def test_native_is_the_hosts_own_gpu(cache: Cache) -> None:

@@ -261,7 +261,7 @@ def test_silent_connections_are_renewed_before_a_send(
             r"certificate of .* not trusted: .* self-signed \*\*\*",
         ),
         (requests.exceptions.SSLError("EOF occurred"), HostError, "no TLS with .* EOF occurred"),
-        (unreachable(), HostError, "no connection to http://host:5985/wsman"),
+        (unreachable(), HostError, "no connection to http://host:5985/wsman: Connection refused$"),
         (requests.ConnectTimeout("slow"), HostError, "does not answer"),
         (fault(2150858843), HostError, "the remote shell is gone"),
         (fault(2), HostError, r"refused: some reason \(code 2\)"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from pipelines.core.finding import Finding
 from pipelines.hosts.base import HostConfig, OwnedItem
 from pipelines.hosts.bounds import Amount, in_bytes
 from pipelines.remote import limits
@@ -50,6 +51,19 @@ class EngineKeys(HostConfig):
 
         tls = Path(self.engine_tls).expanduser() if self.engine_tls else None
         return Engine(self.engine, tls=tls, timeout=seconds or TIMEOUT)
+
+    def lacking(self) -> Iterable[Finding]:
+        """The engine, if it is to be on this machine; others are not asked."""
+        from pipelines.hosts.engine.reach import target
+
+        where = target(self.engine)
+        if where.startswith("unix://") and not Path(where.removeprefix("unix://")).exists():
+            yield Finding(
+                id="host-engine",
+                level="error",
+                actual=f"no Docker engine at {where}",
+                hint="start one there, or name another with 'engine' of this host in pipeline.yaml",
+            )
 
     @property
     def size(self) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -72,6 +73,11 @@ class LocalHost(HostConfig):
             origin=f"{python} and {toolkit or 'PATH'}",
             existing=True,
         )
+
+    def notes(self, name: str) -> Iterable[str]:
+        """Where the plan is not for this very machine."""
+        if self.python is None and not self.is_windows:
+            yield f"{name}: a plan for a Windows machine; this one is none and cannot build it"
 
     def executable(self, name: str) -> str:
         """The Python of host ``name``; :class:`ConfigError` if it does not exist."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, StringConstraints, model_validator
@@ -129,6 +131,11 @@ class WinRMHost(HostConfig):
         ):
             raise ValueError("the kerberos keys require transport: kerberos")
         return self
+
+    def notes(self, name: str) -> Iterable[str]:
+        """Whether the password is still to be set."""
+        if self.password_env and not os.environ.get(self.password_env):
+            yield f"{name}: a build needs its password in {self.password_env}, which is not set"
 
     @model_validator(mode="after")
     def _is_safe(self) -> Self:

@@ -52,12 +52,19 @@ def explain(error: Exception, endpoint: Endpoint) -> PipelineError:
         "user": endpoint.username,
         "transport": endpoint.transport,
         "kind": type(error).__name__,
-        "text": endpoint.blank(" ".join(str(error).split()))[:400],
+        "text": endpoint.blank(_reason(error))[:400],
         "limit": LIMIT,
     }
     key, more = _kind(error, endpoint)
     own = f"{key}-{endpoint.transport}"
     return refusal(_FILE, own if own in refusals(_FILE) else key, **{**said, **more})
+
+
+def _reason(error: Exception) -> str:
+    """Its words; of a connection that urllib3 could not make only the cause, at their end."""
+    reason = getattr(error.args[0] if error.args else None, "reason", None)
+    words = " ".join(str(reason or error).split())
+    return words.rpartition(": ")[2] if reason else words
 
 
 def _kind(error: Exception, endpoint: Endpoint) -> tuple[str, dict[str, object]]:
