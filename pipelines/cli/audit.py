@@ -21,8 +21,8 @@ def _words(flag: str, text: str | None) -> list[str]:
         "wheel": "a wheel, a directory, an address of a wheel or of an index's page, "
         "or NAME==VERSION",
         "also": "one more; every further word is one as well",
-        "gpu": "leave with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0",
-        "torch": "will it load beside these: releases, wheels, directories of torch, by commas",
+        "gpu": "exit with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0",
+        "torch": "whether it loads with these: releases, wheels, directories of torch",
         "most": "wheels of an index's page, the newest releases first (default: 50)",
         "seconds": "give up a wheel after so long: it is not checked, the others go on "
         "(default: 600)",

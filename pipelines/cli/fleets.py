@@ -58,7 +58,7 @@ def refuse_without_fleet(calls: Sequence[Call]) -> None:
     for _, flags in calls:
         if value := flags.get("hosts"):
             raise ConfigError(
-                f"--hosts {value}: there is no --fleet beside it",
+                f"--hosts {value} needs --fleet",
                 hint="Add --fleet; one host alone is --host NAME.",
             )
 

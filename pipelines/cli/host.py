@@ -72,7 +72,7 @@ def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
         jobs = running(line)
     except PipelineError as error:  # also of one that was made from other keys
         raise HostError(
-            f"what runs there cannot be told: {error.message}", hint=f"Type: {forced}"
+            f"it is not known what runs there: {error.message}", hint=f"Type: {forced}"
         ) from error
     finally:
         line.session.close()

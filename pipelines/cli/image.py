@@ -72,8 +72,8 @@ class _Asked:
     shared=_SHARED,
     help={
         **_ENGINE,
-        "base": "what it stands on, instead of the lock's: NAME@sha256:...",
-        "tree": "what it stands on where no registry is: a tar file or directory",
+        "base": "its base image, instead of the lock's: NAME@sha256:...",
+        "tree": "its base without a registry: a tar file or directory",
     },
 )
 def build(

@@ -91,14 +91,12 @@ class Shared(Model):
     reproducible: Annotated[
         bool, "the same bytes wherever it is built, whatever the recipe says of that"
     ] = False
-    shard: Annotated[
-        str | None, "compile only share K/N of the units, such as 3/20: docs/shards.md"
-    ] = None
+    shard: Annotated[str | None, "compile only shard K of N, such as 3/20: docs/shards.md"] = None
     objects: Annotated[
         str | None, "link the objects of these runs, RUN[,RUN...]; missing ones are compiled"
     ] = None
     shards: Annotated[
-        str | None, "divide the compile units into so many shares, or auto; then link them"
+        str | None, "split the compile units into this many shards, or auto; then link them"
     ] = None
     gpu: Annotated[
         bool, "with a GPU; of the sandbox this machine's, by a bridge: docs/gpu-bridge.md"

@@ -36,7 +36,7 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
         if not lacking:
             name = f"--{flag.strip('_').replace('_', '-')}"
             raise ConfigError(
-                f"{name} {value}: another value stands at the command that it is for"
+                f"{name} {value}: the command that it is for has another value"
                 if taking
                 else f"{name}: {_named(calls)} takes no such flag",
                 hint="Leave it out, or type: wcw --help",
@@ -78,7 +78,7 @@ def _refuse_company(calls: Sequence[Call], alone: Container[str]) -> None:
     for name, _ in calls:
         if name in alone and len(calls) > 1:
             raise ConfigError(
-                f"{name} stands alone on its line, and here is {_named(calls)}",
+                f"{name} must be the only command on its line; found {_named(calls)}",
                 hint="Type them as two lines. A file called as a command is written ./NAME.",
             )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         "no_variants": "plain wheels alone",
         "yank": "take this file back: installers pass it over",
         "because": "with --yank: why, in a line",
-        "tracks": "address of the index of which the projects here are the same (PEP 708)",
+        "tracks": "address of the index whose projects these are (PEP 708)",
         "unlock": "take away the lock of a publish that has died",
         "trust": "KEY=KIND: records of another controller (or 'any') on windows, linux or sandbox "
         "hosts are believed; may be repeated",

@@ -149,5 +149,5 @@ def shown_url(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:  # whatever is in it may be a password
-        return "an address that is none"
+        return "an invalid address"
     return line(f"{parts.scheme}://{parts.hostname or ''}{parts.path}", 200)

@@ -30,7 +30,7 @@ def _range(text: str) -> str:
     if not text.strip():
         raise ValueError("an empty range holds for everything; leave the fact out")
     if specifiers.is_unsatisfiable():
-        raise ValueError("contradicts itself: no version lies in it")
+        raise ValueError("contradicts itself: no version satisfies it")
     return text
 
 

@@ -165,7 +165,7 @@ def _look(told: Iterable[Any]) -> None:
                 anchor, size, height = done.anchor, done.size, done.height + 1
             case events.AliasEvent():
                 if event.anchor not in anchors:
-                    problem = f"*{event.anchor} stands for nothing above it, or for itself"
+                    problem = f"*{event.anchor} refers to no anchor above it, or to itself"
                     raise _RefusedError(problem, mark, "Write out what is meant.")
                 anchor, (size, height) = None, anchors[event.anchor]
             case events.ScalarEvent():

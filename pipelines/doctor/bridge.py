@@ -22,7 +22,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     gpus = [name for row in (facts.rows("gpus") or [])[:_MOST] if (name := row.text())]
     driver = facts.text("driver")
     if not gpus:
-        yield finding(AREA, "driver", "unknown", "no GPU is reached: why stands below")
+        yield finding(AREA, "driver", "unknown", "no GPU is reached: see below for the reason")
         return
     cuda = facts.text("cuda") or "unknown"
     yield finding(AREA, "driver", "ok", f"{driver or 'of an unknown version'}, CUDA {cuda}")

@@ -67,7 +67,7 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
     elif told.tree == [] or told.absent:
         yield finding(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
     elif purpose.gpu and told.failed:
-        look = on_host("nvidia-smi", first=f"install NVIDIA's driver anew ({_DRIVERS})")
+        look = on_host("nvidia-smi", first=f"reinstall NVIDIA's driver ({_DRIVERS})")
         yield finding(AREA, "GPU", "error", f"not to be asked: {told.why}", wanted, *look)
     else:
         yield finding(AREA, "GPU", "unknown", told.why, wanted)

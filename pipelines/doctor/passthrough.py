@@ -83,12 +83,12 @@ def _builds(facts: Facts, isolation: str | None) -> Finding:
         return finding(AREA, name, "ok", f"{found}, each with its own kernel")
     fits = facts.flag("runs")
     if fits is None:
-        wanted = "a pair of builds of which Microsoft says that it runs"
+        wanted = "a pair of builds that Microsoft supports"
         return finding(AREA, name, "unknown", found, wanted, source=_VERSIONS)
     if fits:
         if not facts.flag("unpatched"):
             return finding(AREA, name, "ok", found)
-        wanted = "an image without updates that the engine's Windows lacks"
+        wanted = "an image without updates that are missing from the engine's Windows"
         hint = "install them there, or take the image of an earlier month"
         level: Level = "warning"
     else:

@@ -85,7 +85,7 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     if missing := Facts(facts).text("controller", "wine", "error", limit=_REASON):
         facts["host"] = {"skipped": missing}
     elif below.tree is not None and any(one.failed for one in passthrough.judge(below)):
-        facts["host"] = {"skipped": "what it stands on is not in order, and nothing was started"}
+        facts["host"] = {"skipped": "its prerequisites are not met, and nothing was started"}
     elif purpose is not None and (lack := _lack(purpose)):
         facts["host"] = {"skipped": f"{lack}, and nothing was started"}
     elif plan is not None and session is not None:

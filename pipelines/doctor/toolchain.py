@@ -75,7 +75,7 @@ def _choose(
     """The newest toolset that goes with CUDA, and the verdict on what there is."""
     name = "MSVC toolset"
     if not purpose.msvc:
-        return None, finding(AREA, name, "ok", "a stand-in for MSVC: no rule is about it")
+        return None, finding(AREA, name, "ok", "a stub for MSVC: no rule applies to it")
     if tools.rows("visual_studio") is None:
         why = tools.at("visual_studio").why
         return purpose.toolset, finding(AREA, name, "unknown", why)

@@ -224,7 +224,7 @@ class Ledger:
         if not held:
             self._held.close()
             raise ConfigError(
-                f"another process works at {self.path.name}",
+                f"another process uses {self.path.name}",
                 hint="invoke fleet shows it; pause it, or end that process first.",
             )
 

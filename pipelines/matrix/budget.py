@@ -60,7 +60,7 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
         raise ConfigError(
             f"--jobs {jobs} needs {jobs * smallest * cost.thread_gib:g} GiB, "
             f"{host.origin} has {gib(room)} for compilers",
-            hint=f"The nearest that works is --jobs {max(1, most // smallest)}.",
+            hint=f"The nearest possible value is --jobs {max(1, most // smallest)}.",
         )
     best: tuple[float, int, int] | None = None
     # More than two units at a time of each architecture's threads than cores only wait.

@@ -236,7 +236,7 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
     divided = [f"--{flag}" for flag, value in asked.items() if value]
     if len(divided) > 1:
         raise ConfigError(
-            f"{' and '.join(divided)}: these are different works",
+            f"{' and '.join(divided)} exclude each other",
             hint="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
         )
     wanted = bool(divided) or request.reproducible

@@ -71,7 +71,7 @@ def shares_for(
         return 1, "for there is one host"
     alone = min(plan_budget(alike(cost), host, archs, jobs).wall_seconds for host in hosts)
     count = max(1, min(len(hosts), cost.units, MOST, int(alone / least)))
-    return count, f"for {len(hosts)} hosts, of which one would take {units.estimate(alone)}"
+    return count, f"for {len(hosts)} hosts; one alone would take {units.estimate(alone)}"
 
 
 def reckon(

@@ -227,7 +227,7 @@ def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translat
     flags = gencode(lacking).split()
     notes = []
     if spare := [arch for arch in fixed if arch not in archs.sass]:
-        notes.append(f"{package} compiles {', '.join(spare)} as well, whatever it is told")
+        notes.append(f"{package} compiles {', '.join(spare)} as well, whatever is requested")
     if flags:
         notes.append(f"{package} has no setting for these: they go by NVCC_APPEND_FLAGS")
     variables = {"NVCC_APPEND_FLAGS": " ".join(flags)} if flags else {}

@@ -82,7 +82,7 @@ def load_recipe(name: str, folder: Path | None = None, *, version: str | None = 
     if version not in versions:
         if not any(versions):
             raise ConfigError(
-                f"--recipe-version {version}: {name} has no versions: it is built as it lies there",
+                f"--recipe-version {version}: {name} is a directory, which has no versions",
                 hint="Leave it out.",
             )
         raise unknown("version", version, filter(None, versions), f"recipe {name}")
@@ -181,7 +181,7 @@ def _flat(path: Path, text: Any) -> dict[str, Any]:
     versions = text["versions"]
     if not isinstance(versions, dict) or not versions or "version" in common:
         raise ConfigError(
-            f"{path}: versions: expected one or more, and no 'version' beside them",
+            f"{path}: versions: expected one or more, and no 'version' next to them",
             hint="Write: versions: {1.2.3: {source: ...}}, or leave it out.",
         )
     for version, keys in versions.items():

@@ -90,7 +90,7 @@ def _files(lines: list[str]) -> Iterator[tuple[str, list[Hunk]]]:
             raise ValueError(f"line {at + 1} makes, removes or renames a file")
         (name,) = names
         if name in seen:
-            raise ValueError(f"{name} stands in it twice")
+            raise ValueError(f"{name} is in it twice")
         seen.add(name)
         at, hunks = at + 2, []
         while at < len(lines) and (found := _HUNK.match(lines[at])):
@@ -183,5 +183,5 @@ def _plain(line: str) -> str:
 def _unfit(recipe: Recipe, what: str) -> ConfigError:
     return ConfigError(
         f"recipe {recipe.name} {recipe.version}: {what}",
-        hint="A patch is for one release: write it anew for this one, or take it out of patches.",
+        hint="A patch is for one release: rewrite it for this one, or remove it from patches.",
     )

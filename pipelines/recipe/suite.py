@@ -31,7 +31,7 @@ _KNOB = "smoke_suite.py"
 _CONTRACT = ("TORCH", "MODULES", "facts", "lost")
 _TEST = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 _MOST = 4 << 20  # bytes; it is sent with the order to run it
-_PAGE = "docs/own-tests.md has one that works."
+_PAGE = "docs/own-tests.md has an example."
 
 #: The folder in which a script of your own lies on the host.
 SCRIPT = "script"

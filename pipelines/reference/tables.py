@@ -141,7 +141,7 @@ def matrix() -> str:
     return page(
         "What goes with what",
         "`invoke plan`, `doctor` and `build` judge by these rules. A rule holds when every fact "
-        "that it names is known and lies in its range; an error refuses, a warning is told. A "
+        "that it names is known and within its range; an error refuses, a warning is told. A "
         "release that is not here is not refused, only not checked.",
         "## Rules",
         table(["rule", "what happens", "hint", "confirmed"], map(_rule, compat.rules)),
@@ -201,7 +201,7 @@ def packages() -> str:
 
 def _facts(one: Recipe, versions: Iterable[str]) -> Iterator[tuple[str, str]]:
     releases = [version for version in versions if version]
-    yield "releases", ", ".join(map(code, releases)) or "as it lies there"
+    yield "releases", ", ".join(map(code, releases)) or "as it is"
     yield "license", cell(one.license)
     if one.pythons:
         yield "Python", ", ".join(one.pythons)

@@ -29,7 +29,7 @@ INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
 WATCHED = "watched.yaml"
 #: The same, one for each CUDA that `invoke lock --cuda` has added.
 TOOLKIT = "toolkit-*.yaml"
-_HINT = "Its head says what may stand in it."
+_HINT = "The comment at its top describes it."
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 

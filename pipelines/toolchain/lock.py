@@ -242,7 +242,7 @@ def _joined(shipped: ToolchainLock, mine: ToolchainLock, path: Path) -> Toolchai
         return ToolchainLock(version=1, unpinned=unpinned, images=shipped.images, tools=tools)
     except ValidationError as error:
         raise LockError(
-            explain(path, error, ToolchainLock), hint="Correct toolchain.yaml beside it."
+            explain(path, error, ToolchainLock), hint="Correct the toolchain.yaml next to it."
         ) from None
 
 

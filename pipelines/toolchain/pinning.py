@@ -143,7 +143,7 @@ def _record(path: Path, found: Pinned) -> None:
     """Write what was found into the lock, which is replaced as a whole or not at all."""
     lock = load_lock(path)
     if found.tool not in lock.unpinned:
-        raise LockError(f"{found.tool} was pinned or removed by somebody else meanwhile")
+        raise LockError(f"{found.tool} was pinned or removed by another process meanwhile")
     tool = pinned(lock.tools[found.tool], sha256=found.sha256, size=found.size)
     unpinned = tuple(name for name in lock.unpinned if name != found.tool)
     tools = lock.tools | {found.tool: tool}

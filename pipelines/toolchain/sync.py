@@ -204,7 +204,7 @@ def _quotable(value: str) -> str:
     if "'" in value or "`" in value.replace(" `\n", ""):
         raise LockError(
             "a version, file or address in toolchain.lock.yaml has a quote or backtick",
-            hint="Neither can stand in a Dockerfile's ARG: correct it in toolchain.yaml.",
+            hint="A Dockerfile's ARG can contain neither: correct it in toolchain.yaml.",
         )
     return value
 

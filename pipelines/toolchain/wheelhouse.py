@@ -119,5 +119,5 @@ def _installed(name: str) -> metadata.Distribution:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:
         raise LockError(
-            f"{name} is not installed here, and the pipeline needs it", hint="Install it anew."
+            f"{name} is not installed here, and the pipeline needs it", hint="Reinstall it."
         ) from None

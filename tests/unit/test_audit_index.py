@@ -225,7 +225,7 @@ def test_a_sha256_is_compared_wherever_it_stands_in_a_fragment(
 
 
 def test_what_cannot_be_had_hides_no_other(tmp_path: Path, index: Index, taken: Taking) -> None:
-    """A name that no file can have, a host that none has, an address that is none."""
+    """A name that no file can have, a host that none has, an invalid address."""
     good, bad = releases(tmp_path / "w", "1.0", "2.0")
     rows = json.loads(project(index, good, bad))["files"]
     lies = [

@@ -94,7 +94,7 @@ def test_a_host_that_is_too_small(machine: HostFacts, said: str, hint: str) -> N
 def test_jobs_that_do_not_fit_are_refused_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="--jobs 64 needs 320 GiB") as caught:
         plan_budget(COST, host(64, 64), ONE, jobs=64)
-    assert caught.value.hint == "The nearest that works is --jobs 12."
+    assert caught.value.hint == "The nearest possible value is --jobs 12."
     assert plan_budget(COST, host(64, 64), ONE, jobs=12).jobs == 12
 
 

@@ -334,7 +334,7 @@ def test_the_hosts_of_a_fleet(tmp_path: Path) -> None:
 
 
 def test_a_version_of_what_has_none() -> None:
-    with pytest.raises(ConfigError, match="has no versions") as caught:
+    with pytest.raises(ConfigError, match="which has no versions") as caught:
         load_recipe("smoke-attention", version="9")
     assert caught.value.hint == "Leave it out."
 

@@ -93,7 +93,7 @@ def test_a_second_controller_is_refused(tmp_path: Path) -> None:
     ledger = made(tmp_path)
     other = Ledger(ledger.path)  # to look is allowed
     assert len(other.tasks()) == 2
-    with pytest.raises(ConfigError, match="another process works at fleet-"):
+    with pytest.raises(ConfigError, match="another process uses fleet-"):
         other.hold()
     ledger.close()
     other.hold()

@@ -199,7 +199,7 @@ def test_a_file_that_is_left_out_can_be_patched_too(project: Path) -> None:
         ("--- a/setup.py\n+++ b/setup.py\n@@ -1,2 +1 @@\n-a\n+b\n", "begins with none of"),
         ("--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-a\n-c\n+b\n", "other lines than its head"),
         ("@@ -1 +1 @@\n-a\n+b\n", "line 1 belongs to no file"),
-        ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n" * 2, "x stands in it twice"),
+        ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n" * 2, "x is in it twice"),
     ],
 )
 def test_what_is_no_patch(project: Path, text: str, said: str) -> None:

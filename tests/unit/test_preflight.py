@@ -84,7 +84,7 @@ def test_more_jobs_than_this_machine_has_memory_for(
     plan = changed(plan_for(tmp_path, kind()), jobs=64)
     with pytest.raises(ConfigError, match="--jobs 64 needs 64 GiB, this machine has 14") as caught:
         run_build(line_for(plan))
-    assert caught.value.hint == "The nearest that works is --jobs 14."
+    assert caught.value.hint == "The nearest possible value is --jobs 14."
     assert not (tmp_path / "out").exists(), "no run was begun"
     refuse_unbuildable(changed(plan, jobs=14))
     refuse_unbuildable(changed(plan, host=Lab(), jobs=64))  # nobody knows what it has

@@ -150,7 +150,7 @@ WRONG = {
     "--jobs 2": ("there is no command on this line", "wcw --help"),
     "test --jobs 2": ("--jobs: test takes no such flag", "Leave it out"),
     "provision --archs 80": ("--archs: provision takes no such flag", "Leave it out"),
-    "--jobs 2 build --jobs 4": ("--jobs 2: another value stands at the command", ""),
+    "--jobs 2 build --jobs 4": ("--jobs 2: the command that it is for has another value", ""),
     "--print-completion-script cmd": ('shell "cmd" not supported', "bash, fish, zsh"),
     "plan --json --format gha": ("--json and --format gha exclude each other", "Omit one"),
     "provision --dry-run cache": ("--dry-run is said to provision, but cache would", "two lines"),
@@ -228,7 +228,7 @@ def test_flags_of_the_line_reach_all_that_take_them() -> None:
 
 
 def test_a_flag_beside_an_own_one_is_not_lost() -> None:
-    with pytest.raises(ConfigError, match="another value stands"):
+    with pytest.raises(ConfigError, match="has another value"):
         calls("--host a build --host b")
     assert flags("--host a build --host a") == [{"host": "a"}]
 

@@ -41,7 +41,9 @@ def test_the_repositorys_address_is_one_setting(tmp_path: Path) -> None:
     for name in (*printing, "pyproject.toml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         text = (root / name).read_text("utf-8")
-        (tmp_path / name).write_text(text.replace('"ADDRESS_OF_THIS_REPOSITORY"', '"https://git.example/wcw"'))
+        (tmp_path / name).write_text(
+            text.replace('"ADDRESS_OF_THIS_REPOSITORY"', '"https://git.example/wcw"')
+        )
     changed = pages.with_address(tmp_path)
     assert len(changed) == len(printing)
     for text in changed.values():

@@ -693,17 +693,17 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
     assert "the index has no wheel of any recipe" in capsys.readouterr().err
     place = tmp_path / "index"
     place.rmdir()
-    wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
+    wrong(world, capsys, "there is no catalogue.json, so this is not a wcw index", code=code)
     place.mkdir()
     (place / "files").mkdir()  # of a first publish that broke off
     for name in (".git", "CNAME"):  # of a branch of pages that is new
         (place / name).touch()
     assert world.watch("--recipe", "flash-attn", "--torch", "2.15") == 0
     (place / "notes.txt").touch()  # somebody else's directory
-    wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
+    wrong(world, capsys, "there is no catalogue.json, so this is not a wcw index", code=code)
     (place / "notes.txt").unlink()
     (place / "index.html").write_text("<html></html>")
-    wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
+    wrong(world, capsys, "there is no catalogue.json, so this is not a wcw index", code=code)
     for text in ("{", "[]", '{"wheels": 1}', '{"schema_version": 2}', "<html>"):
         (place / "catalogue.json").write_text(text)
         wrong(world, capsys, "catalogue.json cannot be read: ", code=code)

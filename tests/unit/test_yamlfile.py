@@ -52,7 +52,7 @@ def read(tmp_path: Path, text: str) -> Any:
         (CHAIN, DEPTH, f"nested more than {DEPTH} deep"),
         (BOMB, 11, "aliases stand for more than 2 MiB"),
         (LONG, 2, "aliases stand for more than 2 MiB"),
-        ("a: &a [*a]\n", 1, "*a stands for nothing above it, or for itself"),
+        ("a: &a [*a]\n", 1, "*a refers to no anchor above it, or to itself"),
         ("a: !!python/name:os.system x\n", 1, "the tag tag:yaml.org,2002:python/name"),
         ("a: [\n", 2, "not YAML"),
         ("a: 1\n---\nb: 1\n", 2, "not YAML: but found another document"),

@@ -77,7 +77,7 @@ class LocalHost(HostConfig):
     def notes(self, name: str) -> Iterable[str]:
         """Where the plan is not for this very machine."""
         if self.python is None and not self.is_windows:
-            yield f"{name}: a plan for a Windows machine; this one is none and cannot build it"
+            yield f"{name}: this plan is for a Windows machine; this machine cannot build it"
 
     def executable(self, name: str) -> str:
         """The Python of host ``name``; :class:`ConfigError` if it does not exist."""

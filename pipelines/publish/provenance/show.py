@@ -37,7 +37,7 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
     """Each with a table of its components."""
     say(f"{facts.filename}  sha256 {facts.sha256}", style="bold")
     if not facts.record.true:
-        say("its RECORD is not true of its files: somebody has changed them", style="bold red")
+        say("its RECORD does not match its files: they were changed", style="bold red")
     if not found:
         say("there is no bill of materials in it", style="yellow")
     for one in found:

@@ -108,7 +108,7 @@ def find(wheel: Path) -> Path:
             return found
     raise ConfigError(
         f"{line(wheel, 300)}: there is no {line(wheel.name, 200)}{SIGNED} with it",
-        hint="Put what was published with it beside it, or name that with --provenance.",
+        hint="Put what was published with it into its directory, or use --provenance.",
     )
 
 
@@ -223,7 +223,7 @@ def _opened(told: dict[str, Any]) -> Said:
         json_format.ParseDict(said["predicate"], made, ignore_unknown_fields=True)
         return Said(said, dict(json_format.MessageToDict(made)), sealed)
     except (json_format.Error, OverflowError, TypeError, RecursionError) as error:
-        raise ValueError(f"it is no in-toto statement: {line(error)}") from None
+        raise ValueError(f"not an in-toto statement: {line(error)}") from None
 
 
 def _refuse_aliases(values: dict[str, Any], message: Any) -> None:

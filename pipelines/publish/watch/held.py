@@ -56,7 +56,7 @@ def catalogue_of(index: str) -> Catalogue:
         return read_catalogue(data, index)
     if not Path(index).is_dir() or any(one.name not in _BESIDE for one in Path(index).iterdir()):
         raise ConfigError(
-            f"{line(index, 200)}: there is no {CATALOGUE}, so it is no index of ours",
+            f"{line(index, 200)}: there is no {CATALOGUE}, so this is not a wcw index",
             hint="Name one that publish has made; for a new one, an empty directory.",
         )
     return Catalogue()

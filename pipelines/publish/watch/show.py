@@ -37,7 +37,7 @@ def show(orders: Sequence[Watched], notes: Sequence[Finding]) -> None:
     stuck = sum(len(order.of("pin", "no")) for order in orders)
     said = f"{units.counted(now, 'cell')} to build"
     said += f", {waiting} more after these (--most)" if waiting else ""
-    said += f", {stuck} that somebody has to see to" if stuck else ""
+    said += f", {stuck} that need attention" if stuck else ""
     style = "green" if not waiting + stuck else "yellow"
     say(said if now + waiting + stuck else "nothing is to be built", style)
 
