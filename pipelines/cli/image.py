@@ -170,29 +170,25 @@ def _rows(asked: _Asked) -> list[dict[str, Any]]:
 
 def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     from pipelines.core.console import console, say
+    from pipelines.core.tables import print_columns
     from pipelines.core.units import size
     from pipelines.hosts.images.lookup import OLD
 
     if not rows:
         say(f"{asked.engine.title} has none of our images: invoke image build makes one")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("image", "python", "size", "base", "state", "hosts", "id"):
-        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
-    for row in rows:
-        shown = [row[key] for key in ("image", "python")]
-        shown += [
-            size(row["bytes"]),
-            row["base"],
-            row["state"],
-            ", ".join(row["hosts"]),
-            row["tag"] or row["id"][:19],
-        ]
-        table.add_row(*map(escape, shown))
-    console.print(table)
+    lines = [
+        {key: escape(row[key]) for key in ("image", "python", "base", "state")}
+        | {
+            "size": size(row["bytes"]),
+            "hosts": escape(", ".join(row["hosts"])),
+            "id": escape(row["tag"] or row["id"][:19]),
+        }
+        for row in rows
+    ]
+    print_columns(console, lines, fold=["base", "id"], wrap=["state", "hosts"])
     if any(row["state"] == OLD for row in rows):
         say("old ones of this checkout are removed by: invoke hosts --clean", style="dim")
 

@@ -56,6 +56,7 @@ def watch(
     if a page cannot be read or lies: then it is unknown whether anything is new.
     """
     from pipelines.core.console import answer
+    from pipelines.matrix.cells import patterns_of
     from pipelines.matrix.export import GHA_MOST
     from pipelines.publish.watch import held, show
     from pipelines.publish.watch.look import look
@@ -80,7 +81,7 @@ def watch(
         request = replace(request, axes={**request.axes, "archs": archs})
     settings = settings_of(shared, request.axes.get("host"))
     catalogue = held.catalogue_of(index)
-    names = _recipes(_words(recipe), catalogue)
+    names = _recipes(patterns_of(recipe or ""), catalogue)
     recipes = [load_recipe(name) for name in names]
     lock = load_lock()
     out = look({name: load_versions(name) for name in names}, lock, pre=pre)
@@ -104,10 +105,6 @@ def watch(
     show.show(orders, notes)
 
 
-def _words(text: str | None) -> list[str]:
-    return (text or "").replace(",", " ").split()
-
-
 def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
     """Those that are named; else those of which the index has a wheel."""
     from pipelines.publish.watch.held import is_of
@@ -129,6 +126,7 @@ def _compared(
     recipe: Recipe, out: Out, catalogue: Catalogue, request: Request, settings: Config
 ) -> Watched:
     from pipelines.matrix.buildplan import archs_asked
+    from pipelines.matrix.cells import patterns_of
     from pipelines.publish.watch.cells import Watched, compare
     from pipelines.publish.watch.released import TORCHES, choose, note
 
@@ -138,7 +136,7 @@ def _compared(
         return Watched(recipe, (), 0, 0, (note("not-built", recipe.name, says, recipe.skip),))
     if recipe.name in out.yanked:
         return Watched(recipe, (), 0, 0, ())
-    asked = _words(axes.get("torch"))
+    asked = patterns_of(axes.get("torch", ""))
     torches, left = choose(recipe, out.torches, asked, TORCHES)
     return compare(
         recipe,
@@ -147,8 +145,8 @@ def _compared(
         catalogue,
         host=axes.get("host") or settings.default.host,
         archs=archs_asked(settings, request, recipe),
-        pythons=_words(axes.get("python")),
-        cudas=_words(axes.get("cuda")),
+        pythons=patterns_of(axes.get("python", "")),
+        cudas=patterns_of(axes.get("cuda", "")),
         notes=left,
     )
 

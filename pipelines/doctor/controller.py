@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 from pipelines.core.finding import Finding
 from pipelines.core.shell import INSTALL_GIT
-from pipelines.core.units import GIB, gib
+from pipelines.core.units import GIB, few, gib
 from pipelines.doctor.model import Facts, at_least, finding
 from pipelines.doctor.thresholds import Thresholds
 
 AREA = "this machine"
-_PYTHON = (3, 11)
-_NAMED = 4  # names of tools in one verdict
 #: Disk -> what is kept there and what moves it elsewhere.
 _DISKS = {
     "cache": ("disk of downloads", "XDG_CACHE_HOME"),
@@ -22,10 +20,9 @@ _DISKS = {
 
 def judge(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     """System, Python, disks, lock and downloads, git; Wine where it was asked for."""
-    system = facts.text("system")
-    why = facts.at("system").why
-    yield finding(AREA, "operating system", "ok" if system else "unknown", system or why)
-    yield _python(facts)
+    for title, key in (("operating system", "system"), ("Python", "python")):
+        found = facts.text(key)
+        yield finding(AREA, title, "ok" if found else "unknown", found or facts.at(key).why)
     for name in _DISKS:
         yield _disk(facts.at("disks"), name, limits)
     yield _lock(facts)
@@ -33,19 +30,6 @@ def judge(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     yield _git(facts)
     if facts.at("wine").tree is not None:
         yield _wine(facts)
-
-
-def _python(facts: Facts) -> Finding:
-    found = facts.text("python")
-    wanted = f"{_PYTHON[0]}.{_PYTHON[1]} or newer"
-    if found is None:
-        return finding(AREA, "Python", "unknown", facts.at("python").why, wanted)
-    words = found.split(".")
-    numbers = [int(word) if word.isascii() and word.isdigit() else 0 for word in words[:2]]
-    if tuple(numbers) >= _PYTHON:
-        return finding(AREA, "Python", "ok", found)
-    hint = "install Python 3.11 or newer, then: rm -r .venv; scripts/setup"
-    return finding(AREA, "Python", "error", found, wanted, hint)
 
 
 def _disk(disks: Facts, name: str, limits: Thresholds) -> Finding:
@@ -67,12 +51,12 @@ def _lock(facts: Facts) -> Finding:
         return finding(AREA, "lock", "unknown", facts.at("lock").why, wanted)
     hint = "invoke lock"
     if unpinned:
-        hint += f" --only {','.join(name for row in unpinned if (name := row.text()))}"
+        hint += f" --only {','.join(_texts(unpinned))}"
         return finding(
             AREA,
             "lock",
             "error",
-            f"not pinned: {_names(unpinned)}",
+            f"not pinned: {few(_texts(unpinned))}",
             wanted,
             f"{hint}, on a machine with an internet connection",
         )
@@ -82,10 +66,8 @@ def _lock(facts: Facts) -> Finding:
     return finding(AREA, "lock", "ok", found)
 
 
-def _names(rows: list[Facts]) -> str:
-    names = [name for row in rows if (name := row.text())]
-    more = len(rows) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _texts(rows: list[Facts]) -> list[str]:
+    return [text for row in rows if (text := row.text())]
 
 
 def _downloads(facts: Facts) -> Finding:
@@ -96,7 +78,7 @@ def _downloads(facts: Facts) -> Finding:
         found = "not known before the lock is whole"
         return finding(AREA, "downloads", "unknown", found)
     if damaged := facts.rows("lock", "damaged"):
-        found, hint = f"damaged on this machine: {_names(damaged)}", "invoke cache --prune"
+        found, hint = f"damaged on this machine: {few(_texts(damaged))}", "invoke cache --prune"
         return finding(AREA, "downloads", "warning", found, "what was pinned", hint)
     if not missing:
         return finding(AREA, "downloads", "ok", "what is sent to the host is here already")

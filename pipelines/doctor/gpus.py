@@ -46,7 +46,7 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
         seen = tuple(row.text(key) for key in ("name", "capability", "driver", "model"))
         kinds.setdefault(seen, []).append(number)
     for (name, arch, driver, model), numbers in kinds.items():
-        title = f"GPU {_numbers(numbers)}"
+        title = f"GPU {','.join(map(str, numbers))}"
         yield finding(AREA, title, "ok" if name else "unknown", name or "it does not tell its name")
         yield _covered(f"{title} capability", arch, purpose)
         if model == BRIDGED and driver:  # what is known of versions here is of Windows' drivers
@@ -57,7 +57,7 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
         yield _model(f"{title} driver model", model)
     if rows and (missing := [n for n in chosen if n >= len(rows)]):
         hint = "name those that nvidia-smi lists there: they are counted from 0"
-        found = f"there is no GPU {_numbers(missing)}, the last is {len(rows) - 1}"
+        found = f"there is no GPU {', '.join(map(str, missing))}, the last is {len(rows) - 1}"
         yield finding(AREA, "GPU", "error", found, wanted, hint)
     if rows:
         return
@@ -71,13 +71,6 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
         yield finding(AREA, "GPU", "error", f"not to be asked: {told.why}", wanted, *look)
     else:
         yield finding(AREA, "GPU", "unknown", told.why, wanted)
-
-
-def _numbers(numbers: list[int]) -> str:
-    """``0-3`` for neighbours, else ``0,2``."""
-    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{numbers[0]}-{numbers[-1]}"
-    return ",".join(map(str, numbers))
 
 
 def _covered(name: str, arch: str | None, purpose: Purpose) -> Finding:

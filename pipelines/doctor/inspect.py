@@ -47,16 +47,6 @@ def _disk(path: Path) -> dict[str, object] | None:
     return {"path": str(place), "free": usage.free, "total": usage.total}
 
 
-def _git() -> str | None:
-    try:
-        told = subprocess.run(
-            ["git", "--version"], capture_output=True, text=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return told.stdout.removeprefix("git version").strip() or None if not told.returncode else None
-
-
 def _lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock, recipe = plan.cache.lock, plan.recipe
@@ -102,7 +92,7 @@ def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
             "cache": _disk(plan.cache.root if plan else default_cache()),
             "out": _disk(plan.out if plan else home() / "out"),
         },
-        "git": _git(),
+        "git": shutil.which("git"),
     }
     if plan is not None:
         facts["lock"] = _lock(plan)

@@ -152,7 +152,7 @@ def planned(
     lists = [
         gpus.read(text, facts.native) for text in archs_asked(settings, request, recipe).split("|")
     ]
-    versions = {axis: _split(text) for axis, text in axes.items() if axis not in _CHOSEN}
+    versions = {axis: cells.patterns_of(text) for axis, text in axes.items() if axis not in _CHOSEN}
     named = cells.expand(recipe, versions, lists, host=name)
     named = cells.select(named, [select] if select else [])
     judged = judge(recipe, (cell.target for cell in named), ground)
@@ -253,7 +253,3 @@ def _cached_toolkit(cache: Cache, target: Target, supply: Supply) -> str:
         ids = [*lock.entries_for(tools, target, supply.replacements).values()]
     names = [name for name in ids if lock.tools[name].pinned]
     return f"{len(names) - len(cache.missing(names))}/{len(names)}" if names else ""
-
-
-def _split(text: str) -> list[str]:
-    return text.replace(",", " ").split()

@@ -98,7 +98,7 @@ class SourceTree:
         """The files of a directory here; :class:`ConfigError` when they are no project."""
         recipe, source = self.recipe, self.recipe.source
         assert isinstance(source, PathSource)  # noqa: S101 - its callers have looked
-        tree = directory_of(source)
+        tree = _directory(source.path)
         found = listing(tree, source.include, recipe.exclude)
         _refuse_other(found.files, str(tree))
         added = _added(source.also, found.files, str(tree))
@@ -113,7 +113,7 @@ class SourceTree:
         """
         recipe, source = self.recipe, self.recipe.source
         if isinstance(source, PathSource):
-            return self._pack_directory(directory_of(source))
+            return self._pack_directory(_directory(source.path))
         if isinstance(source, FileSource):
             path = fetch_file(source, recipe, self.cache, progress)
             members = applied(recipe, _published(sdist_files(path)))
@@ -149,16 +149,11 @@ class SourceTree:
         return Packed(pack(files.items(), where=str(tree)), at)
 
 
-def directory_of(source: PathSource) -> Path:
-    """The directory on this machine: the project's own, or an example that the package brings.
-
-    Raises :class:`ConfigError` when there is neither.
-    """
-    return _directory(source.path)
-
-
 def directories_of(source: PathSource | FileSource, *, at_top: bool = False) -> list[Path]:
-    """All directories on this machine of which something is packed; as :func:`directory_of`."""
+    """All directories on this machine of which something is packed.
+
+    Those of the project, or an example's that the package brings; :class:`ConfigError` for others.
+    """
     own = [source.path] if isinstance(source, PathSource) else []
     also = [path for place, path in source.also.items() if place == "." or not at_top]
     return [_directory(path) for path in (*own, *also)]

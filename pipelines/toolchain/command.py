@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.markup import escape
-from rich.table import Table
 
 from pipelines.core.console import bars, console, say
 from pipelines.core.errors import LockError
 from pipelines.core.hosttext import safe
 from pipelines.core.paths import CHECKOUT
+from pipelines.core.tables import print_columns
 from pipelines.toolchain.generate import differences, generate, lock_text, write_lock
 from pipelines.toolchain.intent import INTENT_FILE, load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock, own_lock
@@ -46,7 +46,7 @@ def run_complete(only: str | None = None) -> None:
             with bars() as show:
                 pinned = complete(LOCK_FILE, names, show)
             if pinned:
-                console.print(_table(pinned))
+                _show(pinned)
     finally:
         if CHECKOUT is not None and (stale or made.unpinned):
             sync(load_lock(LOCK_FILE), CHECKOUT)
@@ -67,7 +67,7 @@ def _complete_own(intent: Path, path: Path, names: list[str] | None) -> None:
     if made.unpinned:
         with bars() as show:
             pinned = complete(path, names, show)
-        console.print(_table(pinned))
+        _show(pinned)
     load_lock()  # with what is built in: what speaks against it is said now
     say(f"{path}: {len(made.tools)} tools; read what has changed before it is committed")
 
@@ -127,11 +127,15 @@ def _refuse_stale(lock: ToolchainLock) -> None:
         )
 
 
-def _table(pinned: list[Pinned]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("tool", "version", "MiB", "sha256", "from"):
-        table.add_column(column, justify="right" if column == "MiB" else "left", overflow="fold")
-    for row in pinned:
-        size = f"{row.size / (1 << 20):.1f}"
-        table.add_row(row.tool, row.version, size, row.sha256[:16], escape(safe(row.place, 200)))
-    return table
+def _show(pinned: list[Pinned]) -> None:
+    lines = [
+        {
+            "tool": row.tool,
+            "version": row.version,
+            "MiB": f"{row.size / (1 << 20):.1f}",
+            "sha256": row.sha256[:16],
+            "from": escape(safe(row.place, 200)),
+        }
+        for row in pinned
+    ]
+    print_columns(console, lines, fold=["from"])

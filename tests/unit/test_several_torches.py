@@ -29,7 +29,7 @@ from pipelines.matrix.plan import make_plan
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import wheel_name
-from pipelines.recipe.sourcetree import SourceTree, directory_of
+from pipelines.recipe.sourcetree import SourceTree, directories_of
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.results import SmokeResult
 from pipelines.record.target import Target
@@ -259,13 +259,13 @@ def test_the_kernels_are_those_of_the_other_example(cache: Cache) -> None:
     packed = SourceTree(load_recipe("smoke-attention-torch"), cache).pack().data
     with tarfile.open(fileobj=BytesIO(packed)) as members:
         names = {name for name in members.getnames() if name.startswith("kernels/")}
-    theirs = directory_of(load_recipe("smoke-attention").source) / "src"  # type: ignore[arg-type]
+    theirs = directories_of(load_recipe("smoke-attention").source)[0] / "src"  # type: ignore[arg-type]
     assert names == {f"kernels/{p.name}" for p in theirs.iterdir() if p.suffix != ".c"}
 
 
 def test_a_directory_that_would_hide_another_is_refused(tmp_path: Path, cache: Cache) -> None:
     recipe = load_recipe("smoke-attention-torch")
-    shutil.copytree(directory_of(recipe.source), tmp_path / "tree")  # type: ignore[arg-type]
+    shutil.copytree(directories_of(recipe.source)[0], tmp_path / "tree")  # type: ignore[arg-type]
     source = recipe.source.model_copy(
         update={"path": str(tmp_path / "tree"), "also": {"src": str(tmp_path / "other")}}
     )
