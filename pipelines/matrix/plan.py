@@ -236,9 +236,10 @@ def decisions(
 def what_is_here(cache: Cache, judged: Iterable[Judged], runs: Path, supply: Supply) -> list[Here]:
     """Of each target: how many files of its toolkit are cached, and its wheel below ``runs``."""
     built = {path.name: str(path) for path in runs.glob("*/wheels/*.whl")} if runs.is_dir() else {}
-    return [
-        Here(_cached_toolkit(cache, one.target, supply), built.get(one.wheel)) for one in judged
-    ]
+    rows = [*judged]
+    first = {one.target.cuda: one.target for one in reversed(rows)}
+    counts = {cuda: _cached_toolkit(cache, target, supply) for cuda, target in first.items()}
+    return [Here(counts[one.target.cuda], built.get(one.wheel)) for one in rows]
 
 
 def _cached_toolkit(cache: Cache, target: Target, supply: Supply) -> str:
