@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from test_figures import show
 
+from pipelines.config.model import Config
 from pipelines.core.units import GIB
-from pipelines.hosts.base import supply_of
+from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import make_plan
-from pipelines.recipe.load import load_recipe
-from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.matrix.plan import planned
 
 LISTS = "80|86|89|90|80;90|80;86;89;90+PTX|86+PTX"
 
 
 def test_five_hundred_cells() -> None:
-    cache = Cache(load_lock())
+    lab = {"kind": "winrm", "endpoint": "https://h:5986/wsman", "username": "u"}
+    settings = Config.model_validate({"hosts": {"lab": {**lab, "password_env": "P"}}})
     host = HostFacts(16, 64 * GIB, 80 * GIB, msvc="14.44.35207")
     began = time.monotonic()
     asked = {
+        "host": "lab",
+        "recipe": "flash-attn",
         "torch": "2.6,2.7,2.8,2.9,2.10,2.11",
         "cuda": "12.4,12.6,12.8",
         "python": "3.10,3.11,3.12,3.13",
         "archs": LISTS,
     }
-    made = make_plan(
-        load_recipe("flash-attn"),
-        asked,
-        cache,
-        host,
-        runs=Path("out"),
-        supply=supply_of(cache.lock),
-    )
+    made = planned(settings, Request(axes=asked), facts=host)
     took = time.monotonic() - began
     assert len(made.rows) == 504
     show(f"planning {len(made.rows)} cells", f"{took:.2f} s", "1 s")

@@ -38,6 +38,7 @@ from pipelines.recipe.origin import PathSource
 from pipelines.record import target as targets
 from pipelines.record.target import AXES, Axis, Target
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.wheels.tags import WINDOWS
 
 HOST = HostFacts(16, 64 * GIB, 80 * GIB, native=("8.9",), msvc="14.44.35207", origin="lab1")
 LAB_SUPPLY = supply_of(load_lock())
@@ -446,7 +447,7 @@ def test_what_a_strategy_makes_of_each_cell(
     found = cells(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
     (row,) = judged(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
     unbuildable = dataclasses.replace(row, findings=(Finding(id="x", level="error", actual="x"),))
-    (way,) = plans.decisions(made, found)
+    (way,) = plans.decisions(made, found, WINDOWS)
     assert plans.Row(found[0].name, unbuildable, way, plans.Here("0/0", None)).possible
     code, _ = run(cache, recipe="flash-attn", select="cp313-torch2.8-cu128")
     assert code == (0 if either else command.NOTHING)
@@ -497,15 +498,12 @@ def test_a_new_axis_is_written_in_one_place(
     monkeypatch.setattr(targets, "AXES", {**targets.AXES, "abi": axis})
     monkeypatch.setattr(export, "AXES", targets.AXES)
     monkeypatch.setattr(Target, "abi", "new", raising=False)
-    made = plans.make_plan(
-        FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": (str(tmp_path),)}),
-        {"torch": "2.8", "archs": "80|90"},
-        cache,
-        HOST,
-        runs=tmp_path,
-        supply=LAB_SUPPLY,
-        select="cp312-torch2.8-cu128-abinew-sm80",
-    )
+    recipe = FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": (str(tmp_path),)})
+    monkeypatch.setattr(plans, "load_recipe", lambda *_, **__: recipe)
+    settings = Config.model_validate({"hosts": {"lab": LAB}, "out": str(tmp_path)})
+    asked = Request(axes={"host": "lab", "torch": "2.8", "archs": "80|90"})
+    select = "cp312-torch2.8-cu128-abinew-sm80"
+    made = plans.planned(settings, asked, select=select, facts=HOST, cache=cache)
     (row,) = made.rows
     assert row.target.label.endswith("CUDA 12.8, 80, new ABI")
     assert row.way.why.startswith("no prebuilt wheel fits cp312-torch2.8-cu128-abinew-sm80")

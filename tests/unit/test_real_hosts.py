@@ -16,7 +16,7 @@ from pipelines.doctor.inspect import inspect_controller
 from pipelines.hosts.base import Existing
 from pipelines.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import make_plan
+from pipelines.matrix.plan import planned
 from pipelines.provisioning.resources import known_missing
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import provision as remote
@@ -77,15 +77,17 @@ def test_no_default_is_refused(kind: str, recipe: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("kind", [*HOSTS])
-def test_every_default_is_planned_with_yes(kind: str, recipe: str, tmp_path: Path) -> None:
-    found, lock = load_recipe(recipe), load_lock()
-    made = make_plan(
-        found,
-        {"cuda": found.cuda, "torch": found.torch, "python": python_of(recipe)},
-        Cache(lock, tmp_path, offline=True),
-        HostFacts(cores=16, memory=1 << 37),
-        runs=tmp_path,
-        supply=settings(kind).host("h").supply(lock),
+def test_every_default_is_planned_with_yes(
+    kind: str, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")  # that of another machine
+    found = load_recipe(recipe)
+    axes = {"recipe": recipe, "cuda": found.cuda, "torch": found.torch, "python": python_of(recipe)}
+    made = planned(
+        settings(kind),
+        Request(axes={axis: text for axis, text in axes.items() if text}),
+        facts=HostFacts(cores=16, memory=1 << 37),
+        cache=Cache(load_lock(), tmp_path, offline=True),
     )
     rules = {one.id for row in made.rows for one in row.judged.findings if one.failed}
     assert "tool-not-pinned" not in rules

@@ -24,8 +24,9 @@ from pipelines.config.model import Config
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import ConfigError, SmokeError
 from pipelines.hosts.base import IN_SANDBOX
+from pipelines.matrix.buildplan import Request
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import make_plan
+from pipelines.matrix.plan import planned
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import wheel_name
@@ -211,15 +212,9 @@ def test_a_plan_says_which_torch_a_host_cannot_have(
 ) -> None:
     """It would ask for a pin that no `invoke lock` could find, or that nothing there would use."""
     settings = Config.model_validate({"hosts": {"h": host}, "default": {"host": "h"}})
-    supply = settings.host("h").supply(load_lock())
-    plan = make_plan(
-        load_recipe("smoke-attention-torch"),
-        {},
-        Cache(load_lock(), tmp_path, offline=True),
-        HostFacts(cores=2, memory=1 << 34),
-        runs=tmp_path,
-        supply=supply,
-    )
+    asked = Request(axes={"recipe": "smoke-attention-torch"})
+    facts = HostFacts(cores=2, memory=1 << 34)
+    plan = planned(settings, asked, facts=facts, cache=Cache(load_lock(), tmp_path, offline=True))
     found = plan.rows[0].judged.findings
     assert "tool-not-pinned" not in {finding.id for finding in found}
     (*_, mind) = ["", *(finding.actual for finding in found if finding.id == "torch-untested")]

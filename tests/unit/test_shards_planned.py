@@ -102,7 +102,7 @@ def test_what_is_divided_is_built_reproducibly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "asked", "said"),
     [
-        (FLASH, {"share": "1/2", "shards": "2"}, "--shard and --shardsexclude each other"),
+        (FLASH, {"share": "1/2", "shards": "2"}, "--shard and --shards exclude each other"),
         (FLASH, {"share": "1/2", "objects": ("run",)}, "--shard and --objects"),
         (load_recipe("candle-flash-attn"), {"shards": "2"}, "of kind cargo"),
         (load_recipe("candle-flash-attn"), {"reproducible": True}, "of kind cargo"),

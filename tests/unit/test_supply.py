@@ -119,7 +119,7 @@ def test_plan_and_doctor_say_the_same(
     assert verdict.level == "error"
     assert said in verdict.actual
     assert hint in verdict.hint
-    told = json.loads(report.as_json([verdict], {}, purpose))
+    told = json.loads(json.dumps(report.as_json([verdict], purpose)))
     assert told["findings"][0]["actual"] == verdict.actual
 
 
