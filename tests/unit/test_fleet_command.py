@@ -121,8 +121,8 @@ def test_what_is_no_order_is_refused(
         ("build --fleet --archs native", "--archs native means one host's GPUs"),
         ("build --fleet --recipe flash-attn", "no host of the fleet can build any"),
         ("plan --fleet", "--fleet"),
-        ("build --hosts a", "--hosts a: there is no --fleet"),
-        ("build test --hosts a", "--hosts a: there is no --fleet"),
+        ("build --hosts a", "--hosts a needs --fleet"),
+        ("build test --hosts a", "--hosts a needs --fleet"),
     ],
 )
 def test_a_fleet_that_cannot_be_is_refused(
