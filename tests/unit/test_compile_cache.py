@@ -109,19 +109,6 @@ def test_a_tree_is_at_its_place_and_comes_home(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["j"]
 
 
-def test_what_a_killed_build_left_goes_home_first(tmp_path: Path) -> None:
-    one, two, place = tmp_path / "1" / "src", tmp_path / "2" / "src", tmp_path / "s"
-    for folder in (one, two):
-        folder.mkdir(parents=True)
-        (folder / "name").write_text(folder.parent.name)
-    generator = fixed_paths._move_in(one, place, tmp_path / "s.home")  # and then it is killed
-    assert generator
-    with fixed_paths.moved_to(two, place):
-        assert (place / "name").read_text() == "2"
-        assert (one / "name").read_text() == "1"
-    assert (two / "name").read_text() == "2"
-
-
 def test_a_removed_job_leaves_no_tree_behind(tmp_path: Path) -> None:
     one, two, place = tmp_path / "1" / "src", tmp_path / "2" / "src", tmp_path / "s"
     one.mkdir(parents=True)

@@ -481,7 +481,10 @@ def test_files_in_use(windows: dict[Any, Any], files: list[str] | None, wanted: 
     if wanted:
         assert found[0].startswith(wanted)
         assert len(found[0]) <= 300
-    windows["HKLM", MANAGER]["pendingfilerenameoperations2"] = ([r"\??\C:\a", ""], 7)
+    windows["HKLM", MANAGER]["pendingfilerenameoperations2"] = (
+        [r"\??\C:\a", ""],
+        fake_winreg.REG_MULTI_SZ,
+    )
     assert len(power.pending_reboot()) == len(found) + 1
 
 

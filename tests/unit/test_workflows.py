@@ -585,15 +585,7 @@ def test_test_takes_the_run_that_came(shell: Shell, cell: dict[str, str]) -> Non
     assert line[:3] == ["test", "--host", "lab1"]
     assert line[-2:] == ["--run", "runs/20260101-000000-x"]
     assert "" not in line
-
-
-@needs_bash
-def test_test_fails_when_no_run_came_or_a_case_failed(shell: Shell) -> None:
-    found = step(WHEELS, "test", "Test")
-    env = environment(FULL, WHEELS, "test", **found["env"])
-    (shell.place / "runs/r").mkdir(parents=True)
-    (shell.place / "runs/r/record.sqlite").touch()
-    assert shell.run_python(found["run"], **env, HOST="runner", CODE="10")[0] == 10
+    assert shell.run_python(found["run"], **env, HOST="lab1", CODE="10")[0] == 10, "a case failed"
 
 
 @needs_bash

@@ -312,12 +312,6 @@ def test_control_c_ends_the_command_with_windows_exit_code(
         assert plain.get_command_output(shell, command) == (b"", b"", 0xC000013A)
 
 
-def test_unknown_shell(plain: Protocol) -> None:
-    with pytest.raises(WSManFaultError) as caught:
-        plain.close_shell("00000000-0000-0000-0000-000000000000")
-    assert caught.value.wsman_fault_code == faults.SHELL_NOT_FOUND
-
-
 def test_a_shell_dies_of_idleness_but_not_while_used(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
