@@ -307,7 +307,7 @@ def test_somebody_else_pins_meanwhile(server: Server, lock: Path) -> None:
     def other(tool: str, done: int, total: int) -> None:
         lock.write_text(COMPLETE)
 
-    with pytest.raises(LockError, match="alpha was pinned or removed by somebody else"):
+    with pytest.raises(LockError, match="alpha was pinned or removed by another process"):
         complete(lock, ["alpha"], progress=other)
     assert lock.read_text() == COMPLETE
 
