@@ -35,6 +35,7 @@ from pipelines.cli.fleets import open_fleet, refuse_beside_fleet, refuse_without
 from pipelines.cli.hosts import hosts
 from pipelines.cli.init import init
 from pipelines.cli.jobs import jobs
+from pipelines.cli.lab import lab
 from pipelines.cli.lines import close_line, require_cells, settle, tell_line
 from pipelines.cli.lock import lock
 from pipelines.cli.options import EVERYWHERE, LINE, program_arguments
@@ -59,7 +60,7 @@ COMMANDS: dict[str, Command] = {
     one.task.name: one
     for one in (
         *(init, provision, build, smoke_test, report, compare, rebuild, attest, verify, publish),
-        *(watch, which, audit, sbom, doctor, hosts, plan, fleet, jobs, runs, diagnose, cache),
+        *(watch, which, audit, lab, sbom, doctor, hosts, plan, fleet, jobs, runs, diagnose, cache),
         *(lock, wheelhouse),
     )
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -98,7 +98,7 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
     changes = [f"different {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
     if others := _units(before).keys() ^ _units(after).keys():
         changes.append(f"{units.counted(len(others), 'compile unit')} in only one of the two")
-    old, new = _printed(before), _printed(after)
+    old, new = printed(before), printed(after)
     if old and new:
         same = sum(name in old and _is_same(old[name], value) for name, value in new.items())
         changes.append(
@@ -165,10 +165,16 @@ def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
 
 
 def _numbers(before: RunView, after: RunView) -> Iterator[Difference]:
-    """Numbers printed by scripts; one that is missing or not a number now is worse."""
-    old, new = _printed(before), _printed(after)
+    """Numbers printed by scripts."""
+    old, new = printed(before), printed(after)
     ran = new or any(case.name == _SCRIPT_CASE for case in after.cases)
-    for name in [*new, *(old.keys() - new.keys())] if old and ran else ():
+    if old and ran:
+        yield from compare_numbers(old, new)
+
+
+def compare_numbers(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Difference]:
+    """Numbers that differ to the last digit; one that is missing or not a number now is worse."""
+    for name in [*new, *(old.keys() - new.keys())]:
         was, now = old.get(name, "-"), new.get(name, "-")
         if "-" in (was, now):
             yield Difference("number", name, was, now, "changed" if name in new else "worse")
@@ -177,7 +183,7 @@ def _numbers(before: RunView, after: RunView) -> Iterator[Difference]:
             yield Difference("number", name, was, now, "worse" if lost else "changed")
 
 
-def _printed(view: RunView) -> dict[str, str]:
+def printed(view: RunView) -> dict[str, str]:
     """Numbers as text, as a float cannot represent every integer."""
     texts = dict(view.provenance).get(NUMBERS, ())
     return {name: text for name, text in texts if _NUMBER.fullmatch(text)}

@@ -1,0 +1,122 @@
+"""A test of an external wheel on another Linux machine with a GPU, which has nothing of ours yet.
+
+This checkout goes there through ssh, into a directory that has everything: environment, cache,
+sandbox, runs. The run comes back, and the directory is removed, also when the connection is lost.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from pipelines.core.console import say
+from pipelines.core.errors import ConfigError, HostError, SmokeError
+from pipelines.core.files import disk_errors, new_directory
+from pipelines.core.paths import CHECKOUT
+from pipelines.record.run import Run
+from pipelines.remote.safe_paths import name_fault
+
+_PARTS = ("pipelines", "scripts", "wcw", "pyproject.toml", "requirements*.lock")
+_OPTIONS = ("-oBatchMode=yes", "-oServerAliveInterval=15", "-oServerAliveCountMax=8")
+_MOST = 256 << 20  # bytes of a run, without its wheel
+
+
+def test_there(
+    machine: str, wheel: str, suite: Path, beside: Iterable[str], out: Path
+) -> tuple[Run, SmokeError | None]:
+    """The run of such a test on the machine, kept in ``out``, and how it failed.
+
+    Raises :class:`HostError` for a machine that cannot be reached or is lost: there is no run then.
+    """
+    if CHECKOUT is None:
+        raise ConfigError(
+            "another machine is prepared from a checkout, and this is an installed package",
+            hint="Clone the repository, and use its wcw.",
+        )
+    parts = {path.name: path for part in _PARTS for path in CHECKOUT.glob(part)}
+    parts[f"suite/{suite.name}"] = suite
+    if (file := Path(wheel).expanduser()).is_file():
+        wheel = f"given/{file.name}"
+        parts[wheel] = file
+    order = ["test", "--gpu", "--wheel", wheel, "--script", f"suite/{suite.name}"]
+    order += [word for one in beside for word in ("--with", one)]
+    script = Path(__file__).with_suffix(".sh").read_text("utf-8")
+    with tempfile.TemporaryFile() as parcel, tempfile.TemporaryFile() as back:
+        with tarfile.open(fileobj=parcel, mode="w:gz", compresslevel=1) as made:
+            for name, path in parts.items():
+                made.add(path, name, filter=lambda one: None if "__pycache__" in one.name else one)
+        words = ["sh", "-c", script, "sh", str(parcel.tell()), *order]
+        parcel.seek(0)
+        with subprocess.Popen(
+            ["ssh", "-T", *_OPTIONS, "--", machine, f"exec {shlex.join(words)}"],
+            stdin=subprocess.PIPE,
+            stdout=back,
+            bufsize=0,
+        ) as ssh:
+            assert ssh.stdin is not None  # noqa: S101 - a pipe, see above
+            with suppress(BrokenPipeError):  # the code says so
+                shutil.copyfileobj(parcel, ssh.stdin)
+                ssh.wait()  # what interrupts it closes standard input
+        back.seek(0)
+        if code := ssh.returncode:
+            raise HostError(
+                f"{machine}: ssh or the preparation there ended with {code}, above is why",
+                hint=f"Nothing was recorded. Type: ssh {machine} true",
+            )
+        return _unpack(back, machine, out)
+
+
+def _unpack(back: IO[bytes], machine: str, out: Path) -> tuple[Run, SmokeError | None]:
+    """The run, of regular files with plain names alone."""
+    try:
+        with tarfile.open(fileobj=back, mode="r:") as archive:
+            kept = [member for member in archive if member.isfile()]
+            small = sum(member.size for member in kept) <= _MOST
+            files = ((one.name, archive.extractfile(one)) for one in kept if small)
+            read = {name: stream.read() for name, stream in files if stream}
+    except (tarfile.TarError, EOFError):
+        read = {}
+    code = read.pop("code", b"").strip().decode("ascii", "replace")[:20]
+    bases = [name.rpartition("/")[0] for name in read if name.endswith("/record.sqlite")]
+    ended = f"the command on {machine} ended with {code or 'no code'}"
+    if len(bases) != 1 or not code.isdigit() or name_fault(bases[0].rpartition("/")[2]):
+        raise HostError(f"no run came back: {ended}", hint="The lines above are of that machine.")
+    with disk_errors(out):
+        folder = new_directory(out, bases[0].rpartition("/")[2], "runs")
+        for name, data in read.items():
+            parts = name.removeprefix(f"{bases[0]}/").split("/")
+            if name.startswith(f"{bases[0]}/") and not any(map(name_fault, parts)):
+                path = folder.joinpath(*parts)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+    return Run(folder), SmokeError(ended) if int(code) else None
+
+
+@contextmanager
+def given_back(command: str) -> Iterator[None]:
+    """Run the shell command that gives a rented machine back, also if this process is killed.
+
+    What waits for it sees the end of its standard input, whatever ends this process.
+    """
+    if not command:
+        yield
+        return
+    waits = subprocess.Popen(
+        ["sh", "-c", 'cat >/dev/null; exec sh -c "$1"', "sh", command],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        assert waits.stdin is not None  # noqa: S101 - a pipe, see above
+        waits.stdin.close()
+        if code := waits.wait():
+            say(f"THE MACHINE WAS NOT GIVEN BACK: {command} ended with {code}", style="bold red")
