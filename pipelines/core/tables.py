@@ -104,7 +104,8 @@ def print_columns(
         table.add_column(
             column,
             overflow="fold" if column in fold else "ellipsis",
-            no_wrap=column not in (*fold, *wrap),
+            # Rich would take room from what cannot give any, and then give it back.
+            no_wrap=least[column] == _least(column, lines, words=False, most=0),
             min_width=least[column],
         )
     for line in lines:
