@@ -56,6 +56,7 @@ def init(
 
     Nothing of the repository is run. Exits with status 2 if existing files would be replaced.
     """
+    from pipelines.core import units
     from pipelines.core.console import say
     from pipelines.core.hosttext import line
     from pipelines.scaffold.choices import decide, questions
@@ -85,10 +86,8 @@ def init(
     files = made(project, choices)
     comparison = compare(root, files)
     if comparison.other and not force:
-        _show_conflicts(comparison)
         raise ConfigError(
-            f"{len(comparison.other)} of {len(files)} files already exist with different content; "
-            "nothing was written",
+            f"{units.few(comparison.other)}: there with different content; nothing was written",
             hint="Use --force to overwrite them.",
         )
     write(root, {name: files[name] for name in (*comparison.new, *comparison.other)})
@@ -221,17 +220,6 @@ def _ask(question: Question) -> str:
             return question.check(typed)
         except ConfigError as error:
             print_error(error)
-
-
-def _show_conflicts(comparison: Comparison) -> None:
-    from pipelines.core.console import say
-
-    for name in comparison.same:
-        say(f"  unchanged   {name}")
-    for name in comparison.new:
-        say(f"  new         {name}")
-    for name in comparison.other:
-        say(f"  differs     {name}", style="yellow")
 
 
 def _show_result(

@@ -59,6 +59,7 @@ def watch(
     from pipelines.matrix.cells import patterns_of
     from pipelines.matrix.export import GHA_MOST
     from pipelines.publish.watch import held, show
+    from pipelines.publish.watch.cells import ahead
     from pipelines.publish.watch.look import look
     from pipelines.publish.watch.orders import as_gha, bounded, judged, pinned
     from pipelines.publish.watch.pins import pins as pins_of
@@ -87,7 +88,8 @@ def watch(
     out = look({name: load_versions(name) for name in names}, lock, pre=pre)
     found = [_compared(each, out, catalogue, request, settings) for each in recipes]
     orders = [judged(one, _plan(one, request, settings)) for one in found]
-    notes = [*out.notes, *(note for one in found for note in one.notes)]
+    notes = [*out.notes, *ahead(catalogue, out.torches)]
+    notes += [note for one in found for note in one.notes]
     if file is not None:
         lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
         targets = [one.target for one in lacking]

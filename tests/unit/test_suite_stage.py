@@ -352,7 +352,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
     with console.capture() as shown:
         console.print(render([view]))
     for text in (page, summary, " ".join(shown.get().split())):
-        assert f"B + GPU: {words}" in text
+        assert f"evidence: {words}" in text
         assert unshown in text
         assert "table 0a1b is not known" in text
     assert brief_of(line.run).facts.evidence == "B + GPU"

@@ -174,3 +174,15 @@ def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Finding]:
     says = f"one wheel of {recipe.name} is for every torch, and is not tested with {', '.join(new)}"
     hint = "Name them below tested_with in the recipe."
     return [note("torch-untested", recipe.name, says, hint)]
+
+
+def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
+    """Whether an index has wheels for a torch that is newer than all that are out."""
+    held = {one.torch for one in catalogue.wheels if one.torch and one.yanked is None}
+    newer = sorted(held, key=Version)[-1:]
+    newest = [*out][-1:]
+    if not newer or not newest or Version(newer[0]) <= Version(newest[0]):
+        return []
+    says = f"the index has wheels for torch {newer[0]}, and the newest that is out is {newest[0]}"
+    hint = "A page is an old copy, or these are for a pre-release: --pre."
+    return [note("index-ahead", "torch", says, hint)]
