@@ -64,7 +64,7 @@ def torch_line(line: Line, libcxx_there: None) -> Iterator[Line]:
 
 def python(line: Line, *words: str) -> tuple[int, str]:
     """Exit code and output of Windows' Python."""
-    command = [line.plan.host.executable, *words]
+    command = [line.plan.building_python, *words]
     return line.session.call(process.capture, command=command, timeout=300)
 
 
