@@ -15,7 +15,7 @@ from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Installation, Order, Result, check, unless
 from pipelines.wheels.imports import Exports, look_up, own_exports
 from pipelines.wheels.libraries import absent, brought, hint_for, is_torch_dll, providers
-from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.metadata import Depth, WheelFacts
 from pipelines.wheels.packaging import required_by, requirements
 from pipelines.wheels.pe import MACHINES, PeFacts, machine_name
 from pipelines.wheels.pythonabi import incompatibility, python_of
@@ -51,7 +51,7 @@ def no_compiled_code(facts: WheelFacts, order: Order) -> Iterator[Result]:
         yield Result(unless(actual), actual or "none", "no .dll, .pyd or .so")
 
 
-@check("machine", "machine")
+@check("machine", "machine", Depth.TABLES)
 def machine(
     facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
 ) -> Iterator[Result]:
@@ -97,7 +97,7 @@ def init(facts: WheelFacts, order: Order) -> Iterator[Result]:
     yield Result(unless(missing), few(missing) or "exported", "exported by every module")
 
 
-@check("python-abi", "Python's own ABI")
+@check("python-abi", "Python's own ABI", Depth.TABLES)
 def python_abi(
     facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
 ) -> Iterator[Result]:
@@ -139,7 +139,7 @@ def no_python(facts: WheelFacts, order: Order) -> Iterator[Result]:
     )
 
 
-@check("imported-names", "imported symbols")
+@check("imported-names", "imported symbols", Depth.NAMES)
 def imported_names(facts: WheelFacts) -> Iterator[Result]:
     """Whether the wheel's own DLLs export what its binaries import from them."""
     if _windows(facts):
@@ -159,7 +159,7 @@ def torch_names(facts: WheelFacts, torches: dict[str, Exports | None]) -> Iterat
             yield _looked_up(facts, exports, expected)._replace(subject=release)
 
 
-@check("libraries", "libraries")
+@check("libraries", "libraries", Depth.NAMES)
 def libraries(facts: WheelFacts, installation: Installation | None = None) -> Iterator[Result]:
     """Whether each imported DLL that is not in it comes from a requirement."""
     if not _windows(facts):
@@ -202,6 +202,7 @@ def libraries(facts: WheelFacts, installation: Installation | None = None) -> It
         hints.append(f"not read: {few(unread)}")
     parts = [f"torch: {few(torch)}" if torch else "", f"CUDA: {few(cuda)}" if cuda else ""]
     parts += [f"requirements: {few(others)}"] if others else []
+    parts += ["not all read"] if unread and not any(parts) else []
     actual = "; ".join(filter(None, parts)) or "only from Windows and the wheel itself"
     yield Result(level, actual, hint="; ".join(hints), values=missing)
 

@@ -15,7 +15,7 @@ from pipelines.core.finding import Finding, Level
 from pipelines.record.toolsets import Toolset
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.imports import Exports
-from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.metadata import Depth, WheelFacts
 from pipelines.wheels.tags import wheel_tags
 
 
@@ -130,6 +130,8 @@ class Check:
     id: str
     title: str
     function: Callable[..., Iterable[Result]]
+    reads: Depth = Depth.ALL
+    """How much of a wheel must be read for its results to hold; of less it is ``unknown``."""
 
     def __post_init__(self) -> None:
         known = {field.name for field in fields(Inputs)}
@@ -142,23 +144,29 @@ class Check:
         arguments = {need.name: getattr(inputs, need.name) for need in needs}
         if any(arguments[need.name] is None and need.default is need.empty for need in needs):
             return
+        depth = inputs.facts.depth if inputs.facts else Depth.ALL
         try:
             results = [*self.function(**arguments)]
         except PipelineError:  # of this machine, such as a full disk
             raise
         except Exception as error:  # hostile files can break a parser
             actual = f"check failed: {type(error).__name__}: {error}"
-            yield Finding(id=self.id, title=self.title, level="error", actual=actual)
+            failed: Level = "error" if depth >= self.reads else "unknown"
+            yield Finding(id=self.id, title=self.title, level=failed, actual=actual)
             return
         for result in results:
             level = policy.level(self.id, result.level)
             row = result._replace(level=level, values=tuple(result.values))
+            if depth < self.reads and level != "skipped":
+                row = Result("unknown", "not all of it was read", subject=result.subject)
             yield Finding(id=self.id, title=self.title, **row._asdict())
 
 
-def check(id_: str, title: str) -> Callable[[Callable[..., Iterable[Result]]], Check]:
+def check(
+    id_: str, title: str, reads: Depth = Depth.ALL
+) -> Callable[[Callable[..., Iterable[Result]]], Check]:
     """Make a check of a function."""
-    return lambda function: Check(id_, title, function)
+    return lambda function: Check(id_, title, function, reads)
 
 
 def unless(wrong: object, level: Level = "error") -> Level:

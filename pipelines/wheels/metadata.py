@@ -19,19 +19,22 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
+from enum import IntEnum
 from pathlib import Path
+from typing import BinaryIO
 
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from pipelines.core.errors import AuditError
+from pipelines.core.errors import AuditError, PipelineError
 from pipelines.core.files import disk_errors
 from pipelines.core.versions import version_of
 from pipelines.wheels.binary import BINARIES, Binary, read_alone, read_binary
-from pipelines.wheels.fatbin import HEAD, Data
+from pipelines.wheels.fatbin import HEAD, Data, Inventory, inventory
+from pipelines.wheels.pe import read_pe, tables_end
 from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
 from pipelines.wheels.zipform import Form, form
 
@@ -41,6 +44,9 @@ _SPILL = 32 << 20  # larger binaries are unpacked to a file instead of memory
 _DEVICE = (".cubin", ".fatbin", ".ptx")
 _TAGS = 1000  # of one wheel
 _SBOM, _SBOMS = 4 << 20, 16  # bytes of an SBOM, and how many of a wheel are read
+_HEADERS = 64 << 10  # bytes of a binary: linkers' headers have 4 KiB
+_MORE = 256 << 10  # bytes after a binary's tables, where its device code often begins
+_UNPACKED = 128 << 20  # bytes of a binary that are unpacked for its tables
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
@@ -58,6 +64,12 @@ class Limits:
     total_bytes: int = 16 << 30
     ratio: int = 200
     small: int = 64 << 20
+
+
+class Depth(IntEnum):
+    """How much was read: directory and ``.dist-info``; the tables of all Windows binaries; all."""
+
+    NAMES, TABLES, ALL = range(3)
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,10 @@ class WheelFacts:
     """Python sources with a NUL, which Python refuses."""
     form: Form = field(default_factory=Form)
     """The form of its zip archive."""
+    depth: Depth = Depth.ALL
+    """How much was read. The rest is empty, as is the sha256 of a wheel not read whole."""
+    fetched: int = 0
+    """Bytes that were fetched from a server."""
 
     @property
     def extensions(self) -> tuple[Binary, ...]:
@@ -133,52 +149,62 @@ class WheelFacts:
 def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
     """Read a whole wheel; ``AuditError`` if it is not one, or is hostile."""
     try:
+        with path.open("rb") as file:
+            facts = inspect_file(file, path, path.stat().st_size, limits or Limits(), Depth.ALL)
+            file.seek(0)
+            return replace(facts, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    except UNREADABLE as error:
+        raise _refuse(path, f"it cannot be read: {error}") from error
+
+
+def inspect_file(file: BinaryIO, path: Path, size: int, limits: Limits, depth: Depth) -> WheelFacts:
+    """As :func:`inspect`, to ``depth`` at most and without sha256; raises ``UNREADABLE``, too."""
+    try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:  # InvalidWheelFilename, InvalidTag
         raise _refuse(path, f"not the name of a wheel: {error}") from error
-    try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            file.seek(0)
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # of what is read here
-            members = _members(path, archive, limits or Limits())
-            info = _dist_info(path, members)
-            text = _text(archive, members, f"{info}/METADATA", path, _SMALLER)
-            metadata = HeaderParser().parsestr(text)
-            wheel = HeaderParser().parsestr(
-                _text(archive, members, f"{info}/WHEEL", path, _SMALLER)
-            )
-            alone = all((tag.interpreter[:2], tag.abi) == ("py", "none") for tag in tags)
+    with zipfile.ZipFile(file) as archive:
+        members = _members(path, archive, limits, size)
+        info = _dist_info(path, members)
+        text = _text(archive, members, f"{info}/METADATA", path, _SMALLER)
+        metadata = HeaderParser().parsestr(text)
+        wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path, _SMALLER))
+        sboms = _sboms(archive, members, info)
+        alone = all((tag.interpreter[:2], tag.abi) == ("py", "none") for tag in tags)
+        if depth is Depth.ALL:
             record, binaries, elsewhere, broken = _contents(path, archive, members, info, alone)
-            return WheelFacts(
-                filename=path.name,
-                size=path.stat().st_size,
-                sha256=sha256,
-                name=name,
-                version=str(version),
-                tags=tuple(sorted(map(str, tags))),
-                metadata_name=metadata.get("Name", ""),
-                metadata_version=metadata.get("Version", ""),
-                wheel_tags=_tags(wheel.get_all("Tag", [])),
-                dist_info=info,
-                record=record,
-                elsewhere=elsewhere,
-                broken=broken,
-                binaries=binaries,
-                metadata=text,
-                purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
-                members=tuple(members),
-                form=form(file, archive),
-                sboms=_sboms(archive, members, info),
-            )
-    except UNREADABLE as error:
-        raise _refuse(path, f"it cannot be read: {error}") from error
+        else:
+            record, elsewhere, broken = RecordFacts(), (), ()
+            binaries, depth = _parts(archive, members)
+        return WheelFacts(
+            filename=path.name,
+            size=size,
+            sha256="",
+            name=name,
+            version=str(version),
+            tags=tuple(sorted(map(str, tags))),
+            metadata_name=metadata.get("Name", ""),
+            metadata_version=metadata.get("Version", ""),
+            wheel_tags=_tags(wheel.get_all("Tag", [])),
+            dist_info=info,
+            record=record,
+            elsewhere=elsewhere,
+            broken=broken,
+            binaries=binaries,
+            metadata=text,
+            purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
+            members=tuple(members),
+            form=form(file, archive) if depth is Depth.ALL else Form(),
+            sboms=sboms,
+            depth=depth,
+        )
 
 
 def read_sboms(path: Path) -> dict[str, str]:
     """The sha256 of each SBOM in a wheel, of which nothing else is read; raises as ``inspect``."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = _members(path, archive, Limits())
+            members = _members(path, archive, Limits(), path.stat().st_size)
             return sbom_hashes(_sboms(archive, members, _dist_info(path, members)))
     except UNREADABLE as error:
         raise _refuse(path, f"it cannot be read: {error}") from error
@@ -195,7 +221,9 @@ def _refuse(path: Path, why: str) -> AuditError:
     )
 
 
-def _members(path: Path, archive: zipfile.ZipFile, limits: Limits) -> dict[str, zipfile.ZipInfo]:
+def _members(
+    path: Path, archive: zipfile.ZipFile, limits: Limits, packed: int
+) -> dict[str, zipfile.ZipInfo]:
     """Files by name, directories left out; refuses what must not be unpacked."""
     files: dict[str, zipfile.ZipInfo] = {}
     entries = archive.infolist()
@@ -215,7 +243,7 @@ def _members(path: Path, archive: zipfile.ZipFile, limits: Limits) -> dict[str, 
             raise _refuse(path, f"member {name!r} unpacks to {member.file_size} bytes")
         if not member.is_dir():
             files[name] = member
-    total, packed = sum(m.file_size for m in files.values()), path.stat().st_size
+    total = sum(m.file_size for m in files.values())
     if total > limits.total_bytes or (total > limits.small and total > packed * limits.ratio):
         raise _refuse(path, f"{packed} bytes unpack to {total}: a zip bomb")
     return files
@@ -265,8 +293,7 @@ def _contents(
     wrong = [name for name in members if counts[name] > 1]  # readers differ in which row they use
     binaries, elsewhere, broken = [], [], []
     for name, member in members.items():
-        # Windows loads HELPER.DLL as well.
-        keep = name.endswith(BINARIES) or name.lower().endswith((".dll", ".pyd"))
+        keep = _is_binary(name)
         hashed, size = rows.get(name, ("", ""))
         algorithm = hashed.partition("=")[0]
         # md5, sha1 and no hash at all prove nothing
@@ -295,6 +322,43 @@ def _contents(
         wrong=tuple(wrong),
     )
     return record, tuple(binaries), tuple(elsewhere), tuple(broken)
+
+
+def _is_binary(name: str) -> bool:
+    """Windows loads HELPER.DLL as well."""
+    return name.endswith(BINARIES) or name.lower().endswith((".dll", ".pyd"))
+
+
+def _parts(
+    archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
+) -> tuple[tuple[Binary, ...], Depth]:
+    """The binaries up to their tables, and whether the tables of all for Windows were read."""
+    binaries = [_part(archive, member) for name, member in members.items() if _is_binary(name)]
+    tables = all(
+        binary.pe and None not in (binary.pe.needs, binary.pe.late, binary.pe.exports)
+        for binary in binaries
+        if not binary.name.endswith(".so")
+    )
+    return tuple(binaries), Depth.TABLES if tables else Depth.NAMES
+
+
+def _part(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Binary:
+    name, why = member.filename, "not for Windows"
+    try:
+        if not name.endswith(".so"):
+            data, end = bytearray(), 0
+            for chunk in chunks(archive, member, _HEADERS):
+                data += chunk
+                end = end or min(tables_end(bytes(data)), _UNPACKED) + _MORE
+                if len(data) >= end:
+                    break
+            head = bytes(data)
+            return Binary(name, replace(inventory(head), complete=False), pe=read_pe(head))
+    except (*UNREADABLE, PipelineError):
+        raise
+    except Exception as error:  # SpentError, or as in read_binary
+        why = type(error).__name__
+    return Binary(name, Inventory(complete=False), problem=f"not read: {why}")
 
 
 def _sboms(

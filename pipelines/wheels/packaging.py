@@ -21,7 +21,7 @@ from pipelines.core.model import Model, read_data
 from pipelines.core.units import few
 from pipelines.wheels.checking import Installation, Order, Result, check, unless
 from pipelines.wheels.layout import PACKAGES, installed, path_faults
-from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.metadata import Depth, WheelFacts
 from pipelines.wheels.pythonabi import python_of
 from pipelines.wheels.sboms import all_of
 from pipelines.wheels.tags import incompatibility
@@ -110,7 +110,7 @@ def sha256(facts: WheelFacts, stated: str) -> Iterator[Result]:
         yield Result("error", facts.sha256, stated)
 
 
-@check("name", "name and version")
+@check("name", "name and version", Depth.NAMES)
 def name_and_version(facts: WheelFacts) -> Iterator[Result]:
     """File name, METADATA and .dist-info directory."""
     yield Result(
@@ -153,14 +153,14 @@ def record(facts: WheelFacts) -> Iterator[Result]:
     yield Result(unless(wrong), "; ".join(wrong) or "matches", "matches every file")
 
 
-@check("tags", "tags")
+@check("tags", "tags", Depth.NAMES)
 def stated_tags(facts: WheelFacts) -> Iterator[Result]:
     """Installers use the file name, and only warn if WHEEL differs."""
     own, level = facts.wheel_tags, unless(not facts.tags_agree, "warning")
     yield Result(level, few(own), few(facts.tags), values=own)
 
 
-@check("tags-true", "tags match contents")
+@check("tags-true", "tags match contents", Depth.NAMES)
 def true_tags(facts: WheelFacts) -> Iterator[Result]:
     """Whether its contents match its platform tag."""
     platforms = {tag.platform for text in facts.tags for tag in parse_tag(text)}
@@ -208,7 +208,7 @@ def installable(facts: WheelFacts, installation: Installation) -> Iterator[Resul
     yield Result(unless(why), ", ".join(facts.tags[:_SHOWN]), expected, why, values=facts.tags)
 
 
-@check("metadata", "METADATA")
+@check("metadata", "METADATA", Depth.NAMES)
 def metadata(facts: WheelFacts) -> Iterator[Result]:
     """Whether the packaging library accepts METADATA."""
     if fault := _too_long(facts):
@@ -230,7 +230,7 @@ def metadata(facts: WheelFacts) -> Iterator[Result]:
     yield Result(level, actual, hint=few(problems + early, "; "))
 
 
-@check("requirements", "requirements")
+@check("requirements", "requirements", Depth.NAMES)
 def required(facts: WheelFacts) -> Iterator[Result]:
     """Each ``Requires-Dist`` and ``Requires-Python``, also against the tags."""
     if fault := _too_long(facts):
@@ -271,7 +271,7 @@ def torch(facts: WheelFacts, order: Order) -> Iterator[Result]:
         yield Result(unless(not fits), str(requirement), order.torch, why)
 
 
-@check("sbom", "SBOM")
+@check("sbom", "SBOM", Depth.NAMES)
 def sboms(facts: WheelFacts) -> Iterator[Result]:
     """Its SBOMs; a wheel without any is fine."""
     if not facts.sboms:
@@ -293,7 +293,7 @@ def sboms(facts: WheelFacts) -> Iterator[Result]:
         )
 
 
-@check("paths", "paths")
+@check("paths", "paths", Depth.NAMES)
 def paths(facts: WheelFacts) -> Iterator[Result]:
     """Whether its paths fit into the usual install directories on Windows."""
     names = [installed(name).removeprefix(f"{PACKAGES}/") for name in facts.members]
@@ -313,7 +313,7 @@ def paths(facts: WheelFacts) -> Iterator[Result]:
     )
 
 
-@check("upload", "upload")
+@check("upload", "upload", Depth.NAMES)
 def upload(facts: WheelFacts) -> Iterator[Result]:
     """Which services accept a file of its size."""
     local = Version(facts.version).local

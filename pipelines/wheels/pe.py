@@ -118,6 +118,17 @@ def read_pe(data: Data) -> PeFacts:
     )
 
 
+def tables_end(head: Data) -> int:
+    """Where in the file the sections end that have the tables of imports and exports.
+
+    ``head`` has its headers; raises what :func:`read_pe` raises.
+    """
+    pe = pefile.PE(data=head, fast_load=True)
+    tables = {_at(pe, directory) for directory in (_EXPORT, _IMPORT, _LATE)} - {0}
+    having = (section for section in pe.sections if any(map(section.contains_rva, tables)))
+    return max((int(one.PointerToRawData + one.SizeOfRawData) for one in having), default=0)
+
+
 def machine_name(machine: int) -> str:
     """``x64 (0x8664)``."""
     called = _CALLED.get(machine)

@@ -16,7 +16,7 @@ from pipelines.core.model import Model
 from pipelines.core.units import few
 from pipelines.wheels.checking import Result, check, unless
 from pipelines.wheels.imports import demangled
-from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.metadata import Depth, WheelFacts
 from pipelines.wheels.packaging import requirements
 from pipelines.wheels.petables import Need
 from pipelines.wheels.pythonabi import python_of
@@ -134,7 +134,7 @@ def _added() -> dict[str, tuple[int, ...]]:
     return {entry.symbol.name: (entry.added.major, entry.added.minor) for entry in every}
 
 
-@check("stable-abi", "stable ABI")
+@check("stable-abi", "stable ABI", Depth.TABLES)
 def stable_abi(facts: WheelFacts) -> Iterator[Result]:
     """Whether the ABIs match its tags and METADATA."""
     stable = stable_of(facts)

@@ -20,14 +20,20 @@ UNREADABLE = (
 )
 
 
-def chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+def chunks(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int = _CHUNK
+) -> Iterator[bytes]:
     """The member's bytes in chunks, up to its stated size.
 
     ``ZipFile.read`` would unpack up to 2 GiB of a member with a false size.
     """
     with archive.open(member) as stream:
-        while chunk := stream.read(_CHUNK):
+        while chunk := stream.read(size):
             yield chunk
+
+
+class SpentError(Exception):
+    """No more bytes of a file on a server may be fetched."""
 
 
 @contextmanager
