@@ -1,4 +1,4 @@
-"""The wheels that a page of an index offers, and what is wrong with them.
+"""The wheels that a page of an index or a repository offers, and what is wrong with them.
 
 A page is fetched and parsed in a separate process with a time limit: a few megabytes of HTML or
 JSON can keep a parser busy for hours.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipelines.audit.repositories import is_repository, read_repository
 from pipelines.audit.workers import DiedError, TimedOutError, run_isolated
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, shown_url
@@ -47,7 +48,7 @@ def read_pages(urls: Sequence[str]) -> list[IndexPage | ConfigError]:
 def read_page(url: str) -> IndexPage:
     """Read one page; raises :class:`ConfigError` for anything else, or if it is too large."""
     try:
-        return read_index(url)
+        return read_repository(url) if is_repository(url) else read_index(url)
     except IndexPageError as error:
         raise _refused(url, str(error)) from None
 

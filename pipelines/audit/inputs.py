@@ -1,9 +1,9 @@
 """Resolves command-line arguments to wheels on this machine.
 
-An argument is a file, a directory (every wheel below it), an address, a page of an index (its
-newest wheels) or a release, ``NAME==VERSION``: its wheels for Windows, or those for any platform
-if it has none. A wheel that cannot be fetched is kept with the reason, so that it does not hide
-the others.
+An argument is a file, a directory (every wheel below it), an address, a page of an index or a
+repository (its newest wheels) or a release, ``NAME==VERSION``: its wheels for Windows, or those for
+any platform if it has none. A wheel that cannot be fetched is kept with the reason, so that it does
+not hide the others.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Input:
     """As its source states it; empty if it does not."""
     problem: str = ""
     remote: bool = False
+    offer: Offer | None = None
+    """On a server, where parts of it are to be read."""
 
 
 def resolve_inputs(
@@ -54,6 +56,7 @@ def resolve_inputs(
     python: str = "",
     most: int | None = None,
     report: Callable[[Listing], object] = lambda _: None,
+    download: bool = True,
 ) -> tuple[Input, ...]:
     """All wheels that ``arguments`` name, in that order, without duplicates.
 
@@ -62,7 +65,7 @@ def resolve_inputs(
     ``report`` is called with what was left out.
     Raises :class:`ConfigError` for an argument that names no wheel, before anything is fetched.
     """
-    inputs: dict[tuple[str, str, str | None], Input | Offer] = {}
+    inputs: dict[tuple[str, str, str | None], Input] = {}
     for text in arguments:
         page = is_page(text)
         for item in (
@@ -71,11 +74,20 @@ def resolve_inputs(
             what = item.sha256 if isinstance(item, Offer) else item.problem
             place = item.place if isinstance(item, Offer) else str(item.path or item.place)
             # Conflicting claims about one address, or two names of one file, are all kept.
-            inputs.setdefault((item.file, place, what), item)
+            inputs.setdefault((item.file, place, what), _input(item))
             if len(inputs) > _MOST:
                 raise ConfigError(f"more than {_MOST} wheels", hint="Audit fewer at a time.")
+    if not download:
+        return tuple(inputs.values())
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(lambda item: _downloaded(item, cache), inputs.values()))
+
+
+def _input(item: Input | Offer) -> Input:
+    if isinstance(item, Input):
+        return item
+    place = shown_url(item.place)
+    return Input(item.file, place, sha256=item.sha256 or "", remote=True, offer=item)
 
 
 def _named(text: str, cache: Cache, python: str) -> Iterator[Input | Offer]:
@@ -174,11 +186,11 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
     )
 
 
-def _downloaded(item: Input | Offer, cache: Cache) -> Input:
+def _downloaded(named: Input, cache: Cache) -> Input:
     """The file of an offer, downloaded and verified; or why that failed."""
-    if isinstance(item, Input):
-        return item
-    place = shown_url(item.place)
+    item, place = named.offer, named.place
+    if item is None:
+        return named
     try:
         if item.sha256:
             (cached,) = fetch_all([item], cache)

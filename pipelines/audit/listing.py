@@ -16,6 +16,7 @@ from packaging.version import Version
 from pydantic import Field
 
 from pipelines.audit.indexpage import Listed, listed_on, read_pages
+from pipelines.audit.repositories import is_repository
 from pipelines.core import units
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, secret, shown_url
@@ -74,12 +75,13 @@ class _Wheel:
 
 
 def is_page(text: str) -> bool:
-    """Whether an address names a page rather than a file."""
+    """Whether an address names a page or a repository rather than a file."""
     try:
         name = unquote(urlsplit(text).path).rpartition("/")[2]
     except ValueError:
         return False
-    return "://" in text and ("." not in name or name.lower().endswith(_PAGES))
+    page = "." not in name or name.lower().endswith(_PAGES)
+    return is_repository(text) or ("://" in text and page)
 
 
 def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
@@ -92,7 +94,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     for text in (parts.username if not parts.password else None, parts.password, parts.query):
         secret(text or "")
         secret(unquote(text or ""))
-    if parts.scheme != "https" or not parts.hostname:
+    if not is_repository(url) and (parts.scheme != "https" or not parts.hostname):
         raise ConfigError(
             f"{shown_url(url)}: expected https", hint="Only indexes with TLS are supported."
         )

@@ -150,4 +150,5 @@ def shown_url(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:  # whatever is in it may be a password
         return "an invalid address"
-    return line(f"{parts.scheme}://{parts.hostname or ''}{parts.path}", 200)
+    host = f"//{parts.hostname or ''}" if "://" in url else ""
+    return line(f"{parts.scheme}:{host}{parts.path}", 200)

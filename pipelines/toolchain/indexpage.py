@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, Field
 
 from pipelines.toolchain import sources
+
+if TYPE_CHECKING:
+    import requests
 
 _LARGEST = 16 << 20  # bytes: a project with thousands of files has 2 MB
 _LINKS = 100_000
@@ -61,11 +64,14 @@ class IndexPageError(Exception):
 
 def read_index(url: str, *, insecure: bool = False) -> IndexPage:
     """Read one page; raises :class:`IndexPageError`. ``insecure`` allows an address without TLS."""
-    body, kind, charset, place = _fetched(url, insecure=insecure)
+    allowed = ("",) if insecure else sources.SECURE
+    body, answer = fetched(url, {"Accept": _ACCEPT}, allowed)
+    kind, _, rest = answer.headers.get("Content-Type", "text/html").partition(";")
+    charset = rest.partition("charset=")[2].strip(' "')
     try:
-        if kind in (_JSON, "application/json"):
-            return parse_json(json.loads(body), place)
-        return parse_html(body.decode(charset or "utf-8", "replace"), place)
+        if kind.strip().lower() in (_JSON, "application/json"):
+            return parse_json(json.loads(body), answer.url)
+        return parse_html(body.decode(charset or "utf-8", "replace"), answer.url)
     except IndexPageError:  # links left out would not even be counted
         raise
     except Exception as error:  # parsers of hostile input fail in many ways
@@ -83,22 +89,22 @@ def read_project(index: str, project: str, *, insecure: bool = False) -> IndexPa
         raise
 
 
-def _fetched(url: str, *, insecure: bool) -> tuple[bytes, str, str, str]:
-    """Its bytes, content type and character set, and its final address."""
+def fetched(
+    url: str, headers: dict[str, str], allowed: tuple[str, ...]
+) -> tuple[bytes, requests.Response]:
+    """The bytes of an answer, and its headers; ``allowed`` as in :func:`sources.answered`."""
     from requests import RequestException
 
-    body, allowed = bytearray(), ("",) if insecure else sources.SECURE
+    body = bytearray()
     try:
-        with sources.answered(url, {"Accept": _ACCEPT}, allowed) as answer:
+        with sources.answered(url, headers, allowed) as answer:
             if not answer.ok:
                 raise IndexPageError(f"HTTP status {answer.status_code}", answer.status_code)
             for chunk in sources.pieces(answer):
                 body += chunk
                 if len(body) > _LARGEST:
                     raise IndexPageError(f"it has more than {_LARGEST >> 20} MiB")
-            kind, _, rest = answer.headers.get("Content-Type", "text/html").partition(";")
-            charset = rest.partition("charset=")[2].strip(' "')
-            return bytes(body), kind.strip().lower(), charset, answer.url
+            return bytes(body), answer
     except sources.RedirectError as error:
         raise IndexPageError(error.message) from None
     except RequestException as error:  # its text has the address, passwords included

@@ -89,7 +89,8 @@ def answered(
         target = urljoin(answer.url, client.get_redirect_target(answer) or "")
         secret(urlsplit(target).query)  # often a signature
         if not target.startswith(allowed):
-            raise RedirectError("it redirects to an address without TLS")
+            where = "an address without TLS" if allowed == SECURE else "another host"
+            raise RedirectError(f"it redirects to {where}")
 
     secret(urlsplit(url).query)
     options: dict[str, Any] = {"stream": True, "timeout": _TIMEOUT, "hooks": {"response": checked}}
