@@ -835,7 +835,8 @@ def test_every_tier_runs_somewhere() -> None:
 @needs_bash
 @pytest.mark.parametrize(("system", "folder"), [("posix", "bin"), ("nt", "Scripts")])
 def test_set_up_finds_the_environment_it_made(shell: Shell, system: str, folder: str) -> None:
-    (found,) = (s for s in read(ACTIONS[0])["runs"]["steps"] if "run" in s)
+    action = read(GITHUB / "actions/setup/action.yml")
+    (found,) = (s for s in action["runs"]["steps"] if "run" in s)
     assert found["shell"] == "python"
     stand_ins = (
         "import os, subprocess, venv\n"
@@ -855,6 +856,23 @@ def test_set_up_finds_the_environment_it_made(shell: Shell, system: str, folder:
     assert uv.startswith(f"{place}/python -m uv pip install ")
     assert all("--require-hashes" in line for line in (pip, uv))
     assert uv.endswith(f"--python {place}/python -r requirements.lock True")
+
+
+@needs_bash
+def test_others_audit_what_they_name(shell: Shell) -> None:
+    """Words in quotes stay whole, and a failure of the audit is one of the step."""
+    action = read(GITHUB / "actions/audit/action.yml")
+    (found,) = (s for s in action["runs"]["steps"] if "run" in s)
+    shell.program(
+        "python-of-theirs",
+        'case $* in *install*) exit 0;; esac; ls "$PYTHONPATH"; printf "%s|" "$@"; exit ${CODE:-0}',
+    )
+    env = {"ARGUMENTS": "dist --gpu 'RTX 4090,A100'", "ROOT": str(PACKAGE.parent)}
+    env["PYTHON"] = str(shell.place / "bin/python-of-theirs")
+    ended, said = shell.run(found["run"], **env)
+    assert (ended, said) == (0, "pipelines\n-m|pipelines|audit|dist|--gpu|RTX 4090,A100|"), said
+    ended, _ = shell.run(found["run"], **env, CODE="9")
+    assert ended != 0
 
 
 # -- the build directory --------------------------------------------------------------------------
