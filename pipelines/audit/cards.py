@@ -28,7 +28,7 @@ from pipelines.matrix.compat import load_compat
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.fatbin import Container, arch_key, compact
 from pipelines.wheels.libraries import compiles, providers
-from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.metadata import Depth, WheelFacts
 from pipelines.wheels.packaging import required_by
 from pipelines.wheels.toolkit import known, newest
 
@@ -68,11 +68,12 @@ def gpus_of(facts: WheelFacts, requested: Sequence[tuple[str, str]] = ()) -> Gpu
     units = [unit for code in having for unit in code.inventory.containers]
     # Whether a card reaches damaged code is unknown.
     unread = not all(binary.inventory.complete and not binary.code.damaged for binary in own)
+    whole = facts.depth is Depth.ALL  # of a part, architectures would look like all of them
     return Gpus(
-        sass=_sorted(chain.from_iterable(unit.sass for unit in units)),
-        ptx=_sorted(chain.from_iterable(unit.ptx for unit in units)),
+        sass=_sorted(chain.from_iterable(unit.sass for unit in units)) if whole else (),
+        ptx=_sorted(chain.from_iterable(unit.ptx for unit in units)) if whole else (),
         cuda=tuple(sorted({each for code in having for each in code.made}, key=Version)),
-        binaries=tuple(map(_coverage, having)),
+        binaries=tuple(map(_coverage, having)) if whole else (),
         cards=tuple(
             _card(names, arch, having, unread=unread).model_copy(
                 update={} if windows else {"driver": ""}  # which are known are those of Windows

@@ -16,13 +16,14 @@ from pipelines.audit.cards import gpu_findings, gpus_of, has_no_code
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.audit.load_checks import References, load_findings, loads_of
+from pipelines.audit.remote import read_remote
 from pipelines.audit.workers import DiedError, TimedOutError, run_isolated
-from pipelines.core.errors import PipelineError, SetupError, StorageError
+from pipelines.core.errors import LockError, PipelineError, SetupError, StorageError
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.remote.limits import cores
 from pipelines.wheels.checks import ANY, check_wheel
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.metadata import Depth, WheelFacts, inspect
 from pipelines.wheels.packaging import limits
 from pipelines.wheels.stable import stable_of
 
@@ -37,27 +38,33 @@ class AuditOptions:
     """Cards by name and architecture."""
     references: References | None = None
     """DLLs to look up imports in: torch's, CUDA's and MSVC's."""
+    most: int = 0
+    """Bytes to fetch of a wheel on a server."""
 
 
 def examine(taken: Input, options: AuditOptions) -> WheelReport:
     """All findings of one wheel; only what this machine lacks is an error: space, or an extra."""
-    if taken.path is None:
+    if not taken.path and not taken.offer:
         return _unread(taken, "taken", taken.problem)
-    if not taken.path.is_file():  # reading a named pipe would block forever
+    if taken.path and not taken.path.is_file():  # reading a named pipe would block forever
         return _unread(taken, "readable", "not a file, or a broken link")
     # pefile runs the garbage collector for each binary it cannot read: 35 ms each, and a wheel may
     # have thousands. Freezing what exists already makes that cheap.
     gc.freeze()
     try:
-        facts = inspect(taken.path)
-        if taken.sha256 and facts.sha256 != taken.sha256:
+        if taken.path:
+            facts = inspect(taken.path)
+        elif taken.offer:
+            facts = read_remote(taken.offer, options.most)
+        if taken.sha256 and facts.sha256 not in ("", taken.sha256):
             problem = f"sha256 {facts.sha256}, expected {taken.sha256}"
             return _unread(taken, "sha256", problem)
         return _examined(taken, facts, options)
     except (SetupError, StorageError):  # of this machine, not of the wheel
         raise
     except PipelineError as error:
-        return _unread(taken, "readable", error.message)
+        remote = isinstance(error, LockError)  # of a server
+        return _unread(taken, "readable", error.message, "unknown" if remote else "error")
     except Exception as error:
         # A wheel made to break a reader is a finding; where it broke goes to the log.
         _log.info("%s", taken.file, exc_info=error)
@@ -100,12 +107,14 @@ def _examined(taken: Input, facts: WheelFacts, options: AuditOptions) -> WheelRe
     ]
     return WheelReport(
         file=line(facts.filename, 300),
-        sha256=facts.sha256,
+        sha256=facts.sha256 or taken.sha256,
         size=facts.size,
         name=facts.name,
         version=facts.version,
         tags=facts.tags,
         place=line(taken.place, 300),
+        partial=facts.depth < Depth.ALL,
+        fetched=facts.fetched,
         gpus=gpus,
         loads=loads,
         stable=stable_of(facts),

@@ -76,6 +76,10 @@ class WheelReport(Model):
     tags: tuple[str, ...] = ()
     place: str = ""
     """Where it was taken from."""
+    partial: bool = False
+    """Whether only parts of it were read; ``sha256`` then is what its source states."""
+    fetched: int = 0
+    """Bytes of it that a survey has fetched."""
     gpus: Gpus = Gpus()
     loads: tuple[Loads, ...] = ()
     stable: Stable | None = None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.tags import parse_tag
 
@@ -54,6 +55,14 @@ class Torch:
         return "in part" if self.unknown else "loads"
 
 
+class Survey(NamedTuple):
+    """What it cost, sources not read and changes, and for each wheel a sentence or nothing."""
+
+    summary: str
+    notes: Sequence[Finding]
+    sentences: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A wheel as the page shows it."""
@@ -88,7 +97,11 @@ def write(path: Path, examined: Sequence[WheelReport], listings: Sequence[Listin
     return len(data)
 
 
-def render(examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) -> str:
+def render(
+    examined: Sequence[WheelReport],
+    listings: Sequence[Listing] = (),
+    survey: Survey | None = None,
+) -> str:
     """The page on at least one wheel; ``listings`` say what was left out."""
     kinds = _kinds(examined)
     tally = Counter(wheel.worst for wheel in examined)
@@ -106,6 +119,7 @@ def render(examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) ->
         tally=tally,
         held=references_of(examined),
         listings=listings,
+        survey=survey,
         tone=_TONES[min(tally, key=LEVELS.index)],
         against=list(dict.fromkeys(name for row in rows for name in row.torches)),
         pythons=sorted(
@@ -128,7 +142,8 @@ def _row(wheel: WheelReport, kinds: Sequence[Card], *, crowd: bool) -> Row:
     fates: dict[str, str] = {}
     for kind in kinds:
         card = cards.get(kind.capability)
-        fates[kind.capability] = "none" if card is None or not card.units else card.runs
+        fate = "none" if wheel.gpus.cards else "unknown"
+        fates[kind.capability] = card.runs if card and (card.units or wheel.partial) else fate
     drivers: dict[str, list[str]] = {}
     for card in cards.values():
         if card.driver:

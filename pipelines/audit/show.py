@@ -108,12 +108,13 @@ def _overview(examined: Sequence[WheelReport]) -> None:
     for title in ("", "wheel", "CUDA", "SASS", "PTX"):
         rows.add_column(title, overflow="fold", min_width=_NAME if title == "wheel" else None)
     for wheel in examined:
+        none = "?" if wheel.partial or not wheel.gpus.cards else "-"
         rows.add_row(
             f"[{STYLES[wheel.worst]}]{MARKS[wheel.worst]}[/]",
             escape(safe(wheel.file.removesuffix(".whl"), 90)),
-            ", ".join(wheel.gpus.cuda) or "-",
-            compact(wheel.gpus.sass) if wheel.gpus.sass else "-",
-            compact(wheel.gpus.ptx) if wheel.gpus.ptx else "-",
+            ", ".join(wheel.gpus.cuda) or none,
+            compact(wheel.gpus.sass) if wheel.gpus.sass else none,
+            compact(wheel.gpus.ptx) if wheel.gpus.ptx else none,
         )
     console.print(rows)
     for wheel in examined:

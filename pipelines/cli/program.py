@@ -47,6 +47,7 @@ from pipelines.cli.rebuild import rebuild
 from pipelines.cli.report import report
 from pipelines.cli.runs import runs
 from pipelines.cli.sbom import sbom
+from pipelines.cli.survey import survey
 from pipelines.cli.test import smoke_test
 from pipelines.cli.verify import verify
 from pipelines.cli.watch import watch
@@ -60,8 +61,8 @@ COMMANDS: dict[str, Command] = {
     one.task.name: one
     for one in (
         *(init, provision, build, smoke_test, report, compare, rebuild, attest, verify, publish),
-        *(watch, which, audit, lab, sbom, doctor, hosts, plan, fleet, jobs, runs, diagnose, cache),
-        *(lock, wheelhouse),
+        *(watch, which, audit, survey, lab, sbom, doctor, hosts, plan, fleet, jobs, runs, diagnose),
+        *(cache, lock, wheelhouse),
     )
 }
 #: Those of two words, such as ``host start``, which is ``host.start`` as well.

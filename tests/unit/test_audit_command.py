@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from audited import with_member
 from defusedxml import ElementTree
 from fatbins import ELF, PTX, container, ptx
 from foreign_wheels import foreign
+from packaging.requirements import Requirement
 from pes import msvc
 from typed import calls, flags
 
@@ -153,3 +158,28 @@ def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: Captured) -> None
     for name in ("file/page.html", "."):
         assert run(["audit", path, "--html", name]) == ConfigError.exit_code
         assert f"--html {name}: " in capsys.readouterr().err
+
+
+def test_the_line_in_other_projects_ci(tmp_path: Path) -> None:
+    """What the page says for cibuildwheel, and the hook of pre-commit."""
+    root = Path(__file__).parents[2]
+    (text,) = re.findall(
+        r"```toml\n(.*?)```", (root / "docs/audit.md").read_text("utf-8"), re.DOTALL
+    )
+    table = tomllib.loads(text)["tool"]["cibuildwheel"]["windows"]
+    (requirement,) = map(Requirement, [table["audit-requires"]])
+    (hook,) = yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    (extras,) = hook["additional_dependencies"]
+    assert (requirement.name, f".[{','.join(sorted(requirement.extras))}]") == (
+        project["name"],
+        extras,
+    )
+    assert requirement.extras <= {*project["optional-dependencies"]}
+    fine, wrong = gpu_wheel(tmp_path / "a"), with_member(gpu_wheel(tmp_path / "b"), "more.txt")
+    assert re.search(hook["files"], str(fine))
+    for command in (table["audit-command"], f"{hook['entry']} {{wheel}}"):
+        program, *words = shlex.split(command)
+        assert program in project["scripts"]
+        for path, code in ((fine, 0), (wrong, AuditError.exit_code)):
+            assert run([word.format(wheel=path) for word in words]) == code

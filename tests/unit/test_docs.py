@@ -153,6 +153,15 @@ def test_every_yaml_is_taken(path: Path, tmp_path: Path) -> None:
             taken(block.source, tmp_path)
         elif "jobs" in read:
             called(read["jobs"])
+        elif "steps" in read:
+            (step,) = read["steps"]
+            place = step["uses"].removeprefix("OWNER/REPOSITORY/").removesuffix("@COMMIT")
+            action = yaml.safe_load((ROOT / place / "action.yml").read_text("utf-8"))
+            assert step["with"].keys() <= action["inputs"].keys()
+            assert calls(["audit", *shlex.split(step["with"]["arguments"])])
+        elif "repos" in read:
+            known = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+            assert read["repos"][0]["hooks"] == [{"id": known[0]["id"]}]
         elif "gpu-config" in read:
             taken(read["gpu-config"], tmp_path)
         elif "groups" in read:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pipelines.core.errors import LockError
 from pipelines.core.hosttext import line
-from pipelines.toolchain.sources import pieces
+from pipelines.toolchain.sources import LIMIT, pieces
+from pipelines.wheels.unpacking import SpentError
 
 if TYPE_CHECKING:
     import requests
@@ -28,13 +29,17 @@ class NoRangesError(Exception):
 
 
 class RangedFile(io.RawIOBase):
-    """To be read through ``io.BufferedReader``; raises :class:`LockError` for a wrong response."""
+    """To be read through ``io.BufferedReader``; raises :class:`LockError` for a wrong response.
 
-    def __init__(self, client: requests.Session, url: str) -> None:
+    And :class:`SpentError` before more than ``most`` bytes are fetched.
+    """
+
+    def __init__(self, client: requests.Session, url: str, most: int = LIMIT) -> None:
         """Request the first byte; :class:`NoRangesError` if more arrives."""
+        self.most = most
         self._client, self._url = client, url
         self._at = 0
-        self._size = 0
+        self.size = 0
         self._mark = ""
         self.fetched = 0
         """Bytes received."""
@@ -50,7 +55,7 @@ class RangedFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """As any file."""
-        self._at = offset + (0, self._at, self._size)[whence]
+        self._at = offset + (0, self._at, self.size)[whence]
         if self._at < 0:
             raise ValueError("before the start")
         return self._at
@@ -61,7 +66,7 @@ class RangedFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """At most ``size`` bytes, from one request."""
-        count = min(self._size - self._at, _BLOCK if size < 0 else size)
+        count = min(self.size - self._at, _BLOCK if size < 0 else size)
         if count <= 0:
             return b""
         data = self._get(self._at, self._at + count - 1)
@@ -77,6 +82,8 @@ class RangedFile(io.RawIOBase):
     def _get(self, first: int, last: int) -> bytes:
         from requests import RequestException
 
+        if self.fetched + last - first >= self.most:
+            raise SpentError
         try:
             got = self._answered(first, last)
         # An OSError as well, which zipfile would take for a damaged file.
@@ -102,10 +109,11 @@ class RangedFile(io.RawIOBase):
                 raise self._false(
                     f"the response to a request for bytes {first} to {last} is '{line(header, 80)}'"
                 )
-            mark = f"{match[3]} {answer.headers.get('ETag', '')}"
+            etag = answer.headers.get("ETag") or answer.headers.get("Last-Modified", "")
+            mark = f"{match[3]} {etag}"
             if self._mark not in ("", mark):
                 raise self._false("the file changed during the download")
-            self._mark, self._size = mark, int(match[3])
+            self._mark, self.size = mark, int(match[3])
             got = bytearray()
             for chunk in pieces(answer):
                 got += chunk

@@ -1,0 +1,99 @@
+"""``invoke survey``: what is inside published wheels, without fetching all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.cli.command import command
+from pipelines.cli.options import Flags, amount, target, whole
+from pipelines.core.errors import AuditError, ConfigError
+
+
+@command(
+    shared=("python",),
+    help={
+        "source": "an index's page, github:OWNER/REPO, huggingface:OWNER/REPO, "
+        "a wheel's address, NAME==VERSION, or a text file with one of these in each line",
+        "also": "one more; every further word is one as well",
+        "megabytes": "how much of each wheel is fetched at most; a smaller wheel is read whole "
+        "(default: 10)",
+        "most": "wheels of a page or repository, the newest releases first (default: 50)",
+        "to": "keep each result in this file; wheels that are in it are not read again",
+        "since": "the file of an earlier survey: say what has changed",
+        "without": "a text file of wheels to leave out: projects, or beginnings of addresses",
+        "html": "write one page to this file, to be sorted and filtered",
+    },
+    further="also",
+    alone=True,
+)
+def survey(
+    flags: Flags,
+    source: str,
+    *,
+    also: list[str] | None = None,
+    megabytes: str | None = None,
+    most: str | None = None,
+    to: str | None = None,
+    since: str | None = None,
+    without: str | None = None,
+    json: bool = False,
+    html: str | None = None,
+) -> int | None:
+    """Look into published wheels by parts of each: what is needed, what is wrong, what is new.
+
+    Exits with status 9 where a source or a wheel could not be read.
+    """
+    from pipelines.audit import page, show, survey
+    from pipelines.audit.examination import AuditOptions, examine_all
+    from pipelines.audit.findings import WheelReport
+    from pipelines.audit.listing import Listing
+    from pipelines.core import units
+    from pipelines.core.console import answer, console, say
+    from pipelines.core.files import write_atomic
+    from pipelines.reports.findings import table
+
+    bound = int((amount("megabytes", "10", megabytes) or 10) * 1_000_000)
+    count = whole("most", most)
+    if count is not None and count < 1:
+        raise ConfigError(f"--most {most}: nothing would be looked at", hint="Name 1.")
+    results, place = target("to", to), target("html", html)
+    out = survey.words_of(Path(without)) if without else []
+    earlier = survey.read_file(Path(since)) if since else []
+    known = survey.begin(results) if results else {}
+    listings: list[Listing] = []
+    words, python = [source, *(also or ())], flags.get("python") or ""
+    listed, notes = survey.listed(words, python, count, listings.append)
+    items = [item for item in listed if not survey.is_out(item, out)]
+    left = [one for one in items if (one.place, one.file, one.sha256) not in known]
+    with show.progress(len(left)) as step:
+
+        def keep(one: WheelReport) -> None:
+            if results:
+                survey.append(results, one)
+            step(one)
+
+        read = iter(examine_all(left, AuditOptions(most=bound), keep, workers=6))  # most wait
+    wheels = [known.get((one.place, one.file, one.sha256)) or next(read) for one in items]
+    unread = bool(notes) or not all(map(survey.is_read, wheels))
+    if since:
+        complete = not notes and all(listing.complete for listing in listings)
+        kept = [one for one in earlier if not survey.is_out(one, out)]
+        notes += survey.changes(wheels, kept, complete=complete)
+    summary = (
+        f"{units.counted(len(wheels), 'wheel')}, {len(listed) - len(items)} left out on request; "
+        f"{units.size(sum(wheel.fetched for wheel in wheels))} of "
+        f"{units.size(sum(wheel.size for wheel in wheels))} fetched"
+    )
+    if json:
+        rows = [one.model_dump(mode="json") for one in notes]
+        answer(show.payload(wheels, listings) | {"notes": rows, "summary": summary})
+    else:
+        for listing in listings:
+            say(listing.summary, style="dim")
+        show.show(wheels)
+        console.print(table(notes))
+        say(summary, style="bold")
+    if place and wheels:
+        more = page.Survey(summary, tuple(notes), tuple(map(survey.sentence, wheels)))
+        write_atomic(place, page.render(wheels, listings, more).encode())
+    return AuditError.exit_code if unread else None
