@@ -1,8 +1,7 @@
 """A Windows that is none: our WinRM service, in front of stand-ins for PowerShell and shutdown.exe.
 
 The client, the protocol and what crosses it are the real ones. Only the programs at the far end are
-replaced: ``powershell.exe`` by one that answers as bootstrap.ps1 does and looks at nothing, or does
-what no PowerShell can be made to do, and ``C:\\`` by a directory.
+replaced: ``powershell.exe`` by one that does what no genuine one can be made to do.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PASSWORD = "Passw0rd!"
 
 #: SIMULATED is the directory of the host.
 POWERSHELL = r"""
-import base64, json, os, pathlib, sys, time
+import json, os, pathlib, sys, time
 
 here = pathlib.Path(os.environ["SIMULATED"])
 mode = (here / "mode").read_text()
@@ -47,10 +46,10 @@ if mode == "silent":
     time.sleep(60)
 sys.stdin.readline()
 told = json.loads(sys.stdin.readline())
-(here / "told").write_text(json.dumps(told))
 fact = {"python": told["Target"] + "\\python.exe", "version": "3.11.9", "bits": 64}
 if mode == "banner":
     print("\ufeffCopyright (C) Microsoft\nwcw-bootstra\n\n\ufeffno line end: ", end="", flush=True)
+    answer(state="present", **fact)
 if mode == "not json":
     print("wcw-bootstrap {state", flush=True)
 if mode == "endless":
@@ -72,51 +71,15 @@ if mode == "another version":
 if mode.startswith("failed "):
     fail(mode.removeprefix("failed "), "said \x1b[31m")
 
-place = here / "C" / pathlib.PurePosixPath(*told["Target"][3:].split("\\"))
-seal = here / (told["Target"] + "\\wcw-python.txt")
-if not told.get("Replace") and seal.exists() and seal.read_text() == told["Marker"]:
-    answer(state="present", **fact)
-    sys.exit(0)
 answer(state="need")
-if "Size" not in told:
-    sys.exit(0)
-came, lines = 0, 0
-while came < told["Size"]:
-    line = sys.stdin.readline()
-    if not line:
-        fail("damaged", "the input ended")
-    came += len(base64.b64decode(line))
-    lines += 1
-    if mode == "dies" and lines == 7:
+for number, _ in enumerate(sys.stdin, 1):
+    if mode == "dies" and number == 7:
         sys.stderr.write("out of memory\n")
         sys.stderr.flush()
         os._exit(1)
-    if mode == "deaf" and lines == 7:
+    if mode == "deaf" and number == 7:
         time.sleep(60)
-place.mkdir(parents=True, exist_ok=True)
-(place / "python.exe").write_text('#!/bin/sh\nexec "$SIMULATED/venv/bin/python" "$@"\n')
-(place / "python.exe").chmod(0o755)
-seal.write_text(told["Marker"])
-answer(state="installed", **fact)
-"""
-
-#: Exit codes have eight bits here and thirty-two on Windows: what the stand-in leaves in a file
-#: becomes the code that the simulated host's Python sees. It is isolated, and reads what its own
-#: environment has.
-EXIT_CODES = """
-import os, pathlib, subprocess
-
-original = subprocess.run
-
-def run(*arguments, **options):
-    done = original(*arguments, **options)
-    code = pathlib.Path(os.environ["SIMULATED"], "exit-code")
-    if code.exists():
-        done.returncode = int(code.read_text())
-        code.unlink()
-    return done
-
-subprocess.run = run
+fail("damaged", "the input ended")
 """
 
 SHUTDOWN = """
@@ -125,13 +88,7 @@ import os, pathlib, sys
 here = pathlib.Path(os.environ["SIMULATED"])
 log = here / "shutdown-log"
 log.write_text((log.read_text() if log.exists() else "") + sys.argv[1] + "\\n")
-codes = (here / "codes").read_text().split()
-code, rest = codes[0], codes[1:]
-(here / "codes").write_text(" ".join(rest))
-(here / "exit-code").write_text(code)
-print("The operation completed, or not.")
-if sys.argv[1] == "/r" and code in ("0", "1115"):
-    (here / "asked").touch()
+(here / "asked").touch()
 """
 
 
@@ -144,7 +101,7 @@ class Secret:
 
 
 class SimulatedWindows:
-    """A host that can be bare, damaged, restarted and switched off."""
+    """A host that lies, falls silent, is restarted and switched off."""
 
     def __init__(self, place: Path, *, hooks: object = None) -> None:
         self.place = place
@@ -156,9 +113,6 @@ class SimulatedWindows:
         self._program(place / "bin/shutdown.exe", SHUTDOWN)
         self.python = place / "venv/bin/python"
         venv.create(place / "venv", symlinks=True)
-        packages = next((place / "venv/lib").glob("python*/site-packages"))
-        (packages / "exit_codes.py").write_text(EXIT_CODES)
-        (packages / "exit_codes.pth").write_text("import exit_codes\n")
         self._users = write_credentials(place / "users", "builder", PASSWORD)
         self._port = 0
         self.server: WsmanServer | None = None
@@ -202,8 +156,6 @@ class SimulatedWindows:
         self, command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
     ) -> subprocess.Popen[bytes]:
         program, space, rest = command_line.partition(" ")
-        if program.startswith("C:\\"):
-            program = str(self.place / "C" / program[3:].replace("\\", "/"))
         return subprocess.Popen(
             ["sh", "-c", f"exec {program}{space}{rest}"],
             stdin=subprocess.PIPE,
@@ -215,7 +167,7 @@ class SimulatedWindows:
                 "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}",
                 "SIMULATED": str(self.place),
             },
-            cwd=self.place,  # where a name that begins with C:\ is a file like any other
+            cwd=self.place,
             start_new_session=True,
         )
 

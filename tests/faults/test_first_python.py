@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from hooked import DropConnectionError
-from simulated_windows import PASSWORD, Secret, SimulatedWindows, small_cache
+from simulated_windows import SimulatedWindows, small_cache
 
 from pipelines.core.errors import (
-    AuthError,
     HostError,
     PipelineError,
     ProvisionError,
     StorageError,
     TransferError,
 )
-from pipelines.hosts.base import OpenOptions
-from pipelines.hosts.live import LiveSession
 from pipelines.hosts.windows import firstpython
-from pipelines.hosts.windows.firstpython import install_python, is_there
-from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.host import WindowsHost
-from pipelines.remote import rpc
+from pipelines.hosts.windows.firstpython import install_python
 from pipelines.session.transports import winrs
-from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache
 
 #: What bootstrap.ps1 tells apart, and what is raised of it if that is not a ProvisionError.
@@ -71,16 +64,6 @@ def cache(tmp_path: Path) -> Cache:
     return small_cache(tmp_path / "cache")
 
 
-def test_to_look_sends_nothing(windows: SimulatedWindows, cache: Cache) -> None:
-    steps: list[tuple[int, int]] = []
-    assert not is_there(windows.endpoint(), cache)
-    assert not (windows.place / "C").exists()
-    install_python(windows.endpoint(), cache, progress=lambda *step: steps.append(step))
-    assert len(steps) > 3, "one Send would prove nothing"
-    assert steps == sorted(steps)
-    assert is_there(windows.endpoint(), cache)
-
-
 def test_banner_before_the_answer(windows: SimulatedWindows, cache: Cache) -> None:
     windows.mode("banner")
     assert install_python(windows.endpoint(), cache) == PYTHON
@@ -111,9 +94,6 @@ def test_what_goes_wrong(
     assert type(caught.value) is kind
     assert caught.value.hint
     assert "\x1b" not in caught.value.message
-    assert not (windows.place / "C").exists()
-    windows.mode("good")
-    assert install_python(windows.endpoint(), cache) == PYTHON  # nothing stands in the way
 
 
 @pytest.mark.parametrize("mode", ["silent", "deaf"])
@@ -133,8 +113,6 @@ def test_connection_cut_in_mid_upload(windows: SimulatedWindows, cache: Cache, c
     with pytest.raises(HostError, match="connection was lost while Python"):
         install_python(windows.endpoint(), cache)
     assert cut.at == 0, "the fault was never met"
-    assert not (windows.place / "C").exists()
-    assert install_python(windows.endpoint(), cache) == PYTHON
 
 
 def test_host_switched_off_in_mid_upload(windows: SimulatedWindows, cache: Cache) -> None:
@@ -144,98 +122,3 @@ def test_host_switched_off_in_mid_upload(windows: SimulatedWindows, cache: Cache
 
     with pytest.raises(HostError):
         install_python(windows.endpoint(), cache, progress=off, patience=5)
-
-
-def test_no_powershell(windows: SimulatedWindows, cache: Cache) -> None:
-    (windows.place / "bin/powershell.exe").unlink()
-    with pytest.raises(HostError, match=r"exit code 127.*powershell\.exe.*not found"):
-        install_python(windows.endpoint(), cache)
-
-
-def test_wrong_password(windows: SimulatedWindows, cache: Cache) -> None:
-    with pytest.raises(AuthError):
-        install_python(Endpoint(windows.url, "builder", Secret("wrong")), cache)
-
-
-# -- as the adapter uses it ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def host_of(
-    windows: SimulatedWindows, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., WindowsHost]:
-    monkeypatch.setenv("LAB_PASSWORD", PASSWORD)
-
-    def make(cache: Cache = cache, **keys: object) -> WindowsHost:
-        settings = {
-            "kind": "winrm",
-            "endpoint": windows.url,
-            "username": "builder",
-            "password_env": "LAB_PASSWORD",
-        }
-        return WindowsHost(
-            "lab", WinRMHost.model_validate(settings | keys), OpenOptions("3.11", cache)
-        )
-
-    return make
-
-
-def test_a_python_that_others_may_have_planted_is_never_started(
-    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
-) -> None:
-    host_of().connect().close()
-    started = windows.place / "started"
-    planted = windows.place / "C/wcw/python/python.exe"
-    planted.write_text(f"#!/bin/sh\ntouch {started}\n")
-    windows.mode("failed unsafe")
-    with pytest.raises(ProvisionError, match="said"):
-        host_of().connect()
-    assert not started.exists()
-
-
-def test_a_repair_replaces_a_python_that_says_it_is_right(
-    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
-) -> None:
-    with LiveSession(host_of()) as session:
-        assert session.call(rpc.ping)
-        python = windows.place / "C/wcw/python/python.exe"
-        genuine = python.read_bytes()
-        python.write_bytes(genuine + b"\n# changed by a build\n")
-        session.prepare(repair=False)
-        assert session.call(rpc.ping)
-        assert python.read_bytes() != genuine, "it would prove nothing"
-        session.prepare(repair=True)
-        assert session.call(rpc.ping)
-        assert python.read_bytes() == genuine
-        assert not session.host._fresh  # type: ignore[attr-defined]
-
-
-def test_failed_bootstrap_is_not_remembered(
-    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
-) -> None:
-    host = host_of()
-    windows.mode("failed disk-full")
-    with pytest.raises(StorageError):
-        host.connect()
-    windows.mode("good")
-    host.connect().close()
-
-
-def test_no_bootstrap_unless_wanted(
-    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
-) -> None:
-    for keys in ({"bootstrap": False}, {"python": "C:\\Python311\\python.exe"}):
-        with pytest.raises(HostError, match="did not start"):
-            host_of(**keys).connect()
-    assert not (windows.place / "told").exists()
-    host_of(python="C:\\tools\\py\\python.exe", bootstrap=True).connect().close()
-    assert (windows.place / "C/tools/py/python.exe").exists()
-
-
-def test_host_that_is_not_there_is_not_bootstrapped(
-    windows: SimulatedWindows, host_of: Callable[..., WindowsHost], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    windows.stop()
-    monkeypatch.setattr(firstpython, "install_python", lambda *_, **__: pytest.fail("tried"))
-    with pytest.raises(HostError, match="no connection"):
-        host_of().connect()

@@ -29,11 +29,6 @@ class Lab:
         self.sessions: list[Session] = []
         self.attempts = 0
         self.told: list[str] = []
-        self.codes("0")
-
-    def codes(self, codes: str) -> None:
-        """What shutdown.exe leaves with, call after call."""
-        (self.windows.place / "codes").write_text(codes)
 
     def asked(self) -> list[str]:
         """What shutdown.exe was called with."""
@@ -127,23 +122,6 @@ def test_restart(lab: Lab, lingers: int, off: int) -> None:
     assert lab.shells() == 1, "only the returned session has one"
 
 
-def test_somebody_had_scheduled_one(lab: Lab) -> None:
-    lab.codes("1190")
-    old = lab.connect()
-    lab.windows.when_asked(lambda: lab.down(0.2))
-    assert lab.restart(old).call(rpc.ping)
-    assert lab.asked() == ["/r"], "somebody's own restart is not called off"
-
-
-def test_refused(lab: Lab) -> None:
-    lab.codes("5")
-    old = lab.connect()
-    with pytest.raises(HostError, match="refused to restart: exit code 5: The operation") as caught:
-        lab.restart(old)
-    assert "right to shut down" in caught.value.hint
-    assert lab.attempts == 1
-
-
 def test_goes_down_before_shutdown_has_answered(lab: Lab) -> None:
     slow = lab.windows.place / "bin/shutdown.exe.py"
     slow.write_text(slow.read_text() + "import time\ntime.sleep(600)\n")
@@ -232,28 +210,3 @@ def test_sign_in_stays_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Non
     going.join(60)
     assert 2 <= len(refused) <= 6
     assert sum("times in a row" in error.message for error in refused) >= len(refused) - 2
-
-
-@pytest.mark.parametrize(
-    ("then", "message"),
-    [
-        (lambda _: None, "has not restarted within 2 s"),
-        (lambda lab: lab.windows.stop(), r"did not come back within 2 s; last attempt: "),
-    ],
-)
-def test_gives_up(
-    lab: Lab, then: Callable[[Lab], None], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = lab.connect()
-    connect = lab.connect
-
-    def counting() -> Session:
-        assert lab.attempts < 1 + 20, "in 2 s there is time for ten"
-        return connect()
-
-    monkeypatch.setattr(lab, "connect", counting)
-    lab.windows.when_asked(lambda: then(lab))
-    with pytest.raises(HostError, match=message) as caught:
-        lab.restart(old, timeout=2)
-    assert caught.value.hint
-    until(lambda: not lab.shells())  # what was connected is let go

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from windows import powershell_folder
 
-from pipelines.core.errors import HostError
+from pipelines.core.errors import HostError, ProvisionError
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.base import OpenOptions, Silent
-from pipelines.hosts.windows.firstpython import connect_with_python
+from pipelines.hosts.live import LiveSession
+from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.remote import rpc
-from pipelines.session.channel import over_winrs
+from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache, load_lock
 
 #: What a build needs of Python besides, which real hosts get from an archive of its own.
@@ -33,13 +35,46 @@ class Events(Silent):
         self.steps.append(text)
 
 
-def test_from_nothing_to_a_wheel(tmp_path: Path) -> None:
+def _install_python(endpoint: Endpoint, folder: Path, executable: str, cache: Cache) -> None:
+    """Into ``folder``, by the adapter for users' own machines."""
+    config = WinRMHost(
+        kind="winrm",
+        endpoint=endpoint.url,
+        username=endpoint.username,
+        password_env="BARE_PASSWORD",
+        ca=str(endpoint.ca),
+        python=executable,
+    )
+    with pytest.raises(HostError, match="did not start"):
+        WindowsHost("bare", config).connect()
+    events = Events()
+    config = config.model_copy(update={"bootstrap": True})
+    host = WindowsHost("bare", config, cache=cache, events=events)
+    changed = folder / "LICENSE.txt"
+    with LiveSession(host) as session:
+        assert session.call(rpc.ping)
+        genuine = changed.read_bytes()
+        changed.write_text("changed by a build")
+        session.prepare(repair=True)
+        assert session.call(rpc.ping)
+    assert changed.read_bytes() == genuine
+    mode = folder.stat().st_mode
+    folder.chmod(0o777)  # others may have put there what is in it: it is not started
+    with pytest.raises(ProvisionError, match="is not safe to use"):
+        host.connect()
+    folder.chmod(mode)
+    with host.connect() as again:
+        assert again.call(rpc.ping)
+    assert len(events.steps) == 2, "in the end it was there"
+
+
+def test_from_nothing_to_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     powershell_folder()
     from pipelines.hosts.sandbox.config import SandboxHost
     from pipelines.hosts.sandbox.host import Sandbox
     from pipelines.hosts.sandbox.image import make_image
 
-    base, cache, events = tmp_path / "bare", Cache(load_lock()), Events()
+    base, cache = tmp_path / "bare", Cache(load_lock())
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(base)})
     sandbox = Sandbox("bare", config, OpenOptions("3.11", cache, Silent()))
     sandbox.make()
@@ -50,14 +85,8 @@ def test_from_nothing_to_a_wheel(tmp_path: Path) -> None:
     try:
         endpoint = sandbox.endpoint(sandbox.start(ephemeral=True))
         assert endpoint.url.startswith("https://")
-        with pytest.raises(HostError):
-            over_winrs(endpoint, sandbox.executable, "bare")
-        for _ in range(2):
-            with connect_with_python(
-                endpoint, cache, events, name="bare", python=sandbox.executable
-            ) as session:
-                assert session.call(rpc.ping)
-        assert len(events.steps) == 1, "the second time it was there"
+        monkeypatch.setenv("BARE_PASSWORD", endpoint.secret() or "")
+        _install_python(endpoint, python, sandbox.executable, cache)
         for name in _DEVELOPMENT:
             (tmp_path / name).rename(python / name)
         (tmp_path / "pipeline.yaml").write_text(

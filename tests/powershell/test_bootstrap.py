@@ -79,6 +79,7 @@ class Host:
         raw: bytes | None = None,
         replace: bool = False,
         look: bool = False,
+        patience: bytes = b"120000",
         at_need: Callable[[], object] = lambda: None,
     ) -> Talk:
         """Start PowerShell, as the pipeline does, until it ends; with ``look`` nothing is sent."""
@@ -96,7 +97,9 @@ class Host:
         lines = Lines(process)
         assert process.stdin is not None
         assert process.stderr is not None
-        script = base64.b64encode(_BOOTSTRAP.read_bytes())
+        text = _BOOTSTRAP.read_bytes()
+        assert b"WaitForExit(120000)" in text
+        script = base64.b64encode(text.replace(b"120000", patience))
         answers = []
         with process.stdin as stdin:
             stdin.write(script + b"\n" + json.dumps(given).encode() + b"\n")
@@ -300,6 +303,13 @@ def test_python_that_says_something_else(host: Host) -> None:
     talk = host.talk(files={**host.python, "python-script.py": odd})
     assert (talk.states, talk.kind) == (["need", "failed"], "other")
     assert "answered: odd" in talk.answers[-1].message
+
+
+def test_python_that_does_not_end(host: Host) -> None:
+    slow = host.python["python-script.py"] + b"time.sleep(30)\n"
+    talk = host.talk(files={**host.python, "python-script.py": slow}, patience=b"3000")
+    assert (talk.states, talk.kind) == (["need", "failed"], "other")
+    assert "did not end" in talk.answers[-1].message
 
 
 def test_python_in_use(host: Host) -> None:

@@ -146,6 +146,7 @@ def test_no_account(machine: Machine, line: str, said: str) -> None:
 
 def test_account_is_made_once(machine: Machine) -> None:
     machine.listens()
+    disks_own = machine.state.kept["made"]["thumbprint"]
     secret = machine.share / "winrm"
     timer = threading.Timer(3, lambda: _appear(secret, 'builder:a:b "c" $d\r\n'))
     timer.start()
@@ -155,6 +156,7 @@ def test_account_is_made_once(machine: Machine) -> None:
     made = {"enabled": True, "password": 'a:b "c" $d', "groups": ["S-1-5-32-544"]}
     assert machine.state.kept["users"] == {"builder": made}
     assert not secret.exists()
+    assert machine.state.kept["made"]["thumbprint"] != disks_own
     assert machine.state.kept["status"] == "Running"
     assert machine.said()[-2] == f"WCW-READY {_pin(machine)}"
     machine.state.kept["status"] = "Stopped"
@@ -164,6 +166,14 @@ def test_account_is_made_once(machine: Machine) -> None:
     result = machine.state.run(rf"{machine.folder}\ready.ps1", WaitSeconds=1)
     assert "there are 0 HTTPS listeners" in result.error
     assert machine.said()[-2] == f"WCW-FAILED {result.error}"
+
+
+def test_no_account_without_a_key_of_its_own(machine: Machine) -> None:
+    machine.listens()
+    (machine.share / "winrm").write_text("builder:secret")
+    machine.state.kept["refused"] = ["certificate"]
+    assert machine.state.run(rf"{machine.folder}\ready.ps1", WaitSeconds=1).error
+    assert machine.state.kept["users"] == {}
 
 
 def _appear(path: Path, text: str) -> None:

@@ -7,13 +7,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from windows import ROOT, Shell, call, run_bodies
 
 from pipelines.hosts.windows import firstpython
@@ -112,42 +111,15 @@ def _called(parsed: Parsed) -> tuple[set[str], list[tuple[str, str, list[str]]]]
     return called, wrong
 
 
-def _of_roles() -> dict[str, str]:
-    """The calls that Ansible makes of the tasks' words."""
-    texts = {}
-    for file in (ROOT / "ansible/roles").glob("*/tasks/*.yml"):
-        for number, words in enumerate(_powershell_of(yaml.safe_load(file.read_text("utf-8")))):
-            text = call(words["path"], **words.get("parameters", {}))
-            texts[f"{file.parents[1].name}/{file.name}:{number}"] = text.replace("'", "", 2)
-    return texts
-
-
-def _powershell_of(node: Any) -> Iterator[dict[str, Any]]:
-    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
-        if key == "ansible.windows.win_powershell":
-            yield child
-        elif isinstance(child, dict | list):
-            yield from _powershell_of(child)
-
-
 def test_scripts_of_ours_are_called_with_parameters_that_they_have(
     parse: Parse, everything: Parsed
 ) -> None:
-    called, wrong = _called(everything | parse(_of_roles()))
+    called, wrong = _called(everything)
     assert wrong == []
-    scripts = [*ROOT.glob("images/scripts/*.ps1"), *ROOT.glob("ansible/roles/*/files/*.ps1")]
-    assert {path.name for path in scripts} <= called
+    assert {path.name for path in ROOT.glob("images/scripts/*.ps1")} <= called
     bad = parse({"bad": ".\\enable-winrm-https.ps1 -HostName a -RemoteAdress b"})
     problems = ["remoteaddress", "remoteadress"]
     assert _called(everything | bad)[1] == [("bad", "enable-winrm-https.ps1", problems)]
-
-
-def test_parameters_of_the_bootstrap_are_those_that_are_sent(everything: Parsed) -> None:
-    source = Path(firstpython.__file__).read_text("utf-8")
-    sent = re.findall(r"(?:digests|parameters) = \{(.*?)\}", source, re.S)
-    assert {name for text in sent for name in re.findall(r'"(\w+)":', text)} == {
-        *everything["pipelines/hosts/windows/bootstrap.ps1"]["parameters"]
-    }
 
 
 BAD = [

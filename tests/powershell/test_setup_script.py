@@ -11,7 +11,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from setup_state import POLICIES, SERVICE, State, answering
-from windows import ROOT, InWine, Result, Shell
+from windows import ROOT, InWine, Result, Shell, call
 from windows_programs import knob
 
 from pipelines.hosts.winrm.config import WinRMHost
@@ -82,6 +82,8 @@ def test_fresh_then_again(machine: Machine) -> None:
     assert b"PRIVATE" not in machine.pem.read_bytes()
     assert kept["made"]["length"] >= 2048
     assert kept["made"]["export"] == "NonExportable"
+    assert "CertSign" not in kept["made"]["usage"]  # its key vouches for no other host
+    assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     days = (made.not_valid_after_utc - datetime.datetime.now(datetime.UTC)).days
     assert 820 <= days <= 825
     # What it prints is what a pipeline.yaml takes.
@@ -223,6 +225,15 @@ def test_certificate_of_the_machine(machine: Machine) -> None:
 def test_what_is_refused_at_once(silent: Machine, parameters: dict[str, object]) -> None:
     before = dict(silent.state.kept)
     assert silent.run(**parameters).error  # type: ignore[arg-type]
+    assert silent.state.kept == before
+
+
+def test_who_is_no_administrator(silent: Machine) -> None:
+    before = dict(silent.state.kept)
+    nobody = "[pscustomobject] @{} | Add-Member -PassThru ScriptMethod IsInRole { $false }"
+    start = call(silent.script, HostName=["a"], RemoteAddress=["192.0.2.10"])
+    said = silent.state.run_text(f"function New-Object {{ {nobody} }}\n{start}")
+    assert "administrator" in said.error
     assert silent.state.kept == before
 
 

@@ -6,9 +6,7 @@ The clients are Python's ssl as the pipeline's are, with the checks that Python 
 from __future__ import annotations
 
 import datetime
-import re
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,35 +17,20 @@ from cryptography.x509.oid import NameOID
 
 from pipelines.hosts.sandbox.wsman.certificate import create_certificate
 
-ROOT = Path(__file__).parents[2]
-
 _DAY = datetime.timedelta(days=1)
-_SCRIPT = (ROOT / "scripts/enable-winrm-https.ps1").read_text()
-
-
-def _by_script(certificate: Path, key: Path) -> None:
-    """As New-SelfSignedCertificate makes it of what the script asks for."""
-    uses = re.findall(r"'(\w+)'", re.findall(r"KeyUsage += @\(([^)]*)\)", _SCRIPT)[0])
-    assert set(uses) <= {"DigitalSignature", "KeyEncipherment", "CertSign"}
-    constraints = re.findall(r"\{text\}+(ca=\w+)", _SCRIPT)
-    _self_signed(certificate, key, ca=constraints != ["ca=FALSE"], sign="CertSign" in uses)
 
 
 def _old(certificate: Path, key: Path) -> None:
-    """As the script made them until its certificates lost the CA bit."""
-    _self_signed(certificate, key, ca=True, sign=True)
-
-
-def _self_signed(certificate: Path, key: Path, *, ca: bool, sign: bool) -> None:
+    """As enable-winrm-https.ps1 made them until its certificates lost the CA bit."""
     own = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     usage = x509.KeyUsage(
-        True, False, True, False, False, sign, False, False, False
+        True, False, True, False, False, True, False, False, False
     )  # signature, encipherment, signing of certificates
     identifier = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
     made = (
         _builder(name, name, own, "localhost")
-        .add_extension(x509.BasicConstraints(ca, 0 if ca else None), critical=True)
+        .add_extension(x509.BasicConstraints(True, 0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(identifier, critical=False)
         .sign(own, hashes.SHA256())
@@ -110,32 +93,20 @@ def _handshake(shown: tuple[Path, Path], *, trusted: Path, name: str) -> None:
             ends.remove(end)
 
 
-MAKERS = [
-    pytest.param(create_certificate, id="sandbox"),
-    pytest.param(_by_script, id="enable-winrm-https.ps1"),
-]
-
-
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "cert.pem", tmp_path / "key.pem"
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_is_accepted_as_the_one_thing_to_trust(
-    pair: tuple[Path, Path], make: Callable[[Path, Path], object]
-) -> None:
-    make(*pair)
+def test_is_accepted_as_the_one_thing_to_trust(pair: tuple[Path, Path]) -> None:
+    create_certificate(*pair)
     _handshake(pair, trusted=pair[0], name="localhost")
     with pytest.raises(ssl.SSLCertVerificationError):
         _handshake(pair, trusted=pair[0], name="other.example.org")
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_its_key_vouches_for_no_other_host(
-    pair: tuple[Path, Path], tmp_path: Path, make: Callable[[Path, Path], object]
-) -> None:
-    make(*pair)
+def test_its_key_vouches_for_no_other_host(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    create_certificate(*pair)
     forged = tmp_path / "forged.pem", tmp_path / "forged.key"
     _leaf(*forged, pair, "other.example.org")
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -6,15 +6,12 @@ import re
 import subprocess
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from pipelines.core.yamlfile import read_yaml
-from pipelines.hosts.windows import firstpython
 
 ROOT = Path(__file__).parents[2]
-_BOOTSTRAP = (Path(firstpython.__file__).with_name("bootstrap.ps1")).read_text("utf-8")
 
 
 def _scripts() -> list[str]:
@@ -48,21 +45,6 @@ def test_errors_do_not_pass_unnoticed(name: str) -> None:
     ]
 
 
-def test_command_line_fits() -> None:
-    line = firstpython.command_line()
-    assert len(line) < 8191 - 100, "cmd takes 8191 characters, with its own path and switches"
-    assert '"' not in line
-
-
-def test_answers_are_those_that_are_understood() -> None:
-    fields = firstpython.Answer.model_fields
-    kinds = set(re.findall(r"(?:return|kind\s+=|kind =) '([a-z-]+)'", _BOOTSTRAP))
-    assert kinds == set(get_args(fields["kind"].annotation))
-    states = set(re.findall(r"state\s+= '([a-z-]+)'", _BOOTSTRAP))
-    assert states == set(get_args(fields["state"].annotation))
-    assert f"'{firstpython._PREFIX.decode()}'" in _BOOTSTRAP
-
-
 def test_playbook_and_script_want_the_same_of_the_service() -> None:
     """Both are ways to the same host: what one sets, the other must not undo."""
     code = (ROOT / "scripts/enable-winrm-https.ps1").read_text("ascii")
@@ -81,12 +63,3 @@ def test_playbook_and_script_want_the_same_of_the_service() -> None:
     # Certificates that users sign in with are the host owner's choice, which the playbook keeps.
     del by_script["Auth\\Certificate"]
     assert by_script == by_playbook
-
-
-def test_each_machine_of_a_golden_disk_has_a_key_of_its_own() -> None:
-    """Made before the account: nobody can sign in to a machine with the disk's own key."""
-    code = (ROOT / "images/oem/ready.ps1").read_text("ascii")
-    assert "enable-winrm-https.ps1" in (ROOT / "images/oem/golden.ps1").read_text("ascii")
-    own = re.search(r"& \(Join-Path .*'enable-winrm-https\.ps1'\) .*-Renew", code)
-    assert own is not None
-    assert own.start() < code.index("New-Account -Line")

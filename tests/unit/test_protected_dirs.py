@@ -409,15 +409,3 @@ def test_powershell_decides_by_the_same_numbers() -> None:
     assert trusted == protected_dirs._TRUSTED
     owners = set(re.findall(r"'(S-1-3-\d)'", script["Assert-Protected"]))
     assert owners == protected_dirs._OWNERS
-
-
-def test_roles_make_directories_by_the_shared_one_alone() -> None:
-    """``win_file`` makes one with the rights that it inherits from the root of the drive."""
-    tasks = sorted((ROOT / "ansible/roles").glob("*/tasks/*.yml"))
-    assert len(tasks) > 10
-    for path in tasks:
-        for match in re.finditer(r"win_file:\n((?: +.*\n)+)", path.read_text()):
-            assert "state: absent" in match[1], path
-    for path in (ROOT / "ansible/roles").glob("*/files/*.ps1"):
-        if path != PROTECT:
-            assert not re.search(r"New-Item|CreateDirectory|mkdir", path.read_text(), re.I), path
