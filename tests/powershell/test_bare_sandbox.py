@@ -45,11 +45,12 @@ def _install_python(endpoint: Endpoint, folder: Path, executable: str, cache: Ca
         ca=str(endpoint.ca),
         python=executable,
     )
-    with pytest.raises(HostError, match="did not start"):
-        WindowsHost("bare", config).connect()
     events = Events()
+    options = OpenOptions("3.11", cache, events)
+    with pytest.raises(HostError, match="did not start"):
+        WindowsHost("bare", config, options).connect()
     config = config.model_copy(update={"bootstrap": True})
-    host = WindowsHost("bare", config, cache=cache, events=events)
+    host = WindowsHost("bare", config, options)
     changed = folder / "LICENSE.txt"
     with LiveSession(host) as session:
         assert session.call(rpc.ping)
