@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipelines.cli.lines import Tell, held, hold, request_of, settings_of
+from pipelines.cli.lines import Tell, held, hold, native_facts, request_of, settings_of
 from pipelines.cli.options import Flags
-from pipelines.cli.plan import told_of
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def open_matrix(flags: Flags) -> Matrix:
         settings,
         request,
         select=shared.select,
-        facts=told_of(
+        facts=native_facts(
             request.axes.get("host"),
             request.axes.get("archs") or settings.default.archs,
             gpu=shared.gpu,

@@ -17,6 +17,7 @@ from pipelines.core.errors import ConfigError
 if TYPE_CHECKING:
     from pipelines.config.model import Config
     from pipelines.matrix.buildplan import Request
+    from pipelines.matrix.hostfacts import HostFacts
     from pipelines.session.base import Bars
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
@@ -218,3 +219,24 @@ def settle() -> None:
     _said.clear()
     atexit.register(close_line)
     signal.signal(signal.SIGTERM, _terminate)
+
+
+def native_facts(host: str | None, archs: str | None, *, gpu: bool = False) -> HostFacts | None:
+    """What the host says of itself where ``archs`` are its own; otherwise nothing is asked."""
+    return (
+        host_facts(host, gpu=gpu) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
+    )
+
+
+def host_facts(host: str | None, *, gpu: bool) -> HostFacts:
+    """What the host says of itself; with a GPU, if it is to have one."""
+    from pipelines.hosts.live import gpus_of
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.stages.toolset import default_toolset
+
+    with aside(host, gpu=gpu) as line:
+        native = gpus_of(line.session)
+        msvc = default_toolset(line.session, line.plan.host)
+        return HostFacts.told(
+            line.session.facts, name=line.plan.host.name, native=native, msvc=msvc
+        )

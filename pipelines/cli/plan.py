@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from json import dumps
 from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
-from pipelines.cli.lines import aside, request_of, settings_of
+from pipelines.cli.lines import host_facts, request_of, settings_of
 from pipelines.cli.options import ALL, Flags
 from pipelines.core.errors import ConfigError
 from pipelines.record.shards import shards_of
@@ -99,24 +98,5 @@ def plan(
         request,
         select=select,
         format=format,
-        facts=_ask(request.axes.get("host"), gpu=shared.gpu) if ask else None,
+        facts=host_facts(request.axes.get("host"), gpu=shared.gpu) if ask else None,
     )
-
-
-def told_of(host: str | None, archs: str | None, *, gpu: bool = False) -> HostFacts | None:
-    """What the host says of itself where ``archs`` are its own; otherwise nothing is asked."""
-    return _ask(host, gpu=gpu) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
-
-
-def _ask(host: str | None, *, gpu: bool) -> HostFacts:
-    """What the host says of itself; with a GPU, if it is to have one."""
-    from pipelines.hosts.live import gpus_of
-    from pipelines.matrix.hostfacts import HostFacts
-    from pipelines.stages.toolset import default_toolset
-
-    with aside(host, gpu=gpu) as line:
-        native = gpus_of(line.session)
-        msvc = default_toolset(line.session, line.plan.host)
-        return HostFacts.told(
-            line.session.facts, name=line.plan.host.name, native=native, msvc=msvc
-        )
