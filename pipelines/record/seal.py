@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors
+from pipelines.remote.files import patiently
 
 VARIABLE = "WCW_SEAL_KEY"
 _MAKE = "Make one: openssl genpkey -algorithm ed25519"
@@ -103,7 +104,8 @@ def sealer() -> Sealer:
     with disk_errors(path):
         if not path.is_file():
             _make(path)
-        return _load(path.read_bytes(), str(path))
+        # Windows reads no file while one of its names is being removed, and the other way around.
+        return _load(patiently(path.read_bytes), str(path))
 
 
 @lru_cache(maxsize=8)
@@ -133,4 +135,4 @@ def _make(path: Path) -> None:
     except FileExistsError:
         pass
     finally:
-        part.unlink()
+        patiently(part.unlink)

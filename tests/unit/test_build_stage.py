@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -101,7 +102,8 @@ def test_room_is_made_before_anything_is_sent(tmp_path: Path) -> None:
     )
     done = built(line)
     assert asked["root"] == line.plan.layout.build_root
-    assert asked["keep"] == [done.job, ".venv", "restart.json"]
+    environment = Path(sys.executable).parent.parent.name
+    assert asked["keep"] == [done.job, environment, "restart.json"]
     assert asked["least"] == load_thresholds().host_disk.warn * (1 << 30)
     assert sent == []
     assert session.sent
