@@ -10,6 +10,7 @@ results are in ``build/test-windows.xml``.
 
 from __future__ import annotations
 
+import select
 import shutil
 import subprocess
 import sys
@@ -39,8 +40,8 @@ RESULT = ROOT / "build/test-windows.xml"
 NOT_RUN = ROOT / "tests/under_wine.yaml"
 LANES = 2
 TOGETHER = 6
-#: For a process of pytest. An idle machine needs a tenth of it.
-SECONDS = 900
+#: Without a result of a test. An idle machine needs a tenth of it for the slowest.
+SILENCE = 300
 #: Interrupted, or done.
 STOPPED = Event()
 #: Pytest's exit codes of a run that came to its end.
@@ -98,14 +99,20 @@ def run(prefix: Prefix, names: list[str]) -> Outcome:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        bufsize=0,
     )
-    try:
-        output = process.communicate(timeout=SECONDS)[0].decode(errors="replace")
-        verdict = ENDED.get(process.returncode, f"exit code {process.returncode}")
-    except subprocess.TimeoutExpired:
+    pipe, written = process.stdout, b""
+    assert pipe is not None  # noqa: S101 - for mypy
+    while select.select([pipe], [], [], SILENCE)[0]:
+        if not (piece := pipe.read(1 << 16)):
+            verdict = ENDED.get(process.wait(), f"exit code {process.returncode}")
+            break
+        written += piece
+    else:
         prefix.halt()
         prefix.boot()
-        output, verdict = process.communicate()[0].decode(errors="replace"), "hung"
+        written, verdict = written + process.communicate()[0], "hung"
+    output = written.decode(errors="replace")
     if verdict not in ENDED.values() or not result.is_file():
         return Outcome(names, verdict, output)
     suites = list(ET.parse(result).getroot())  # noqa: S314 - pytest's own
