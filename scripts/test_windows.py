@@ -41,7 +41,7 @@ NOT_RUN = ROOT / "tests/under_wine.yaml"
 LANES = 2
 TOGETHER = 6
 #: Without a result of a test. An idle machine needs a tenth of it for the slowest.
-SILENCE = 300
+SILENCE = 900
 #: Interrupted, or done.
 STOPPED = Event()
 #: Pytest's exit codes of a run that came to its end.

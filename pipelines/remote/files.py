@@ -29,10 +29,13 @@ _SCAN = 5.0 if sys.platform == "win32" else 0.0
 
 def long_path(path: str) -> str:
     r"""``path``, on Windows in the form ``\\?\...`` that is not limited to 260 characters."""
-    if sys.platform != "win32" or path.startswith("\\\\"):
+    if sys.platform != "win32":
         return path
-    path = os.path.abspath(path)  # noqa: PTH100 - the prefix switches normalisation off
-    return path if path.startswith("\\\\") else "\\\\?\\" + path
+    if not path.startswith("\\\\?\\"):  # which switches normalisation off
+        path = os.path.abspath(path)  # noqa: PTH100
+    if path.startswith(("\\\\?\\", "\\\\.\\")):
+        return path
+    return "\\\\?\\UNC" + path[1:] if path.startswith("\\\\") else "\\\\?\\" + path
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -456,3 +457,19 @@ def test_a_repair_removes_what_no_package_lists(packages: Packages, name: str) -
     assert packages.apply(thorough=True)["ok"]
     assert not (packages.site / name).exists()
     assert packages.check(thorough=True)["ok"]
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="paths of Windows")
+@pytest.mark.parametrize(
+    ("path", "long"),
+    [
+        ("C:/b/../c", r"\\?\C:\c"),
+        ("//nas/share/b/../c", r"\\?\UNC\nas\share\c"),
+        (r"\\nas\share", r"\\?\UNC\nas\share"),
+        (r"\\?\UNC\nas\share\..", r"\\?\UNC\nas\share\.."),
+        (r"\\.\pipe\x", r"\\.\pipe\x"),
+        ("NUL", r"\\.\NUL"),
+    ],
+)
+def test_the_form_of_a_path_that_has_no_limit(path: str, long: str) -> None:
+    assert files.long_path(path) == long
