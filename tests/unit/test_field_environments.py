@@ -146,7 +146,7 @@ def init(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) 
     assert says.get("archs", made["archs"]) == made["archs"]
     assert {*says.get("tests", ())} <= {*made.get("test_requires", ())}
     (suite,) = (where / ".wcw/smoke").glob("*/test_*.py")
-    assert [one for one in says.get("modules", ()) if f'"{one}"' not in suite.read_text()] == []
+    assert [one for one in says.get("modules", ()) if repr(one) not in suite.read_text()] == []
 
 
 def plan(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) -> None:

@@ -422,7 +422,7 @@ def test_two_names_with_swapped_hashes(desk: Desk) -> None:
         ([{"name": "{name}", "digest": {"sha256": "{sha256}"}}] * 2, "it is about"),
         ([{"name": "dist/{name}", "digest": {"sha256": "{sha256}"}}], "it is about"),
         ([{"digest": {"sha256": "{sha256}"}}], "it is about nameless"),
-        ("all", "no in-toto statement"),
+        ("all", "not an in-toto statement"),
     ],
 )
 def test_other_subjects(desk: Desk, subject: Any, words: str) -> None:

@@ -504,7 +504,7 @@ def test_a_page_of_many_says_its_levels_of_evidence(views: dict[str, RunView]) -
         return pages.render(shown).partition('<p class="small">')[2].partition("</p>")[0]
 
     assert levels(Evidence.GPU, Evidence.SIMULATED, Evidence.GPU) == (
-        "evidence F: run against a simulator; evidence G: run on a real GPU"
+        "evidence: run against a simulator; evidence: run on a real GPU"
     )
     assert levels(None, None) == "the level of evidence is not recorded"
 
