@@ -109,7 +109,7 @@ def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixtu
     outcome = run.run_doctor(line.plan, line.session, as_json=True)
     out, _ = capsys.readouterr()
     told = json.loads(out, parse_constant=pytest.fail)
-    assert (told["schema"], told["host"]) == (1, "sandbox")
+    assert (told["schema"], told["host"]) == (2, "sandbox")
     assert told["order"]["sandbox"] is True
     assert told["summary"]["error"] == 0
     assert told["summary"]["unknown"] == 0

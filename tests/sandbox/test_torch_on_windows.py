@@ -19,7 +19,7 @@ from pipelines.doctor.run import purpose_of
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.recipe.origin import PathSource
 from pipelines.record.results import BuildResult, ProvisionResult
-from pipelines.remote import files, process, provision
+from pipelines.remote import files, process
 from pipelines.stages.line import BUILD, COLLECT, PROVISION, Line
 from pipelines.wheels.fatbin import inventory
 
@@ -112,29 +112,6 @@ def test_another_run_time_in_its_place_is_put_right(torch_line: Line, tmp_path: 
     assert unpacked(torch_line) == "warning"
     assert list(provisioned(torch_line)) == ["C++ run-time"]
     assert unpacked(torch_line) == "ok"
-
-
-@pytest.mark.parametrize(
-    ("tag", "says"),
-    [("cp313-cp313-win_amd64", "cp313"), ("cp311-cp311-manylinux_2_28_x86_64", "manylinux")],
-    ids=["python", "linux"],
-)
-def test_a_torch_for_something_else_is_refused(
-    torch_line: Line, tmp_path: Path, tag: str, says: str
-) -> None:
-    """It lies where the host looks for the one that is wanted, which is not there."""
-    layout = torch_line.plan.layout
-    other = tmp_path / f"torch-9.9.9-{tag}.whl"
-    other.write_bytes(b"PK\x05\x06" + bytes(18))
-    there = layout.join(layout.wheels, other.name)
-    torch_line.session.put(other, there)
-    wanted = next(one for one in torch_line.plan.wanted if one.id == "build tools")
-    asked = {**wanted.spec, "packages": {"torch": "9.9.9"}}
-    told = torch_line.session.call(provision.apply_one, spec=asked, marker=r"C:\t\no.json")
-    assert torch_line.session.call(files.remove_tree, path=there)
-    assert not told["ok"]
-    assert "torch==9.9.9" in told["error"]
-    assert says in told["error"]
 
 
 def test_a_damaged_wheel_on_the_host_is_sent_again(torch_line: Line) -> None:

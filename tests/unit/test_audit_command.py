@@ -52,9 +52,9 @@ def test_every_further_word_is_a_wheel() -> None:
 
 
 def test_it_stands_alone() -> None:
-    with pytest.raises(ConfigError, match="stands alone"):
+    with pytest.raises(ConfigError, match="only command"):
         calls("audit a.whl runs")
-    with pytest.raises(ConfigError, match="stands alone"):
+    with pytest.raises(ConfigError, match="only command"):
         calls("build audit dist")
 
 
