@@ -45,17 +45,15 @@ test-windows: ## The unit tests with the sandbox's Windows Python; TESTS=FILES r
 	@scripts/setup --dev
 	@$(PYTHON) scripts/test_windows.py $(TESTS)
 
-faults: ## Campaigns of injected faults, also against the playbook
+faults: ## Campaigns of injected faults
 	@scripts/setup --dev
-	@scripts/check-provisioners --setup
-	@$(GET_POWERSHELL)
-	@$(POWERSHELL) $(PYTEST) -n auto -m faults tests/faults tests/unit tests/powershell
+	@$(PYTEST) -n auto -m faults tests/faults tests/unit
 
 provisioners: ## Image and playbook: linters, and Ansible's own modules against the sandbox
 	@scripts/setup --dev
 	@scripts/check-provisioners
 	@$(GET_POWERSHELL)
-	@$(POWERSHELL) $(PYTEST) -n 2 -m provisioners tests/provisioners tests/powershell
+	@$(POWERSHELL) $(PYTEST) -n 2 --dist worksteal -m provisioners tests/provisioners tests/powershell
 
 workflows: ## Linters and schemas of .github, and of what init writes
 	@scripts/setup --dev
