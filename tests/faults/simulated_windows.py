@@ -20,6 +20,7 @@ from hooked import hooked
 from test_first_python_payload import FILES, cache_of, distribution
 
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
+from pipelines.hosts.sandbox.wsman.service import WsmanService
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache
 
@@ -135,7 +136,7 @@ class SimulatedWindows:
             self._launch,
             self._users,
             http_port=self._port,
-            service=hooked(self.hooks),
+            service=hooked(self.hooks) if self.hooks else WsmanService,
         )
         self._port = int(self.server.http_url.rpartition(":")[2].partition("/")[0])
 
