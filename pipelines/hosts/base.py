@@ -385,8 +385,8 @@ class HostConfig(Model):
         """What the pipeline has created there; ``hosts`` are all of ``pipeline.yaml``."""
         return ()
 
-    def lacking(self) -> Iterable[Finding]:
-        """What this machine lacks to start a build there now, as far as that shows by itself."""
+    def missing(self) -> Iterable[Finding]:
+        """Why no build can start there now, as far as that shows without asking it."""
         return ()
 
     def notes(self, name: str) -> Iterable[str]:  # noqa: ARG002 - of every kind

@@ -146,7 +146,7 @@ def planned(
     cache = cache or Cache(load_lock())
     facts = facts or HostFacts.unasked(name, host)
     supply = host.supply(cache.lock)
-    supply = replace(supply, missing=(*supply.missing, *host.lacking()))
+    supply = replace(supply, missing=(*supply.missing, *host.missing()))
     others = remember(lambda: settings.others(name, cache.lock))
     ground = lay_ground(recipe, cache, facts, supply, others, jobs=jobs_asked(settings, request))
     lists = [

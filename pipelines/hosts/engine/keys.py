@@ -52,7 +52,7 @@ class EngineKeys(HostConfig):
         tls = Path(self.engine_tls).expanduser() if self.engine_tls else None
         return Engine(self.engine, tls=tls, timeout=seconds or TIMEOUT)
 
-    def lacking(self) -> Iterable[Finding]:
+    def missing(self) -> Iterable[Finding]:
         """The engine, if it is to be on this machine; others are not asked."""
         from pipelines.hosts.engine.reach import target
 
