@@ -420,14 +420,14 @@ def test_yanked_wheels_say_why_and_stay(tmp_path: Path) -> None:
         ["publish", "latest", "--to", "github:o/r@t"],
         ["publish", "latest", "--to", "index", "--pages", "p"],
         ["publish", "latest", "--to", "banana://x/y"],
-        ["publish", "out", "--to", "out/latest/manifest.json"],
+        ["publish", "out", "--to", "out/{run}/manifest.json"],
         ["publish", "--to", "index", "--tracks", "javascript:alert(1)"],
         ["publish", "nothing/there", "--to", "index"],
     ],
 )  # fmt: skip
 def test_orders_that_make_no_sense(tmp_path: Path, words: list[str]) -> None:
-    finished(tmp_path / "out")
-    assert program.run(words) == ConfigError.exit_code
+    run = finished(tmp_path / "out").path.name
+    assert program.run([word.format(run=run) for word in words]) == ConfigError.exit_code
     assert not (tmp_path / "index").exists()
 
 
