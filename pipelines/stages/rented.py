@@ -6,9 +6,11 @@ sandbox, runs. The run comes back, and the directory is removed, also when the c
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from pipelines.core.console import say
-from pipelines.core.errors import ConfigError, HostError, SmokeError
+from pipelines.core.errors import ConfigError, HostError, SetupError, SmokeError
 from pipelines.core.files import disk_errors, new_directory
 from pipelines.core.paths import CHECKOUT
 from pipelines.record.run import Run
@@ -26,6 +28,9 @@ from pipelines.remote.safe_paths import name_fault
 _PARTS = ("pipelines", "scripts", "wcw", "pyproject.toml", "requirements*.lock")
 _OPTIONS = ("-oBatchMode=yes", "-oServerAliveInterval=15", "-oServerAliveCountMax=8")
 _MOST = 256 << 20  # bytes of a run, without its wheel
+_WAITER = """import subprocess, sys
+sys.stdin.read()
+sys.exit(subprocess.call(sys.argv[1], shell=True))"""
 
 
 def test_there(
@@ -39,6 +44,10 @@ def test_there(
         raise ConfigError(
             "another machine is prepared from a checkout, and this is an installed package",
             hint="Clone the repository, and use its wcw.",
+        )
+    if shutil.which("ssh") is None:
+        raise SetupError(
+            "another machine is reached by the program ssh", hint="Install: openssh-client."
         )
     parts = {path.name: path for part in _PARTS for path in CHECKOUT.glob(part)}
     parts[f"suite/{suite.name}"] = suite
@@ -109,9 +118,11 @@ def given_back(command: str) -> Iterator[None]:
         yield
         return
     waits = subprocess.Popen(
-        ["sh", "-c", 'cat >/dev/null; exec sh -c "$1"', "sh", command],
+        [sys.executable, "-c", _WAITER, command],
         stdin=subprocess.PIPE,
-        start_new_session=True,
+        # Ctrl-C is for this process, not for what waits.
+        start_new_session=os.name == "posix",
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
     )
     try:
         yield

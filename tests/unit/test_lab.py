@@ -16,7 +16,7 @@ import report_samples as samples
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pipelines.cli import lab as command
-from pipelines.core.errors import WORSE, ConfigError, HostError, SmokeError
+from pipelines.core.errors import WORSE, ConfigError, HostError, SetupError, SmokeError
 from pipelines.core.evidence import Bridge, Evidence, GpuResult
 from pipelines.record.prebuilt import Dependencies, PrebuiltFile
 from pipelines.record.results import PrebuiltResult, SmokeResult
@@ -237,9 +237,19 @@ def test_what_cannot_be_is_refused_first(project: Path) -> None:
 # -- another machine, by an ssh that is none --------------------------------------------------
 
 
+def test_without_ssh_there_is_no_other_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError):
+        rented.test_there("gpu1", *files(tmp_path), [], tmp_path / "out")
+
+
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Its directory for temporary files; its checkout has a wcw that leaves a run."""
+    if os.name != "posix":
+        pytest.skip("the stand-in for ssh is a script of a shell")
     root, there, programs = (tmp_path / name for name in ("checkout", "there", "programs"))
     for folder in (root / "scripts", there, programs):
         folder.mkdir(parents=True)
@@ -336,9 +346,11 @@ def until(there: Any) -> None:
 
 
 def test_it_is_given_back_after_an_error_and_a_failure_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(HostError), rented.given_back(f"touch {tmp_path}/back; exit 3"):
+    (tmp_path / "give_back.py").write_text("open('back', 'w'); raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HostError), rented.given_back(f'"{sys.executable}" give_back.py'):
         raise HostError("lost")
     assert (tmp_path / "back").exists()
     assert "NOT GIVEN BACK" in "".join(capsys.readouterr())

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import io
 import json
+import os
 import re
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -300,8 +301,9 @@ def test_what_a_build_would_refuse_at_once_is_no_cell(
     assert reasons("box") == {"host-engine"}
     (tmp_path / "docker.sock").touch()
     assert reasons("box") == reasons("sandbox") == set()
-    (tmp_path / "aux.c").touch()
-    assert reasons("sandbox") == {"file-names"}
+    if os.name == "posix":  # Windows has no such file either
+        (tmp_path / "aux.c").touch()
+        assert reasons("sandbox") == {"file-names"}
 
 
 def test_native_is_the_hosts_own_gpu(cache: Cache) -> None:
