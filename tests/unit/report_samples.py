@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from hashlib import sha256
 from pathlib import Path
@@ -369,7 +370,8 @@ def hostile(out: Path) -> Run:
     (run.path / "smoke.xml").write_text(document, "utf-8")
     told = SmokeResult(wheel=said, sha256=said, outcomes={said: len(HOSTILE)}, tail=SAID)
     stage(run, "test", "failed", 5.0, told, bad)
-    (run.path / "a <b> file.txt").write_text("x")
+    markup = "<b>" if os.name == "posix" else "&lt;"
+    (run.path / f"a {markup} file.txt").write_text("x")
     return run
 
 

@@ -44,7 +44,7 @@ def run(out: Path, *, days: float = 0.0, archs: str = "80", cuda: str = "12.8") 
     began = time.strftime("%Y%m%d-%H%M%S", time.gmtime(time.time() - days * DAY))
     there = out / f"{began}-{made.id[16:]}"
     made.path.rename(there)
-    (out / "latest").unlink()
+    (out / "latest").unlink(missing_ok=True)
     return Run(there)
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_record_hides_no_other(out: Path) -> None:
 def test_a_name_that_is_no_time(out: Path) -> None:
     odd = run(out)
     odd.path.rename(out / "20269999-996161-odd")
-    (out / "latest").unlink()
+    (out / "latest").unlink(missing_ok=True)
     (one,) = runs_in(out)
     assert abs(one.began - time.time()) < 60
 

@@ -119,8 +119,8 @@ def test_the_suite_runs_with_each_of_them(tmp_path: Path) -> None:
     files = {row["path"] for row in write_manifest(line.run)}
     assert {"smoke.xml", "smoke-torch2.10.xml", "smoke-torch2.15.xml"} <= files
     first, second = suites.specs
-    assert any("/torch-2.10.0-" in one for one in first["packages"])
-    assert any("/torch-2.15.0-" in one for one in second["packages"])
+    assert any(Path(one).name.startswith("torch-2.10.0-") for one in first["packages"])
+    assert any(Path(one).name.startswith("torch-2.15.0-") for one in second["packages"])
     assert first["directory"] != second["directory"], "an environment each"
     told = (line.run.path / "smoke.xml").read_text("utf-8")
     assert 'classname="torch2.10.t"' in told
