@@ -54,7 +54,6 @@ VARIABLES = "group_vars/all/toolchain.yml"
 _INSTALLER = r"C:\Program Files (x86)\Microsoft Visual Studio"
 _SETUP_LOG = r"C:\windows\temp\dd_setup_errors.log"
 _SMI = r"C:\windows\system32\nvidia-smi.exe"
-_ADD_TYPE = "Ansible.ModuleUtils.AddType.psm1"
 
 pytestmark = [
     pytest.mark.provisioners,
@@ -105,6 +104,20 @@ _LOAD = r"""    $bytes = [System.Text.Encoding]::UTF8.GetBytes(-join $References
     }
     else"""
 _KEEP = "            [System.IO.File]::WriteAllBytes($kept, $code_ms.ToArray())\n"
+_LINK = "    Add-Type -TypeDefinition $link_util\n"
+_LINK_ONCE = r"""    $kept = 'C:\compiled\link.dll'
+    if (-not [System.IO.File]::Exists($kept)) {
+        Add-Type -TypeDefinition $link_util -OutputAssembly $kept
+    }
+    Add-Type -Path $kept
+"""
+_COMPILED_ONCE = {
+    "Ansible.ModuleUtils.AddType.psm1": (
+        (_COMPILE, _LOAD + _COMPILE.strip(" ")),
+        (_COMPILED, _KEEP + _COMPILED),
+    ),
+    "Ansible.ModuleUtils.LinkUtil.psm1": ((_LINK, _LINK_ONCE),),
+}
 
 
 @dataclass
@@ -338,13 +351,14 @@ def _copy_playbook(site: Site, url: str) -> None:
     copy = site.root / "collections/ansible_collections/ansible/windows"
     shutil.copytree(collection, copy, ignore=shutil.ignore_patterns("tests", "docs"))
     (copy / "plugins/modules/win_service.ps1").write_text(_SERVICE)
-    (util,) = BIN.parent.glob(f"lib/python3*/site-packages/ansible/module_utils/*/{_ADD_TYPE}")
-    text = util.read_text()
-    for before, after in ((_COMPILE, _LOAD + _COMPILE.strip(" ")), (_COMPILED, _KEEP + _COMPILED)):
-        assert text.count(before) == 1
-        text = text.replace(before, after)
+    (utils,) = BIN.parent.glob("lib/python3*/site-packages/ansible/module_utils/powershell")
     (site.root / "utils").mkdir()
-    (site.root / "utils" / _ADD_TYPE).write_text(text)
+    for name, changes in _COMPILED_ONCE.items():
+        text = (utils / name).read_text()
+        for before, after in changes:
+            assert text.count(before) == 1
+            text = text.replace(before, after)
+        (site.root / "utils" / name).write_text(text)
     handlers = target / "roles/wsman_values/handlers/main.yml"
     handlers.write_text(handlers.read_text().replace("  async: 120\n  poll: 0\n", ""))
 
