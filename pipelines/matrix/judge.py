@@ -28,7 +28,7 @@ from pipelines.matrix.paths import MAX_PATH, Longest, kept, longest_path
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.load import shown_file
-from pipelines.recipe.model import Recipe
+from pipelines.recipe.model import Recipe, known_fixes
 from pipelines.recipe.naming import fixes_of, local_version, wheel_name
 from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC, NEEDED, able
@@ -349,9 +349,9 @@ def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Findin
 
 
 def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]) -> list[Finding]:
-    """What is said of rules, but for warnings that the recipe answers itself: that it does."""
-    if not ground.supply.toolset.takes_fixes:  # other compilers are not told
-        return found
+    """The findings; a warning that a fix of the recipe answers says so."""
+    if not ground.supply.toolset.takes_fixes:  # fixes.yaml is about cl and Windows' headers
+        return [finding for finding in found if finding.failed or finding.id not in known_fixes()]
     fixes = {one.rule: one for one in fixes_of(recipe, target.cuda, target.torch or None)}
     return [
         finding

@@ -62,7 +62,8 @@ def print_table(plan: Plan) -> None:
     style = "green" if built or taken else "red"
     say(f"{len(built)} of {len(rows)} cells can be built{more}", style)
     if plan.others:
-        say(f"{plan.others} more cells, not checked here: invoke plan --select '*'", "dim")
+        more = units.counted(plan.others, "more cell")
+        say(f"{more}, not checked here: invoke plan --select '*'", "dim")
 
 
 def _line(row: Row) -> list[str]:

@@ -160,6 +160,9 @@ def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
     (told,) = [one for one in row.findings if one.id == "torch-cxx20"]
     assert told.hint
     assert "the recipe sets" not in told.actual
+    cell = cell.model_copy(update={"torch": "2.11"})
+    (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
+    assert not {*known_fixes()} & {one.id for one in row.findings}  # of cl and Windows' headers
 
 
 def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:

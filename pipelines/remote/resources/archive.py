@@ -105,7 +105,7 @@ def plan(spec: Spec) -> str:
         wrong = unpacked.differing(path, record) | _unknown_files(spec, record) if record else {}
         if record and record["compared"]:
             return f"restore {len(wrong)} files in {path}: {_named(wrong)}"
-    return f"unpack {len(expected)} archives into {path}"
+    return f"unpack {len(expected)} archive{'s' * (len(expected) > 1)} into {path}"
 
 
 def apply(spec: Spec) -> None:
