@@ -1,10 +1,10 @@
-"""Which wheel of this index fits this Python, and why what is installed does not load.
+"""Find the wheel in this index that fits this Python, or why an installed one fails.
 
     python which.py --index https://wheels.example.org/
 
-It needs Python 3.9 or later and nothing else, and installs nothing: it prints the command; --help
-tells the rest. It is windows-cuda-wheels 0.1.0,
-the modules of which stand below one another.
+It needs only Python 3.9 or later and installs nothing: it prints the command. See --help for more.
+It is generated from windows-cuda-wheels 0.1.0,
+and consists of its modules, one after the other.
 """
 # ruff: noqa
 # fmt: off
@@ -15,7 +15,7 @@ import os
 import sys
 
 if sys.version_info < (3, 9):
-    sys.exit("which.py needs Python 3.9 or later, and this is %d.%d" % sys.version_info[:2])
+    sys.exit("which.py needs Python 3.9 or later, but this is %d.%d" % sys.version_info[:2])
 _own_first = not sys.flags.isolated and not getattr(sys.flags, "safe_path", False)
 if sys.path and _own_first and sys.argv[0] not in ("-c", "-m", ""):
     _own_folder = os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -553,8 +553,8 @@ def older(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> st
     if serial < last:
         return f"serial {serial} is older than serial {last}, which was seen before"
     if serial == last and seen.get("sha256", digest) != digest:
-        return f"it is another than was seen before with serial {serial}"
-    return f"{min(back)} was yanked, and no longer is" if back else ""
+        return f"it differs from the one seen before with serial {serial}"
+    return f"{min(back)} was yanked but no longer is" if back else ""
 
 
 def remember(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> None:
@@ -622,7 +622,7 @@ def version_key(text: str) -> VersionKey:
     """By which versions are compared; :class:`ValueError` for what is none."""
     found = _VERSION.fullmatch(text.strip()[:200])
     if found is None:
-        raise ValueError(f"{shown(text, 80)} is no version")
+        raise ValueError(f"{shown(text, 80)} is not a version")
     release = [int(one) for one in found["release"].split(".")]
     while len(release) > 1 and not release[-1]:
         release.pop()
@@ -665,7 +665,7 @@ def satisfies(version: str, specifiers: str) -> bool:
 def _allows(version: str, clause: str) -> bool:
     found = re.fullmatch(r"(>=|<=|==|!=|~=|>|<)\s*([^*]{1,60}?)(\.\*)?", clause)
     if found is None or (found[3] and found[1] not in ("==", "!=")):
-        raise ValueError(f"{shown(clause, 80)} is no version range")
+        raise ValueError(f"{shown(clause, 80)} is not a version range")
     how, text, star = found.groups()
     own, bound = version_key(version), version_key(text)
     local = bool(bound[5])
@@ -807,8 +807,8 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
             f"it begins with {shown(start, 40)!r}" if start[:1] not in "{[" else shown(error, 200)
         )
         raise RefusalError(
-            f"{CATALOGUE_NAME} of {shown(where, 200)} is not what an index has: {said}",
-            "Look at the address in a browser; it is that of the index's front page.",
+            f"{CATALOGUE_NAME} of {shown(where, 200)} is not valid: {said}",
+            "Open the address in a browser: it should show the index's front page.",
         ) from None
 
 
@@ -816,15 +816,15 @@ def _rows(data: bytes) -> list[Row]:
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
-        raise ValueError("it has more parts than any index")  # each takes 25 times its bytes
+        raise ValueError("it has too many parts")  # each takes 25 times its bytes
     told = json.loads(data)
     if not isinstance(told, dict) or told.get("schema_version") != 1:
         said = told.get("schema_version") if isinstance(told, dict) else None
         newer = isinstance(said, int) and said > 1
         raise ValueError(
-            f"it is of schema version {shown(said, 20)}: take which.py of that index"
+            f"it has schema version {shown(said, 20)}: use the which.py of that index"
             if newer
-            else "it is none of schema version 1"
+            else "it does not have schema version 1"
         )
     wheels = told.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
@@ -832,7 +832,7 @@ def _rows(data: bytes) -> list[Row]:
     rows = [_row(one) for one in wheels]
     names = [row.file for row, _ in rows]
     if len({*names}) != len(names):
-        raise ValueError("two wheels have one name")
+        raise ValueError("two wheels have the same name")
     return [row for row, plain in rows if plain]
 
 
@@ -841,10 +841,10 @@ def _row(told: Any) -> tuple[Row, bool]:
     text = {key: _text(told, key, form) for key, form in _TEXTS.items()}
     name = _WHEEL.fullmatch(text["file"])
     if name is None:
-        raise ValueError(f"{text['file']} is no name of a wheel")
+        raise ValueError(f"{text['file']} is not the name of a wheel")
     version_key(name["version"])
     if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
-        raise ValueError(f"{text['file']} lies at an address that ends otherwise")
+        raise ValueError(f"{text['file']} has an address with another name")
     smoke = told["smoke"]
     verdict = _text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
@@ -899,7 +899,7 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RefusalError(
-            f"{shown(file.parent, 300)} has no {shown(file.name, 100)} that can be read: "
+            f"{shown(file.parent, 300)}: {shown(file.name, 100)} cannot be read: "
             f"{shown(error.strerror, 100)}",
             "Name the directory or the https address of an index.",
         ) from None
@@ -923,7 +923,7 @@ def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     try:
         remember(base, serial, digest, yanked)
     except OSError as error:
-        said = f"an older list of wheels would not be noticed: {shown(error, 200)}"
+        said = f"older copies of this index will not be noticed: {shown(error, 200)}"
         print(f"which: {said}", file=sys.stderr)
     return rows
 
@@ -934,11 +934,11 @@ def _address(index: str) -> str:
         parts = urllib.parse.urlsplit(index)
         _ = parts.port  # or none that can be
     except ValueError as error:
-        raise RefusalError(f"the address of the index is none: {shown(error, 100)}") from None
+        raise RefusalError(f"the address of the index is invalid: {shown(error, 100)}") from None
     if "@" in parts.netloc:  # it would stand in the command that people pass on
         raise RefusalError(
-            "the address of the index has a user's name or a password in it",
-            "Name one without; this program asks for none.",
+            "the address of the index contains a user name or password",
+            "Remove it: this program does not support signing in.",
         )
     if not index.startswith(("https://", _LOCAL)) or not parts.hostname:
         raise RefusalError(f"{shown(index, 200)}: expected an https address or a directory")
@@ -956,7 +956,7 @@ class _Onward(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         local = req.full_url.startswith(_LOCAL) and newurl.startswith(_LOCAL)
         if not newurl.startswith("https://") and not local:
-            raise RefusalError(f"{shown(req.full_url)} leads to an address without https")
+            raise RefusalError(f"{shown(req.full_url)} redirects to an address without https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -965,7 +965,7 @@ def _fetch(url: str) -> bytes:
     until = time.monotonic() + _PATIENCE
     data = bytearray()
     saved = (
-        f"Save {shown(url)} (curl.exe -O does) and type --index {shown(url).rpartition('/')[0]}/"
+        f"Save {shown(url)} (with curl.exe -O), then add --index {shown(url).rpartition('/')[0]}/"
     )
     saved += f" --catalogue {CATALOGUE_NAME}"
     try:
@@ -981,23 +981,23 @@ def _fetch(url: str) -> bytes:
                 data += piece
                 if len(data) > _MOST_BYTES:
                     raise RefusalError(
-                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: no index"
+                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: not an index"
                     )
                 if time.monotonic() > until:
                     raise RefusalError(f"{shown(url)} takes longer than {_PATIENCE:.0f} s")
             length = answer.headers.get("Content-Length")
             if length is not None and length.isdigit() and int(length) != len(data):
-                raise RefusalError(f"{shown(url)}: {len(data)} of {length} bytes came: try again")
+                raise RefusalError(f"{shown(url)}: got {len(data)} of {length} bytes: try again")
     except urllib.error.HTTPError as error:
-        hint = "Name the address of the index's front page; if it is right, try later."
+        hint = "Use the address of the index's front page. If it is right, try again later."
         if error.code == _FORBIDDEN:
-            hint = f"What stands before it may refuse programs. {saved}"
-        raise RefusalError(f"{shown(url)} answers with {error.code}", hint) from None
+            hint = f"A proxy in front of it may reject programs. {saved}"
+        raise RefusalError(f"{shown(url)}: HTTP status {error.code}", hint) from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         # Windows fetches authorities when it first needs them; Python has those that are there.
         distrusted = isinstance(reason, ssl.SSLCertVerificationError)
-        hint = saved if distrusted else "Is there a way to it?"
+        hint = saved if distrusted else "Check the network connection."
         raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", hint) from None
     return bytes(data)
 
@@ -1072,15 +1072,15 @@ def _of_platform(row: Row, machine: Machine) -> str:
     has = {platform for *_, platform in row.tags}
     if has & {machine.platform, "any"}:
         return ""
-    return f"it is for {' and '.join(sorted(has))}, and this Python is of {machine.platform}"
+    return f"it is for {' and '.join(sorted(has))}, but this Python is for {machine.platform}"
 
 
 def _of_python(row: Row, machine: Machine) -> str:
     if not any(runs_python(python, abi, machine.python) for python, abi, _ in row.tags):
         said = " and ".join(sorted({f"{python}-{abi}" for python, abi, _ in row.tags}))
-        return f"it is for Python {said}, and this is Python {machine.python}"
+        return f"it is for Python {said}, but this is Python {machine.python}"
     if not takes(row.requires_python, machine.python):
-        return f"it requires Python {row.requires_python}, and this is Python {machine.python}"
+        return f"it requires Python {row.requires_python}, but this is Python {machine.python}"
     return ""
 
 
@@ -1105,35 +1105,35 @@ def _of_torch(row: Row, machine: Machine) -> str:
     if not row.torch:
         return ""
     if not machine.torch:
-        return f"it is for torch {row.torch}, and no torch is installed"
+        return f"it is for torch {row.torch}, but no torch is installed"
     own, wanted = minor_of(machine.torch), minor_of(row.torch)
     if own == wanted or (row.stable and own > wanted):
         return ""
     later = " and later" if row.stable else ""
-    return f"it is for torch {row.torch}{later}, and torch is {machine.torch}"
+    return f"it is for torch {row.torch}{later}, but this is torch {machine.torch}"
 
 
 def _of_cuda(row: Row, machine: Machine) -> str:
     if not row.torch or not row.cuda or not machine.torch:
         return ""
     if not machine.cuda:
-        return f"it is for CUDA {row.cuda}, and torch {machine.torch} is a build without CUDA"
+        return f"it is for CUDA {row.cuda}, but torch {machine.torch} is a build without CUDA"
     own, wanted = minor_of(machine.cuda), minor_of(row.cuda)
     if row.any_cuda or (own[0] == wanted[0] and wanted <= own):
         return ""
-    return f"it is for CUDA {row.cuda}, and torch is built with CUDA {machine.cuda}"
+    return f"it is for CUDA {row.cuda}, but torch was built with CUDA {machine.cuda}"
 
 
 def _of_driver(row: Row, machine: Machine, by: str) -> str:
     if not row.cuda:
         return ""
     if not machine.driver:
-        return f"it is for CUDA {row.cuda}, and there is no NVIDIA driver"
+        return f"it is for CUDA {row.cuda}, but there is no NVIDIA driver"
     own, wanted = minor_of(machine.driver), minor_of(row.cuda)
     if own[0] < wanted[0] or (by == BY_PTX and own < wanted):
         how = "its PTX" if own[0] == wanted[0] else "it"
         return (
-            f"{how} needs a driver of CUDA {row.cuda}, and the driver is of CUDA {machine.driver}"
+            f"{how} needs a driver for CUDA {row.cuda}, but this one is for CUDA {machine.driver}"
         )
     return ""
 
@@ -1143,7 +1143,7 @@ def _of_gpus(row: Row, machine: Machine, by: str) -> str:
         return ""
     code = ", ".join([*row.sass, *(f"{one} as PTX" for one in row.ptx)]) or "no GPU"
     own = " and ".join(machine.gpus)
-    return f"it has code for {code}, and " + (
+    return f"it has code for {code}, but " + (
         f"the GPU has compute capability {own}" if own else "there is no GPU"
     )
 
@@ -1205,7 +1205,7 @@ def run_child(
             stderr=subprocess.PIPE if apart else subprocess.STDOUT,
         )
     except (OSError, ValueError) as error:
-        return Ended(None, "", f"it cannot be started: {error}")
+        return Ended(None, "", f"it does not start: {error}")
     over = threading.Event()
     kept = [bytearray(), bytearray()]
 
@@ -1231,12 +1231,12 @@ def run_child(
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        why = f"it was ended after {seconds:.0f} s"
+        why = f"it was killed after {seconds:.0f} s"
         process.kill()
     for one in readers:
         one.join(_GONE)
     if over.is_set():
-        why = f"it has printed more than {_MOST_OUTPUT >> 20} MiB"
+        why = f"it printed more than {_MOST_OUTPUT >> 20} MiB"
     output, errors = (bytes(one).decode("utf-8", "replace") for one in kept)
     return Ended(None if why else process.wait(_GONE), output, why, errors)
 
@@ -1297,7 +1297,7 @@ def read_image(path: str) -> Loaded:
         try:
             machine, whole, image, tables = _headers(data)
         except struct.error:
-            raise UnreadableError("it ends within its headers") from None
+            raise UnreadableError("its headers are truncated") from None
         if not whole:
             return Loaded(machine, False)
         imported = [*read_imports(image, tables[_IMPORTS])] if tables[_IMPORTS] else []
@@ -1316,13 +1316,13 @@ def read_image(path: str) -> Loaded:
 
 def _headers(data: Data) -> tuple[int, bool, Image, list[int]]:
     if data[:2] != b"MZ":
-        raise UnreadableError("it is no Windows binary")
+        raise UnreadableError("it is not a Windows binary")
     start = int.from_bytes(data[0x3C:0x40], "little")
     signature, machine, count, size, _ = _PE.unpack_from(data, start)
     first = start + 24
     kind = int.from_bytes(data[first : first + 2], "little")
     if signature != b"PE\0\0" or kind not in _DIRECTORIES or count > _MOST_PARTS:
-        raise UnreadableError("it is no Windows binary")
+        raise UnreadableError("it is not a Windows binary")
     wide = kind == 0x20B  # noqa: PLR2004 - PE32+
     at = first + _DIRECTORIES[kind]
     tables = [0] * _MOST_TABLES
@@ -1359,197 +1359,198 @@ def device_code(path: str) -> Inventory:
 
 # -------------------- tables, and programs for processes of their own
 
-CAUSES = {'32-bit-python': ('this Python is a 32-bit one: there is neither torch nor a CUDA wheel for it',
+CAUSES = {'32-bit-python': ('this Python is 32-bit: torch and CUDA wheels are only built for 64-bit',
                    'install the 64-bit Python (Windows installer, 64-bit)',
                    'error'),
- 'broken-torch': ('torch is not whole: {at} has no version.py that says what it is',
-                  "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
+ 'broken-torch': ('torch is incomplete: {at} has no valid version.py',
+                  "reinstall torch from PyTorch's index for its CUDA, with --force-reinstall",
                   'error'),
- 'changed-files': ('{package}: {count} files are not those that were installed, such as {path}',
+ 'changed-files': ('{package}: {count} files were changed after installation, such as {path}',
                    'install it again: pip install --force-reinstall --no-deps with the same '
                    'wheel',
                    'warning'),
- 'cpu-torch': ('torch {version} is a build without CUDA: no GPU is used with it',
+ 'cpu-torch': ('torch {version} is a build without CUDA: it cannot use a GPU',
                "install the same release of torch with CUDA, from PyTorch's index for that CUDA",
                'error'),
- 'cpu-torch.cuda': ('{wants}, of CUDA {built}, which torch {torch} does not have',
+ 'cpu-torch.cuda': ('{wants} from CUDA {built}, which torch {torch} does not have',
                     'install a wheel that fits; the command is below, if the index has one',
                     'error'),
  'cpu-torch.dll': ('{wants}, which torch {torch} does not have',
                    'install a wheel that fits; the command is below, if the index has one',
                    'error'),
- 'cuda-mismatch': ('{package} was built with CUDA {built}, and torch with CUDA {cuda}',
+ 'cuda-mismatch': ('{package} was built with CUDA {built}, but torch with CUDA {cuda}',
                    'install a wheel that fits; the command is below, if the index has one',
                    'error'),
- 'cuda-mismatch.dll': ('{wants}, of CUDA {built}, and torch is built with CUDA {cuda}',
+ 'cuda-mismatch.dll': ('{wants} from CUDA {built}, but torch is built with CUDA {cuda}',
                        'install a wheel that fits; the command is below, if the index has one',
                        'error'),
- 'driver-trouble': ('the driver is of CUDA {release}, and programs cannot use it: {trouble}',
-                    'install the driver anew and restart',
+ 'driver-trouble': ('the driver (CUDA {release}) cannot be used by programs: {trouble}',
+                    'reinstall the driver and restart',
                     'error'),
  'half-installed.missing': ('{package}: {count} of {all} files are missing, such as {path}',
                             'install it again: pip install --force-reinstall --no-deps with the '
                             'same wheel',
                             'error'),
- 'half-installed.part': ('{package} has no {name}: it was built without that part',
+ 'half-installed.part': ('{package} has no {name}: it was built without this part',
                          'install a wheel that fits; the command is below, if the index has one',
                          'error'),
- 'half-installed.record': ('{package} has no RECORD that can be read: an installation was cut '
-                           'off, or files were copied by hand',
+ 'half-installed.record': ('{package} has no readable RECORD: an installation was interrupted, '
+                           'or files were copied by hand',
                            'install it again: pip install --force-reinstall --no-deps with the '
                            'same wheel',
                            'error'),
- 'leftover': ('{path} is left of an installation that could not be removed whole: a program had '
-              'it open',
-              'end all programs of this Python, and remove that folder',
+ 'leftover': ('{path} is left over from an uninstall that could not remove it: a program had it '
+              'open',
+              'close all programs that use this Python, then delete that folder',
               'warning'),
- 'linux-files': ('{package} has files for Linux, such as {file}, and this is Windows',
+ 'linux-files': ('{package} has files for Linux, such as {file}, but this is Windows',
                  '{hint}',
                  'error'),
- 'missing-dll': ('{wants}, which is nowhere that Windows looks{but}',
+ 'missing-dll': ('{wants}, which Windows cannot find{but}',
                  'install a wheel that fits; the command is below, if the index has one',
                  'error'),
- 'missing-dll.cuda': ('{wants}, which is nowhere that Windows looks{but}',
-                      "it is CUDA's: {projects} has it, or the toolkit in {folder}, for programs "
-                      'that name the folder to os.add_dll_directory; or install a wheel that '
-                      'fits; the command is below, if the index has one',
+ 'missing-dll.cuda': ('{wants}, which Windows cannot find{but}',
+                      'it belongs to CUDA: {projects} has it, or the toolkit in {folder}, for '
+                      'programs that pass that folder to os.add_dll_directory; or install a '
+                      'wheel that fits; the command is below, if the index has one',
                       'error'),
- 'missing-dll.known': ('{wants}, which is nowhere that Windows looks', '{hint}', 'error'),
+ 'missing-dll.known': ('{wants}, which Windows cannot find', '{hint}', 'error'),
  'missing-dll.torch': ('{wants}, which torch {torch} does not have',
                        'install a wheel that fits; the command is below, if the index has one',
                        'error'),
- 'missing-export': ('{name} wants {symbol} of {library}, and that{of} has none{built}',
+ 'missing-export': ('{name} imports {symbol} from {library}, but that{of} does not have '
+                    'it{built}',
                     'install a wheel that fits; the command is below, if the index has one',
                     'error'),
- 'missing-export.runtime': ('{name} wants {symbol} of {library}, and that{of} has none{built}',
+ 'missing-export.runtime': ('{name} imports {symbol} from {library}, but that{of} does not have '
+                            'it{built}',
                             'install a newer Visual C++ Redistributable for x64 '
                             '(vc_redist.x64.exe)',
                             'error'),
- 'missing-requirement': ('{said}', 'install what it requires', 'warning'),
+ 'missing-requirement': ('{said}', 'install the missing requirement', 'warning'),
  'missing-requirement.imported': ('{project} imports {name}, which is not installed',
                                   'install {name} with pip, without replacing torch',
                                   'error'),
- 'no-binary': ('{package} has no compiled part', '{hint}', 'error'),
+ 'no-binary': ('{package} has no compiled code', '{hint}', 'error'),
  'no-driver': ('no NVIDIA driver can be reached{why}',
                "install NVIDIA's driver for the GPU and restart; in a virtual machine or a "
-               'remote session the GPU has to be passed on',
+               'remote session the GPU has to be passed through',
                'error'),
- 'no-driver.dll': ("{wants}, which NVIDIA's driver brings, and there is none",
+ 'no-driver.dll': ("{wants} from NVIDIA's driver, which is not installed",
                    "install NVIDIA's driver for the GPU",
                    'error'),
  'no-gpu': ('the driver (CUDA {release}) shows no GPU',
-            'see in the device manager if the GPU is there and on',
+            'check in Device Manager that the GPU is listed and enabled',
             'error'),
  'no-gpu.hidden': ('the driver (CUDA {release}) shows no GPU; CUDA_VISIBLE_DEVICES is set',
                    'unset CUDA_VISIBLE_DEVICES',
                    'error'),
- 'no-msvc-runtime': ("{wants}, of Microsoft's C++ run-time, which is not installed",
+ 'no-msvc-runtime': ("{wants} from Microsoft's C++ runtime, which is not installed",
                      "install Microsoft's Visual C++ Redistributable for x64 (vc_redist.x64.exe)",
                      'error'),
  'no-torch': ('no torch is installed in this Python',
-              'install torch with CUDA first; is this the Python that you use?',
+              'install torch with CUDA first; is this the right Python?',
               'error'),
- 'no-torch.dll': ('{wants}, a part of torch, and no torch is installed',
+ 'no-torch.dll': ('{wants} from torch, which is not installed',
                   'install torch with CUDA',
                   'error'),
- 'not-checked.dlls': ('more than {count} DLLs: not all of them are checked', '', 'unknown'),
- 'not-checked.files': ('{package} is {what}: which files it has is not known here, and those are '
-                       'not checked',
+ 'not-checked.dlls': ('more than {count} DLLs: not all of them were checked', '', 'unknown'),
+ 'not-checked.files': ('{package} is {what}: its files are not known, so they were not checked',
                        '',
                        'unknown'),
- 'not-checked.gpu-code': ('GPU code is not checked: {name}: {why}', '', 'unknown'),
- 'not-checked.many-files': ('{package} has {count} files: not all of them are checked',
+ 'not-checked.gpu-code': ('GPU code was not checked: {name}: {why}', '', 'unknown'),
+ 'not-checked.many-files': ('{package} has {count} files: not all of them were checked',
                             '',
                             'unknown'),
- 'not-checked.some-gpu-code': ('not all GPU code of {name} was looked at', '', 'unknown'),
- 'old-driver': ('torch {torch} is built with CUDA {cuda}, and the driver is of CUDA {driver}',
-                'install a driver of CUDA {major}.0 or newer',
+ 'not-checked.some-gpu-code': ('not all GPU code of {name} was checked', '', 'unknown'),
+ 'old-driver': ('torch {torch} is built with CUDA {cuda}, but the driver only supports CUDA '
+                '{driver}',
+                'install a driver for CUDA {major}.0 or newer',
                 'error'),
- 'old-driver.ptx': ('for a GPU of {gpu} it has PTX alone, of CUDA {cuda}, and the driver is of '
-                    'CUDA {driver}',
-                    'install a driver of CUDA {cuda} or newer',
+ 'old-driver.ptx': ('for compute capability {gpu} it only has PTX from CUDA {cuda}, but the '
+                    'driver is for CUDA {driver}',
+                    'install a driver for CUDA {cuda} or newer',
                     'error'),
  'old-processor': ('this processor, or virtual machine, has no {needs}, which torch uses',
                    '{hint}',
                    'error'),
- 'old-runtime': ('{name} takes {found} ({version}){why}',
+ 'old-runtime': ('{name} loads {found} ({version}){why}',
                  'install a newer Visual C++ Redistributable for x64 (vc_redist.x64.exe)',
                  'error'),
- 'old-runtime.shadows': ('{name} takes {found} ({version}){why}',
-                         'compare it with {systems}: update it, or rename it so that this is '
-                         'taken',
+ 'old-runtime.shadows': ('{name} loads {found} ({version}){why}',
+                         'compare it with {systems}: update it, or rename it so that Windows '
+                         'loads that one',
                          'error'),
- 'other-copy': ('{name} wants {symbol} of {library}, and {copy}, which is taken if loaded first, '
-                'has none',
+ 'other-copy': ('{name} imports {symbol} from {library}, but {copy} does not have it and is used '
+                'if it is loaded first',
                 'import this package first',
                 'warning'),
- 'other-copy.runtime': ('what MSVC {mutex} and newer built crashes where {copy} ({version}) is '
+ 'other-copy.runtime': ('code built with MSVC {mutex} or newer crashes if {copy} ({version}) is '
                         'loaded first',
                         'import this package first',
                         'warning'),
- 'other-project': ('{package} has no compiled part and no module of its name, but {modules}: is '
-                   'it another project of that name?',
+ 'other-project': ('{package} has neither compiled code nor a module of that name, but '
+                   '{modules}: is it a different project?',
                    '{hint}',
                    'error'),
- 'python-mismatch': ('{name} is for Python {built}, and this is Python {python}',
+ 'python-mismatch': ('{name} is for Python {built}, but this is Python {python}',
                      'install a wheel that fits; the command is below, if the index has one',
                      'error'),
- 'python-mismatch.module': ('{file} of {package} is for Python {built}, and this is Python '
+ 'python-mismatch.module': ('{file} of {package} is for Python {built}, but this is Python '
                             '{python}',
                             'install a wheel that fits; the command is below, if the index has '
                             'one',
                             'error'),
- 'shadowed': ('{what} called {name} is taken for it, {at}: its own is in {folder}',
+ 'shadowed': ('Python imports {what} called {name}, {at}, instead of the package in {folder}',
               'rename it, or start Python in another folder',
               'error'),
  'side-by-side': ('{project} is installed more than once: {where}; files of both may be mixed',
-                  'uninstall it until pip says that there is none, and install it once',
+                  'uninstall it until pip finds none, then install it once',
                   'warning'),
- 'some-gpu-code': ('{count} of its {all} parts have no code for a GPU of {gpu}',
-                   "calls of those parts end in 'no kernel image is available'",
+ 'some-gpu-code': ('{count} of its {all} parts have no code for compute capability {gpu}',
+                   "calls into those parts fail with 'no kernel image is available'",
                    'warning'),
- 'torch-mismatch': ('{package} was built for torch {built}, and torch is {torch}',
+ 'torch-mismatch': ('{package} was built for torch {built}, but torch {torch} is installed',
                     'install a wheel that fits; the command is below, if the index has one',
                     'error'),
- 'torn-torch': ("torch's files are of {version}, and its metadata says {metadata}",
-                "install torch again from PyTorch's index for its CUDA, with --force-reinstall",
+ 'torn-torch': ("torch's files are version {version}, but its metadata says {metadata}",
+                "reinstall torch from PyTorch's index for its CUDA, with --force-reinstall",
                 'error'),
- 'truncated': ('{name} is cut off: its end is missing',
+ 'truncated': ('{name} is truncated',
                'install a wheel that fits; the command is below, if the index has one',
                'error'),
- 'truncated.file': ('{package}: {path} is cut off',
+ 'truncated.file': ('{package}: {path} is truncated',
                     'install it again: pip install --force-reinstall --no-deps with the same '
                     'wheel',
                     'error'),
  'two-torches': ('torch is installed more than once: {where}',
-                 'uninstall torch until pip says that there is none, and install it once',
+                 'uninstall torch until pip finds none, then install it once',
                  'warning'),
  'unreadable-dll': ('{name} cannot be loaded: {why}',
                     'install a wheel that fits; the command is below, if the index has one',
                     'error'),
- 'unreadable-dll.wanted': ('{name} wants {library}, and {found} cannot be loaded: {why}',
+ 'unreadable-dll.wanted': ('{name} imports {library}, but {found} cannot be loaded: {why}',
                            'install a wheel that fits; the command is below, if the index has '
                            'one',
                            'error'),
- 'user-site': ('{project} is installed for this user alone and in Python itself: {where}; '
-               '{first} is taken',
-               "uninstall it once, or set PYTHONNOUSERSITE=1: {version} is the user's own",
+ 'user-site': ('{project} is installed both for this user and in Python itself: {where}; Python '
+               'uses {first}',
+               "uninstall one of them, or set PYTHONNOUSERSITE=1: {version} is the user's own",
                'warning'),
- 'windows-on-arm': ("this Python is {how}: the driver's library there is not one for x64 "
-                    'programs',
+ 'windows-on-arm': ("this Python is {how}: NVIDIA's driver library there is not for x64 programs",
                     'use a PC with an x64 processor, or wheels that are built for ARM64',
                     'error'),
- 'wrong-gpu': ('it has code for {code}, and the GPU has compute capability {gpu}: its calls end '
-               "in 'no kernel image is available'",
+ 'wrong-gpu': ('it has code for {code}, but the GPU has compute capability {gpu}: calls fail '
+               "with 'no kernel image is available'",
                'install a wheel that fits; the command is below, if the index has one',
                'error'),
- 'wrong-machine': ('{name} is for {machine}, and this Python is for {own}',
+ 'wrong-machine': ('{name} is for {machine}, but this Python is for {own}',
                    'install a wheel that fits; the command is below, if the index has one',
                    'error'),
- 'wrong-machine.wanted': ('{name} wants {library}, and {found} is for {machine}',
+ 'wrong-machine.wanted': ('{name} imports {library}, but {found} is for {machine}',
                           'install a wheel that fits; the command is below, if the index has one',
                           'error'),
- 'wrong-requirement': ('{said}', 'install what it requires', 'error')}
+ 'wrong-requirement': ('{said}', 'install the missing requirement', 'error')}
 
 FIT = 'install a wheel that fits; the command is below, if the index has one'
 
@@ -1617,30 +1618,28 @@ PRESETS = (('comfyui',
   ('ComfyUI',)))
 
 KNOWN = {'bitsandbytes': ('0.43 and newer have wheels for Windows', 'bitsandbytes>=0.43', ''),
- 'libomp140.x86_64.dll': ('install another torch (2.4.0 and some after it want it), or the MSVC '
-                          "build tools with Visual Studio Build Tools' installer",
+ 'libomp140.x86_64.dll': ('install another torch (2.4.0 and some later versions need it), or the '
+                          'MSVC build tools from the Visual Studio Build Tools installer',
                           '',
                           ''),
  'mmcv': ('install mmcv-full (1.x), the mmcv wheel of its own index, or build it with '
           'MMCV_WITH_OPS=1',
           '',
           ''),
- 'nunchaku': ('the project of that name on PyPI is another; its wheels are at '
+ 'nunchaku': ('the project with that name on PyPI is a different one; the wheels are at '
               'https://github.com/nunchaku-tech/nunchaku/releases',
               '',
               ''),
  'pytorch3d': ('build it with FORCE_CUDA=1', '', ''),
  'torch': ('install an older torch, or use another processor', '', 'avx'),
- 'triton': ('the project triton has no wheels for Windows, triton-windows has',
-            'triton-windows',
-            '')}
+ 'triton': ('triton has no wheels for Windows, but triton-windows does', 'triton-windows', '')}
 
-EXITS = {'0xC0000005': 'it has read or written memory that is not its own (access violation)',
- '0xC000001D': 'it has run an instruction that this processor does not have',
+EXITS = {'0xC0000005': 'it accessed invalid memory (access violation)',
+ '0xC000001D': 'it ran an instruction that this processor does not have',
  '0xC0000135': 'a DLL was not found',
- '0xC0000139': 'a DLL has no function of a name that is wanted',
- '0xC0000142': "a DLL's own start has failed",
- '0xC0000409': 'it has ended itself (abort, or a damaged stack)'}
+ '0xC0000139': 'a DLL does not export a function that is imported',
+ '0xC0000142': 'a DLL failed to initialize',
+ '0xC0000409': 'it aborted (abort, or a damaged stack)'}
 
 MUTEX = '14.40'
 
@@ -1725,7 +1724,7 @@ def ask() -> dict[str, object]:
         told["driver"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
     code = cuda.cuInit(0)
     if code not in (0, _NO_DEVICE):
-        return {**told, "error": f"cuInit says {code}"}
+        return {**told, "error": f"cuInit returned {code}"}
     if code or cuda.cuDeviceGetCount(ctypes.byref(number)):
         return told
     gpus, names = [], []
@@ -1963,7 +1962,7 @@ def ask_driver(place: Place) -> Driver:
     if listed.code:
         rows, trouble = [], f"nvidia-smi does not list the GPUs: {listed.why or listed.output}"
     seen = {"driver": release[1], "gpus": [a for a, _ in rows], "names": [b for _, b in rows]}
-    said = trouble or "CUDA programs cannot load its library, and nvidia-smi can"
+    said = trouble or "nvidia-smi can load its library, but CUDA programs cannot"
     return _driver({**told, **seen}, said)
 
 
@@ -1972,7 +1971,7 @@ def _driver(told: dict[str, object], trouble: str = "") -> Driver:
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
     if odd or len(own) > _MOST_GPUS:  # a wheel for the others alone must not be said to fit
-        trouble = f"not all of {len(own)} GPUs say what they are: {shown(odd[:1] or own[-1:], 60)}"
+        trouble = f"not every GPU was identified, of {len(own)}: {shown(odd[:1] or own[-1:], 60)}"
         own, names = [], []
     return Driver(
         release=str(release) if re.fullmatch(r"\d{1,3}\.\d{1,2}", str(release)) else "",
@@ -2146,7 +2145,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
     """
     names = [name for name, *_ in PRESETS]
     if wanted and wanted not in names:
-        raise RefusalError(f"--for {shown(wanted, 40)}: there is no such preset",
+        raise RefusalError(f"--for {shown(wanted, 40)}: no such preset",
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
     for name, says, axes, folder, beside in PRESETS:
@@ -2154,7 +2153,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
         if wanted != name and (wanted or not lies):
             continue
         instead: list[str] = []
-        where = f"{shown(place.executable, 200)} does not lie as this program's Python does"
+        where = f"{shown(place.executable, 200)} is not where the preset's Python is"
         differs = [] if lies else [where]
         for axis, text in axes:
             has = getattr(machine, axis)
@@ -2162,7 +2161,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
                 has = ".".join(map(str, minor_of(has)))
             if has != text:
                 called = {"python": "Python", "cuda": "torch's CUDA", "torch": "torch"}[axis]
-                differs.append(f"{called} is {has or 'not there'}, and the preset says {text}")
+                differs.append(f"{called} is {has or 'missing'}, but the preset has {text}")
                 instead += [f"--{axis}", has] if has else []
         found.append(Portable(name, says, tuple(differs), tuple(instead)))
     return min(found, key=lambda one: len(one.differs), default=None)
@@ -2352,9 +2351,9 @@ def of_python(place: Place, driver: Driver) -> Iterator[Finding]:
     if place.platform in ("win32", "linux_i686"):
         yield cause("32-bit-python")
     if place.platform == "win_arm64":
-        yield cause("windows-on-arm", how="an ARM64 one")
+        yield cause("windows-on-arm", how="built for ARM64")
     if place.platform == "win_amd64" and driver.native:
-        yield cause("windows-on-arm", how="an x64 one on Windows for ARM64")
+        yield cause("windows-on-arm", how="built for x64, on Windows for ARM64")
 
 
 def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
@@ -2507,8 +2506,8 @@ def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
         except ValueError:
             continue
         if absent or wrong:
-            is_ = f"{name} is {own.version}" if own else "that is not installed"
-            said = shown(f"{package.label} requires {name}{versions}, and {is_}")
+            is_ = f"{name} is {own.version}" if own else "it is not installed"
+            said = shown(f"{package.label} requires {name}{versions}, but {is_}")
             # By its name alone pip would take a torch without CUDA.
             do = () if name == "torch" else ("install", pip_line(place, name, versions))
             yield cause("wrong-requirement" if wrong else "missing-requirement", "", do, said=said)
@@ -2590,7 +2589,7 @@ def _path(package: Installed, path: str) -> str:
 def of_files(package: Installed) -> Iterator[Finding]:
     """What RECORD lists and is not there, or has another size."""
     if package.legacy or package.linked:
-        what = "a link to a folder of sources" if package.linked else "not installed from a wheel"
+        what = "an editable install" if package.linked else "not installed from a wheel"
         yield cause("not-checked.files", package=package.label, what=what)
         return
     if package.files is None:
@@ -2769,7 +2768,7 @@ def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | s
         return there
     there = there or shelf.aside(library)
     key, said = _known(shelf, library) or _of_cudas(shelf, library, there)
-    wants = f"{name} wants {shown(library, 100)}{' when it is first called' if late else ''}"
+    wants = f"{name} imports {shown(library, 100)}{' when it is first called' if late else ''}"
     return cause(key, "warning" if late else "error", wants=wants, **said)
 
 
@@ -2799,7 +2798,7 @@ def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, dict[str, st
     if rows and shelf.torch and shelf.with_torch and not own and not there:
         return "cpu-torch.cuda", {"built": " or ".join(majors), "torch": shelf.torch.version}
     first = "imports torch first" if shelf.is_torchs(there) else "adds that folder itself"
-    but = f"; {shown(there)} is found only by a program that {first}" if there else ""
+    but = f"; {shown(there)} is only found by a program that {first}" if there else ""
     projects = " or ".join(dict.fromkeys(row[2] for row in rows))
     folder = r"%CUDA_PATH%\bin\x64" if majors[-1:] >= ["13"] else r"%CUDA_PATH%\bin"
     key = "missing-dll.cuda" if rows else "missing-dll"
@@ -2817,20 +2816,20 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Iterator[Fi
         return
     systems = os.path.join(shelf.place.system, library)
     version, other, msvc = file_version(found), file_version(systems), own.linker
-    said = {"name": name, "found": shown(found), "version": version or "says no version"}
-    has, silent = minor_of(version), "says no version"
+    said = {"name": name, "found": shown(found), "version": version or "no version"}
+    has, silent = minor_of(version), "no version"
     key, do = "old-runtime", tuple[str, ...]()
     if found != systems and os.path.isfile(systems):
         key, do = "old-runtime.shadows", ("ren", found, f"{library}.off")
         said["systems"] = shown(systems)
     if version and has < msvc and msvc[0] == has[0]:
-        why = f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
+        why = f" but was built with MSVC {msvc[0]}.{msvc[1]}, which needs at least that version"
         level = "error" if has < minor_of(MUTEX) <= msvc else "warning"
         yield cause(key, level, do, why=why, **said)
         return
     older = not version or has < minor_of(other)
     if do and older and shelf.read(found) != shelf.read(systems):
-        why = f" before that of Windows ({other or silent})"
+        why = f" instead of the one in Windows ({other or silent})"
         yield cause(key, "warning", do, why=why, **said)
         return
     for copy in shelf.copies(library) if msvc >= minor_of(MUTEX) else ():
@@ -2946,7 +2945,7 @@ def try_import(
     errors = ended.told.get("errors")
     if ended.code or not isinstance(errors, dict):
         code = f"0x{(ended.code or 0) & 0xFFFFFFFF:08X}"
-        why = ended.why or f"its process ended with {ended.code}"
+        why = ended.why or f"its process exited with {ended.code}"
         why += f" ({code}: {EXITS[code]})" if code in EXITS else ""
         return False, [f"{shown(why)}: {shown(ended.output[-300:])}".rstrip(": ")]
     said = [f"{shown(name, 150)}: {shown(text, 400)}" for name, text in errors.items()]
@@ -3192,7 +3191,7 @@ def _package(
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
     findings += [one for text in errors for one in lacking_module(place, own, text)]
     if loads and any(one.id == "shadowed" for one in findings):
-        loads, errors = False, ["something else was imported under its name"]
+        loads, errors = False, ["something else with the same name was imported"]
     if loads:  # then these are no reasons why it does not
         findings = [
             replace(one, level="warning") if one.failed and one.id in REFUTED else one
@@ -3235,7 +3234,7 @@ def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[F
         return
     for finding in by_hand[:1]:
         more = f" (and {len(by_hand) - 1} more like it)" if len(by_hand) > 1 else ""
-        said = f"of the DLLs that it loads by itself, if at all: {finding.actual}{more}"
+        said = f"in a DLL that it loads by itself, if at all: {finding.actual}{more}"
         yield replace(finding, actual=said, level="warning")
 
 
@@ -3338,19 +3337,19 @@ def as_text(found: Report, base: str) -> str:
     for one in found.packages:
         lines += ["", *_package_lines(one)]
     for at in found.strays:
-        lines += ["", f"{shown(at)} is called like a package that is not installed:",
-                  "  a folder of that name is imported in its place."]  # fmt: skip
+        lines += ["", f"{shown(at)} has the name of a package that is not installed:",
+                  "  Python imports that folder instead."]  # fmt: skip
     for choice in found.choices:
         lines += ["", *_choice_lines(found, choice, base)]
     for name in found.absent:
         lines += ["", f"{name} is not installed in this Python."]
     for number, (cause, do, undo) in enumerate(remedies(found)):
-        lines += [] if number else ["", "Commands for these causes, each with what undoes it:"]
+        lines += [] if number else ["", "Commands that fix these causes, and how to undo each:"]
         lines += [f"  {cause}: {do}", f"    undo: {undo}"]
     if not found.choices:
         lines += [
             "",
-            "No wheel can be suggested: no index was given (--index), or it has none for this.",
+            "No wheel can be suggested: no index was given (--index), or it has none of these.",
         ]
     return "\n".join(lines) + "\n"
 
@@ -3397,8 +3396,8 @@ def _machine_lines(found: Report) -> Iterator[str]:
         for text in own.differs:
             yield from _wrapped(f"{'!' if found.named else '-'} {text}", "        ", "          ")
         if own.differs and own.instead:
-            yield f"          to build for what is here: {' '.join(own.instead)}"
-    yield f"driver  {f'of CUDA {driver.release}' if driver.release else 'none'}"
+            yield f"          to build for this Python: {' '.join(own.instead)}"
+    yield f"driver  {f'for CUDA {driver.release}' if driver.release else 'none'}"
     named = [
         f"{name} (compute capability {gpu})"
         for gpu, name in zip(driver.gpus, (*driver.names, *[""] * len(driver.gpus)))  # noqa: B905 - Python 3.9
@@ -3426,15 +3425,15 @@ def _finding_lines(findings: Sequence[Finding], indent: str) -> Iterator[str]:
 
 def _package_lines(one: Package) -> Iterator[str]:
     name = f"{one.installed.project} {one.installed.version}"
-    said = {True: "is installed, and loads", False: "is installed, and DOES NOT LOAD"}
+    said = {True: "is installed and loads", False: "is installed but DOES NOT LOAD"}
     if one.partly:
-        said[False] = "can be imported, and NOT ALL OF IT LOADS"
+        said[False] = "can be imported, but NOT ALL OF IT LOADS"
     yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
     for text in one.errors:
         yield from _wrapped(text, "  ", "    ")
     yield from _finding_lines(one.findings, "  ")
     if one.loads is False and not any(finding.failed for finding in one.findings):
-        yield "  Nothing that is known here explains it."
+        yield "  No known cause was found."
 
 
 def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
@@ -3444,12 +3443,12 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
         yield f"  {row.file}"
         there = _is_there(found, row)
         if there is not None and there.loads and not there.findings:
-            yield "  It is what is installed, and loads: there is nothing to do."
+            yield "  It is already installed and loads: nothing to do."
             return
         if not found.keeps_torch:
             knows = f"takes torch for {found.torch_installed}" if found.torch_installed else (
                 "does not know of torch")  # fmt: skip
-            yield f"  pip {knows}, and would install another: no command is given."
+            yield f"  pip {knows} and would replace it, so no command is given."
             return
         said = commands_of(found, choice, base)
         first = said["cmd" if found.place.windows else "bash"]
@@ -3458,9 +3457,9 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
             if said.get(form, first) != first:
                 yield f"  in {where}: {said[form]}"
         if not any("pip" in names_in(folder) for folder in found.place.paths):
-            yield f"  This Python has no pip: type -m ensurepip first, or {said['uv']}"
+            yield f"  This Python has no pip: run it with -m ensurepip first, or use {said['uv']}"
     else:
-        yield f"{row.project}: no wheel of the index fits. The nearest is"
+        yield f"{row.project}: no wheel of the index fits. The nearest one:"
         yield f"  {row.file}"
         for rule in choice.missed:
             yield from _wrapped(rule, "  - ", "    ")
@@ -3529,21 +3528,21 @@ def words() -> argparse.ArgumentParser:
     """Its command line."""
     made = argparse.ArgumentParser(
         prog="which.py",
-        description="Which wheel of an index fits this Python, and why what is installed does not "
-        "load. It prints the command that installs that wheel, and installs nothing itself.",
+        description="Find the wheel of an index that fits this Python, or why an installed package "
+        "does not load. Prints the command to install the wheel, and installs nothing itself.",
     )
-    made.add_argument("--index", metavar="DIR|URL", help="the index (default: whence this file is)")
-    made.add_argument("--catalogue", metavar="FILE", help="its catalogue.json, saved before")
-    made.add_argument("--package", metavar="NAME", help="this one alone")
+    made.add_argument("--index", metavar="DIR|URL", help="the index (default: this file's own)")
+    made.add_argument("--catalogue", metavar="FILE", help="a saved copy of its catalogue.json")
+    made.add_argument("--package", metavar="NAME", help="only this package")
     made.add_argument(
         "--for", dest="preset", metavar="NAME",
-        help="say where this Python differs from the one that this program brings, such as comfyui",
+        help="show how this Python differs from that of a program such as comfyui",
     )  # fmt: skip
     made.add_argument(
-        "--share", action="store_true", help="print one line about the machine: no names, no paths"
+        "--share", action="store_true", help="print one line about this machine, no names or paths"
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
-    made.add_argument("--no-load", action="store_true", help="import nothing, not even elsewhere")
+    made.add_argument("--no-load", action="store_true", help="do not import any package")
     made.add_argument(
         "--mark", help=argparse.SUPPRESS
     )  # printed last: who ran it knows it is whole
@@ -3589,7 +3588,7 @@ def _do(options: argparse.Namespace, code_file: str) -> int:
     if options.share:
         driver = ask_driver(place)
         if driver.trouble:  # the line cannot say so, and would look like a machine without
-            print(f"which: of the driver not all is known: {driver.trouble}", file=sys.stderr)
+            print(f"which: the driver was not fully queried: {driver.trouble}", file=sys.stderr)
         torches = installed(place, ["torch"])
         print(machine_of(place, driver, read_torch(place), torches).line)
         return GOOD
@@ -3597,7 +3596,7 @@ def _do(options: argparse.Namespace, code_file: str) -> int:
     rows, base = fetch_rows(index, options.catalogue or "") if index else ([], "")
     package = project(options.package or "")
     if options.package and index and package not in {row.project for row in rows}:
-        print(f"The index has no {shown(options.package, 80)}.", file=sys.stderr)
+        print(f"The index has no package {shown(options.package, 80)}.", file=sys.stderr)
     preset = options.preset or ""
     found = report(place, rows, package, load=not options.no_load, preset=preset)
     if options.json:

@@ -38,7 +38,7 @@ _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
 _NAMED = re.compile(r"cu(?:da)?[_-]?(\d{2,3})(?!\d)")
 _KERNELS = (".cu", ".cuh", ".ptx", ".cubin", ".fatbin")
 _SHOWN = 3
-_BUILD = "build it with CUDA's toolkit, often with FORCE_CUDA=1; is it that project at all?"
+_BUILD = "build it with the CUDA toolkit, often with FORCE_CUDA=1; is it the right project at all?"
 _LEVELS: dict[str, Level] = {"native": "ok", "jit": "warning", "partly": "error", "no": "error"}
 _RUNS = {
     "native": "runs natively",
@@ -219,7 +219,7 @@ def _why(fates: Sequence[_Outcome], total: int) -> str:
     where = ", ".join(f"{fate.failing} in {fate.binary.name}" for fate in failing[:_SHOWN])
     more = f" and in {len(failing) - _SHOWN} more" if len(failing) > _SHOWN else ""
     lone = sum(fate.lone for fate in failing)
-    hint = f"; {lone} of them without any PTX, like a device link" if lone else ""
+    hint = f"; {lone} of them have no PTX, like a device link" if lone else ""
     missing = sum(fate.failing for fate in failing)
     return f"{missing} of {total} units have no code for it: {where}{more}{hint}"
 
@@ -286,10 +286,10 @@ def has_no_code(facts: WheelFacts) -> str:
     ):
         return ""
     if own:
-        return "no device code, and no library of CUDA is imported: it was built without CUDA"
+        return "no device code and no imports from CUDA: it was built without CUDA"
     if facts.binaries or compiles(required_by(facts)):
         return ""
-    return "no binary, no sources of kernels, and no requirement that compiles any"
+    return "no binaries, no kernel sources, and no requirement that compiles any"
 
 
 def gpu_findings(

@@ -51,7 +51,7 @@ def words_of(path: Path) -> list[str]:
         rows = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path}: {line(error, 200)}", hint="Name a text file, with an entry in each line."
+            f"{path}: {line(error, 200)}", hint="Name a text file with one entry per line."
         ) from None
     return [text for row in rows if (text := row.strip()) and not text.startswith("#")]
 
@@ -74,7 +74,7 @@ def read_file(path: Path) -> list[WheelReport]:
     except (OSError, ValidationError):
         pass
     raise ConfigError(
-        f"{path} is not the file of a survey, or damaged", hint="Name another or a new file."
+        f"{path} is not a survey file, or is damaged", hint="Name a different file, or a new one."
     )
 
 
@@ -108,14 +108,14 @@ def changes(
         elif is_read(one) and is_read(before):
             yield from _changed(before, one)
     for one in old.values():
-        actual = "is no longer there" if complete else "is not listed, but not everything was"
+        actual = "no longer listed" if complete else "not listed, but the listing is incomplete"
         level: Level = "warning" if complete else "unknown"
         yield Finding(id="gone", level=level, subject=one.file, actual=actual)
 
 
 def _changed(old: WheelReport, new: WheelReport) -> Iterator[Finding]:
     if old.size != new.size or len({old.sha256, new.sha256} - {""}) > 1:
-        actual = "another file has the same name and address"
+        actual = "a different file under the same name and address"
         hint = f"{old.size} bytes, sha256 {old.sha256} before; {new.size}, {new.sha256} now"
         yield Finding(id="bytes", level="error", subject=new.file, actual=actual, hint=hint)
     before = {(one.id, one.subject): one for one in old.findings if one.checked}

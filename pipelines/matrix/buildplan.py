@@ -237,7 +237,7 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
     if len(divided) > 1:
         raise ConfigError(
             f"{' and '.join(divided)} exclude each other",
-            hint="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
+            hint="One shard: --shard 1/4. Their link: --objects RUN,RUN. All of it: --shards 4.",
         )
     wanted = bool(divided) or request.reproducible
     if (wanted and not recipe.is_wheel) or (divided and recipe.kind == "pure"):

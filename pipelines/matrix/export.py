@@ -82,7 +82,7 @@ def as_gha(plan: Plan) -> dict[str, Any]:
     ]
     if len(every) > GHA_MOST:
         raise ConfigError(
-            f"{len(every)} shares of {len(good)} cells; a matrix has at most {GHA_MOST}",
+            f"{len(every)} shards of {len(good)} cells; a matrix has at most {GHA_MOST}",
             hint="Choose fewer cells with --select, or fewer --shards.",
         )
     return {"include": every}

@@ -38,7 +38,7 @@ class Shares:
     def told(self) -> str:
         """In words."""
         return (
-            f"{units.counted(self.count, 'share')} of {units.counted(self.units, 'unit')}: the "
+            f"{units.counted(self.count, 'shard')} of {units.counted(self.units, 'unit')}: the "
             f"longest takes about {units.estimate(self.longest_seconds)}, all of them on one host "
             f"{units.estimate(self.alone_seconds)}"
         )

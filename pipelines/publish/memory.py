@@ -33,8 +33,8 @@ def older(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> st
     if serial < last:
         return f"serial {serial} is older than serial {last}, which was seen before"
     if serial == last and seen.get("sha256", digest) != digest:
-        return f"it is another than was seen before with serial {serial}"
-    return f"{min(back)} was yanked, and no longer is" if back else ""
+        return f"it differs from the one seen before with serial {serial}"
+    return f"{min(back)} was yanked but no longer is" if back else ""
 
 
 def remember(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> None:

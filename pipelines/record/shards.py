@@ -150,7 +150,7 @@ class ShardsResult(Model):
         """In words."""
         if self.mode == "compile":
             done = f"{len(self.objects)} of {len(self.units)} compile units"
-            return f"share {line(self.share, 20)}: {done}"
+            return f"shard {line(self.share, 20)}: {done}"
         rows = [(lent.units, line(lent.host, 80), line(lent.share, 20)) for lent in self.lent]
         hosts = ", ".join(f"{count} from {host} ({share})" for count, host, share in rows)
         return f"{len(self.units)} compile units: " + ", ".join(

@@ -37,7 +37,7 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
     if view.samples:
         parts += [
             _panel(_thinned([(s[0], s[1]) for s in view.samples], points), span, 1.0, top, "cpu"),
-            _caption(top - 5, f"busy cores of the host{f', of {view.cpus}' * bool(view.cpus)}"),
+            _caption(top - 5, f"busy cores on the host{f', of {view.cpus}' * bool(view.cpus)}"),
             _scale(top, "100 %"),
         ]
         top += _PANEL + _SPACE
@@ -67,7 +67,7 @@ def _description(view: Timeline, span: float) -> str:
     parts = [f"{units.counted(len(view.units), 'unit')} in {units.counted(view.lanes, 'lane')}"]
     parts.append(f"over {units.seconds(span)}")
     if view.busy is not None:
-        parts.append(f"cores of the host {units.percent(view.busy)} busy on average")
+        parts.append(f"host cores {units.percent(view.busy)} busy on average")
     if view.slowest:
         worst = view.slowest[0]
         parts.append(f"slowest unit {worst.name}, {units.seconds(worst.seconds)}")

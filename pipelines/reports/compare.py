@@ -94,16 +94,14 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
     if before.evidence and after.evidence:
         pairs.append(("evidence", before.evidence, after.evidence))
     if before.gpu_way and after.gpu_way:  # only a run with a test on a GPU says
-        pairs.append(("way of the GPU", before.gpu_way, after.gpu_way))
+        pairs.append(("GPU access", before.gpu_way, after.gpu_way))
     changes = [f"different {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
     if others := _units(before).keys() ^ _units(after).keys():
         changes.append(f"{units.counted(len(others), 'compile unit')} in only one of the two")
     old, new = printed(before), printed(after)
     if old and new:
         same = sum(name in old and _is_same(old[name], value) for name, value in new.items())
-        changes.append(
-            f"{same} of {len(old.keys() | new.keys())} numbers of the script are the same"
-        )
+        changes.append(f"{same} of {len(old.keys() | new.keys())} numbers of the script are equal")
     return tuple(changes)
 
 

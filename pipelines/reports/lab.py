@@ -109,7 +109,7 @@ def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
     if passed and suite.properties.get("gpu_cases", "0") == "0":
         raise SmokeError(
             f"{test.script} passed, but used no GPU: it is not recorded",
-            hint="Is it the suite of this wheel? docs/lab.md says what one is.",
+            hint="Is it the right suite for this wheel? See docs/lab.md.",
         )
     project, version, _, _ = parse_wheel_filename(taken.taken.file)
     signer = sealer()

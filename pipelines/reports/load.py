@@ -314,7 +314,7 @@ def read_smoke(path: Path, test: SmokeResult | None) -> tuple[Suite | None, str]
         return None, "smoke.xml is missing: no smoke cases or figures"
     data = smoke.read_bytes()
     if test.report and sha256(data).hexdigest() != test.report:
-        return None, "smoke.xml was changed after the test: it is not the record's"
+        return None, "smoke.xml was changed after the test: it does not match the record"
     try:
         return read_pytest(data), ""
     except SmokeError as error:
@@ -365,7 +365,7 @@ def _caveats(
     skipped = [case for case in suite.cases if case.outcome == "skipped"]
     if skipped:
         reason = Counter(line(case.message, 200) for case in skipped).most_common(1)[0][0]
-        why = f", most of them: {reason}" if reason else ""
+        why = f", mostly because: {reason}" if reason else ""
         notes.append(f"{len(skipped)} of {len(suite.cases)} smoke cases were skipped{why}")
     notes += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
     if facts.evidence is not None:

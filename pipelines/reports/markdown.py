@@ -95,7 +95,7 @@ def _many(views: Sequence[RunView]) -> list[str]:
     weak = Counter(view.tested for view in views if view.tone != view.verdict)
     cases += "".join(f" ({count} {tested})" for tested, count in weak.items())
     parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", cases, ""]
-    parts += ["| Package | Cell | Host | Begun (UTC) | Verdict | Smoke cases | Took |"]
+    parts += ["| Package | Cell | Host | Started (UTC) | Verdict | Smoke cases | Took |"]
     parts += ["|-|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"

@@ -22,10 +22,10 @@ _OVER = ("over_", "against_")
 _TITLES: dict[Group, str] = {
     "speed": "Speed",
     "ratio": "Speed against other implementations",
-    "memory": "Memory of the GPU",
+    "memory": "GPU memory",
     "accuracy": "Error relative to the tolerance",
 }
-_BETTER = {"lower": ", less is better", "higher": ", more is better", "neither": ""}
+_BETTER = {"lower": ", lower is better", "higher": ", higher is better", "neither": ""}
 _RELATIVE = ("x", "of tolerance")
 
 

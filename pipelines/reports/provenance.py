@@ -40,7 +40,7 @@ def provenance(
         NUMBERS: [
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
-        "Built again": rebuilt.rows.items() if rebuilt else (),
+        "Rebuilt": rebuilt.rows.items() if rebuilt else (),
         "Compile units": _divided(build.divided) if build and build.divided else (),
         "Host": known["host"].items(),
         "Tools": known["tool"].items(),
@@ -82,6 +82,6 @@ def _divided(made: ShardsResult) -> list[tuple[str, str]]:
     """Which host compiled how many units."""
     rows = [("in all", str(len(made.units)))]
     if made.mode == "compile":
-        return [*rows, (f"share {made.share}", str(len(made.objects)))]
-    rows += [(f"share {n.share}, {n.run}", f"{n.units} by {n.host}") for n in made.lent]
+        return [*rows, (f"shard {made.share}", str(len(made.objects)))]
+    rows += [(f"shard {n.share}, {n.run}", f"{n.units} by {n.host}") for n in made.lent]
     return [*rows, ("by the link", str(len(made.compiled)))]

@@ -163,7 +163,7 @@ def _line(run: PastRun) -> dict[str, str]:
     brief = run.brief
     word = "running" if run.running else brief.word
     word += ", external" if brief.facts.given else ""
-    word += f", share {brief.facts.share}" if brief.facts.share else ""
+    word += f", shard {brief.facts.share}" if brief.facts.share else ""
     return {
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),

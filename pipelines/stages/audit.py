@@ -47,15 +47,15 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     known = built is not None and built.kept  # an earlier command has shown it all
     collected = log.run.result(CollectResult) or CollectResult()
     if not collected.files:
-        raise AuditError("nothing came home: there is no file to look into", hint="Build again.")
+        raise AuditError("the build downloaded no file to audit", hint="Build again.")
     for row in collected.files:
         file = log.run.path / row.path
         with fold(f"Audit {file.name}"):
             found = _audited(session, plan, file, built)
             if found.sha256 != row.sha256:
                 raise AuditError(
-                    f"{file.name} has sha256 {found.sha256}, what came home had {row.sha256}",
-                    hint="Something changed it on this machine: build again, and do not use it.",
+                    f"{file.name} has sha256 {found.sha256}, but {row.sha256} was downloaded",
+                    hint="It was changed on this machine. Do not use it; build again.",
                 )
             wrong = failures(found.checks)
             if known and not wrong and not detailed():
@@ -119,15 +119,15 @@ def audited_wheel(
     audited = next((one for one in audit.files if one.file == file), None)
     if audited is None or Path(file).name != file or not path.is_file():
         raise AuditError(
-            f"{line(file, 200)} is no wheel of the run {run.id} that was audited and is there",
+            f"run {run.id} has no audited wheel {line(file, 200)}",
             hint="Build again.",
         )
     wheel = check_copy(path, room, policy)
     if wheel.sha256 != audited.sha256:
         raise AuditError(
-            f"{file} has sha256 {wheel.sha256}, the audit of run {run.id} looked at "
+            f"{file} has sha256 {wheel.sha256}, but the file audited in run {run.id} had "
             f"{audited.sha256}",
-            hint="Something changed it on this machine: build again, and do not use it.",
+            hint="It was changed on this machine. Do not use it; build again.",
         )
     return wheel, audited
 
@@ -154,6 +154,6 @@ def _reject(log: StageLog, file: Path, wrong: list[str]) -> NoReturn:
     rejected.mkdir(exist_ok=True)
     file.replace(rejected / file.name)
     raise AuditError(
-        f"{file.name} is not what was asked for:\n" + "\n".join(wrong),
-        hint=f"It was moved to {rejected}. Ask for other archs, or fix the build.",
+        f"{file.name} is not what was requested:\n" + "\n".join(wrong),
+        hint=f"It was moved to {rejected}. Fix the build, or request other --archs.",
     )

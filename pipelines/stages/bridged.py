@@ -45,19 +45,19 @@ class Bridged(SuiteHooks):
         gpu, name = self.plan.host.gpu_way, done.bridge.told if done.bridge else ""
         if name and not gpu.bridged:
             raise SmokeError(
-                f"the driver there is a bridge ({name}), for which nobody asked",
-                hint="Its results are not those of Windows' driver: remove it from that host.",
+                f"the host's driver is a GPU bridge ({name}), which was not requested",
+                hint="Remove it from that host: its results are not those of the Windows driver.",
             )
         if gpu.bridged and not name:
             raise SmokeError(
-                f"{gpu.requested} was asked for, and the suite was told of no bridge by the driver "
-                "there",
-                hint="Type: invoke doctor --gpu. It tests the bridge by itself.",
+                f"{gpu.requested} was requested, but the driver in the smoke test did not identify "
+                "itself as a bridge",
+                hint="To test the bridge alone: invoke doctor --gpu",
             )
         if done.bridge and (other := _strange(told, done, done.bridge)):
             raise SmokeError(
-                f"the smoke suite was told through the bridge of {other}",
-                hint="Type: invoke host stop --gpu, then the same again: it is tested anew.",
+                f"the smoke suite saw {other}",
+                hint="Type: invoke host stop --gpu, then the same command again, which tests it.",
             )
 
 
@@ -65,8 +65,8 @@ def _strange(told: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
     """What a suite says of a driver or GPU that are not those of this machine; empty: nothing."""
     version = line(told.get("driver_version"), 40)
     if known.driver and version not in ("", "unknown", known.driver):
-        return f"driver {version}, and this machine has {known.driver}"
+        return f"driver {version}, but this machine has {known.driver}"
     for gpu in done.gpus if known.gpus else ():
         if not any(f"{gpu.name[:80]} (" in mine for mine in known.gpus):
-            return f"{gpu.name}, and this machine has {'; '.join(known.gpus)}"
+            return f"{gpu.name}, but this machine has {'; '.join(known.gpus)}"
     return ""

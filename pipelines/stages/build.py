@@ -148,8 +148,8 @@ def _begin(plan: BuildPlan, log: StageLog, inputs: Inputs, settings: Settings) -
 
 def _say_begun(session: LiveSession, plan: BuildPlan, begun: BuildResult) -> None:
     planned = pace_of(plan, session, begun.jobs).planned
-    about = f" about {units.estimate(planned)} by the plan," if planned else ""
-    where = f"{begun.directory} of {plan.host.name}"
+    about = f" about {units.estimate(planned)} (estimate)," if planned else ""
+    where = f"{begun.directory} on {plan.host.name}"
     say(f"job {begun.job}, {begun.jobs} compile units at a time,{about} in {where}")
 
 
@@ -168,17 +168,17 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
     """Raise what speaks against an attempt that ended well as far as the host knows."""
     if done.timed_out:
         raise TimeUpError(
-            f"the build was ended after {plan.minutes or 0:g} minutes, as --minutes says: "
-            f"{done.units.done} of {done.units.total or '?'} units",
-            hint="Finished units are kept: the same command goes on from them.",
+            f"the build was stopped after {plan.minutes or 0:g} minutes (--minutes) with "
+            f"{done.units.done} of {done.units.total or '?'} units done",
+            hint="Finished units are kept; the same command continues with them.",
         )
     if done.exit:
         raise BuildError(f"the build exited with status {done.exit}")
     if done.kept:
-        what = "this is the wheel" if plan.share is None else "these are the objects"
-        say(f"nothing is built anew: {what} of an earlier build with the same inputs")
+        what = "the wheel is" if plan.share is None else "the objects are"
+        say(f"nothing was rebuilt: {what} from an earlier build with the same inputs")
     if plan.recipe.is_wheel and not done.wheels and plan.share is None:
-        raise BuildError("the build succeeded but left no wheel", hint="Is it a wheel project?")
+        raise BuildError("the build succeeded but produced no wheel", hint="Does it build wheels?")
 
 
 def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:
@@ -192,7 +192,7 @@ def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:
     )
     if removed:
         many = units.counted(len(removed), "old build or file", "old builds and files")
-        say(f"less than {least:g} GiB were free on {plan.host.name}: removed {many} there")
+        say(f"{plan.host.name} had less than {least:g} GiB free: removed {many} there")
 
 
 def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, source: bytes) -> str:
@@ -245,8 +245,8 @@ def _read_ended(host: str, told: Mapping[str, Any]) -> _Told:
         return _Told.model_validate(told)
     except ValidationError as error:
         raise HostError(
-            f"{host} sent what is no result of a build: {safe(first_problem(error), 200)}",
-            hint="Remove the job's directory there: invoke jobs shows where it is.",
+            f"{host} sent an invalid build result: {safe(first_problem(error), 200)}",
+            hint="Remove the job's directory there; to see where it is: invoke jobs",
         ) from None
 
 
@@ -305,7 +305,7 @@ class _Following:
             ) from error
         finally:
             self._keep(lost=tuple(job.lost), attempt=job.attempt)
-        raise BuildError("the log ended without a result", hint="Run the same command again.")
+        raise BuildError("the build log ended without a result", hint="Run the same command again.")
 
     def _job(self, spec: Mapping[str, Any], path: Path) -> Job:
         plan = self.plan

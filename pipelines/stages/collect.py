@@ -72,8 +72,8 @@ def _require_same(row: HostFile, arrived: str, target: Path, host: str) -> None:
         return
     target.unlink()
     raise TransferError(
-        f"{target.name}: {host} built {row.size} bytes with sha256 {row.sha256}, and what came has "
-        f"{size} with {arrived}",
-        hint="Something on the host changed it after the build: a virus scanner, another user. "
+        f"{target.name}: {host} built {row.size} bytes with sha256 {row.sha256}, but {size} "
+        f"bytes with {arrived} were downloaded",
+        hint="It was changed on the host after the build, by a virus scanner or another user. "
         "Build again.",
     )

@@ -196,10 +196,10 @@ class Job:
         heed()
         ended = self.session.host.ended()
         hint = (
-            "Finished units are kept: the same command goes on from them."
+            "Finished units are kept; the same command continues with them."
             if ended
-            else f"The job goes on at {self.host} unless that is asleep or down (see invoke "
-            "doctor): the same command finds it again, invoke jobs shows it."
+            else f"Unless {self.host} is asleep or down (see invoke doctor), the job continues: "
+            "the same command finds it again, and invoke jobs shows it."
         )
         if isinstance(error, AuthError):
             raise AuthError(error.message, hint=f"{error.hint} {hint}".strip()) from error
@@ -207,7 +207,7 @@ class Job:
             raise HostError(error.message, hint=hint) from error
         if not self._tries:
             # What has ended is started again by the next call, or found where another has done so.
-            lost = f"connection lost, the host may be asleep or down: {error.message}"
+            lost = f"connection lost; the host may be asleep or down: {error.message}"
             say(f"{ended}, and the job with it" if ended else lost, "yellow")
         time.sleep(_PAUSES[min(self._tries, len(_PAUSES) - 1)])
         self._tries += 1
@@ -223,7 +223,7 @@ class Job:
         )
         now = checked(self.host, told, State)
         if now.attempt <= self._beyond:
-            raise HostError(f"{self.host}: the job has not begun yet")
+            raise HostError(f"{self.host}: the job has not started yet")
         if now.attempt == self.attempt:
             return
         self.failed = {k[:40]: safe(str(v), 300) for k, v in now.failed.items()}
@@ -236,7 +236,7 @@ class Job:
         """Have the log of ``attempt`` come after what is here."""
         size = self.log.stat().st_size if self.log.exists() else 0
         self.attempt, self.base, self.offset = attempt, size, 0
-        _log.info("%s: attempt %d of %s is taken up", self.host, attempt, self.spec.directory)
+        _log.info("%s: following attempt %d of %s", self.host, attempt, self.spec.directory)
         self._remember(attempt)
 
     def _remember(self, attempt: int) -> None:
@@ -269,8 +269,8 @@ class Job:
         if self.offset and self._digest_there() != self._digest_here():
             os.truncate(self.log, self.base)
             self.offset = 0
-        _log.info("%s: %s is taken up again", self.host, self.spec.directory)
-        say(f"found again: attempt {self.attempt}, {self.offset:,} bytes of its log are here")
+        _log.info("%s: following %s again", self.host, self.spec.directory)
+        say(f"reconnected: attempt {self.attempt}, {self.offset:,} bytes of its log received")
         return True
 
     def _digest_there(self) -> str:
@@ -289,8 +289,8 @@ class Job:
         if now.result and not (failed and now.boot):
             return ""
         if now.boot != self.session.call(reboot.boot_identity):
-            return "the host was started anew"
-        return "" if now.result else safe(now.why, 200) or "its process was ended"
+            return "the host was restarted"
+        return "" if now.result else safe(now.why, 200) or "its process was killed"
 
     def _lose(self, why: str) -> None:
         """Count an attempt that left nothing; too many are an error."""
@@ -304,16 +304,16 @@ class Job:
             raise self.error(
                 f"{self.host} lost the job {len(self._recent)} times within an hour: "
                 f"{'; '.join(self.lost[-ATTEMPTS:])}",
-                hint="Memory is the usual reason: try --jobs 1. Finished units are kept.",
+                hint="It is usually out of memory: try --jobs 1. Finished units are kept.",
             )
-        say(f"{why}: going on from the finished units", style="yellow")
+        say(f"{why}: continuing with the finished units", style="yellow")
 
     def _outcome(self, told: _Result) -> dict[str, Any]:
         """What the job's function left as its result; raises what it raised, as a call would."""
         if told.cancelled:
             raise self.error(
-                f"the job was cancelled at {self.host}",
-                hint="Finished units are kept: the same command goes on from them.",
+                f"the job was cancelled on {self.host}",
+                hint="Finished units are kept; the same command continues with them.",
             )
         if error := told.result.get("error"):
             raise_remote(self.host, _failure(self.host, error))
@@ -337,8 +337,8 @@ def _failure(host: str, told: object) -> Failure:
         one = _Raised.model_validate(told)
     except ValidationError:
         raise OddStateError(
-            f"{host} sent what is no error of a job",
-            hint="Remove the job's directory there: invoke jobs shows where it is.",
+            f"{host} sent an invalid error for a job",
+            hint="Remove the job's directory there; to see where it is: invoke jobs",
         ) from None
     return cast("Failure", one.model_dump())
 
@@ -370,7 +370,7 @@ class State(BaseModel):
     def _ended_with_something(self) -> Self:
         if (self.state == "ended") != (self.result is not None):
             raise ValueError(
-                f"it is {self.state}, and has {'no' if self.result is None else 'a'} result"
+                f"it is {self.state} but has {'no' if self.result is None else 'a'} result"
             )
         return self
 
@@ -395,8 +395,8 @@ def checked(host: str, told: Any, form: type[Told]) -> Told:
         return form.model_validate(told)
     except ValidationError as error:
         raise OddStateError(
-            f"{host} sent what is no state of a job: {safe(str(error.errors()[0]['msg']), 200)}",
-            hint="Remove the job's directory there: invoke jobs shows where it is.",
+            f"{host} sent an invalid job state: {safe(str(error.errors()[0]['msg']), 200)}",
+            hint="Remove the job's directory there; to see where it is: invoke jobs",
         ) from None
 
 

@@ -125,18 +125,18 @@ class Division(BuildHooks):
             )
         except ValidationError as error:
             raise HostError(
-                f"{self.plan.host.name} sent what is no result of a divided build: "
+                f"{self.plan.host.name} sent an invalid result of a divided build: "
                 f"{safe(first_problem(error), 200)}",
-                hint="Remove the job's directory there: invoke jobs shows where it is.",
+                hint="Remove the job's directory there; to see where it is: invoke jobs",
             ) from None
         if share is not None:
             return {"divided": made}
         if sorted(made.placed) != sorted(self._objects):
             strange = sorted({*made.placed} ^ {*self._objects})
             raise AuditError(
-                f"{len(self._objects)} objects were given to the link, and it says that it took "
-                f"{len(made.placed)}: {strange[0]} is the first in which they differ",
-                hint="Nothing of this wheel is used. Compile the shares again.",
+                f"the link was given {len(self._objects)} objects, but reports {len(made.placed)}; "
+                f"the first difference is {strange[0]}",
+                hint="The wheel was not used. Compile the shards again.",
             )
         took = Counter(owner.run.id for owner, _ in self._objects.values())
         lent = (
@@ -155,9 +155,9 @@ class Division(BuildHooks):
         """:class:`BuildError` for a share that left a wheel, which would lack the others' units."""
         if self.plan.share is not None and result.wheels:
             raise BuildError(
-                f"share {self.plan.share} left a wheel, {safe(result.wheels[0].path, 200)}: no "
-                "wheel can come of a part of its units",
-                hint="It is not used. Build the package as a whole, and report this.",
+                f"shard {self.plan.share} produced a wheel from only some of the units: "
+                f"{safe(result.wheels[0].path, 200)}",
+                hint="It was not used. Build the package without --shard, and report this.",
             )
         if result.divided is not None:
             say(result.divided.summary)
@@ -183,10 +183,10 @@ def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, UnitObject]
             if known.sha256 != row.sha256:
                 source = next(unit.source for unit in one.made.units if unit.id == row.unit)
                 raise AuditError(
-                    f"{safe(source, 200)} was compiled twice, to different bytes: {owner.told} has "
-                    f"{known.sha256}, {one.told} has {row.sha256}",
-                    hint="One of the two hosts compiles something else, or is broken. Link "
-                    "without the one that you trust less.",
+                    f"{safe(source, 200)} was compiled twice, with different results: {owner.told} "
+                    f"has {known.sha256}, {one.told} has {row.sha256}",
+                    hint="The two hosts compile different things, or one is broken. Link without "
+                    "the one that you trust less.",
                 )
     _require_read_alike(found)
     _tell(found, objects)
@@ -201,10 +201,10 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
             owner, before = known.setdefault(path, (one, sha))
             if before != sha:
                 raise AuditError(
-                    f"{safe(path, 300)} was not the same where it was compiled: {owner.told} has "
-                    f"read {before}, {one.told} {sha}",
-                    hint="A header differs between the hosts, or is made by the build and never "
-                    "twice the same. Fix it, then compile the shares again.",
+                    f"{safe(path, 300)} was different on the hosts that compiled: {owner.told} "
+                    f"read {before}, {one.told} read {sha}",
+                    hint="The header differs between the hosts, or each build generates another. "
+                    "Fix that, then compile the shards again.",
                 )
 
 
@@ -214,8 +214,8 @@ def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
     if lacking:
         more = f" and {len(lacking) - 3} more" if lacking[3:] else ""
         say(
-            f"{len(lacking)} of {len(every)} compile units have no object and are compiled by the "
-            f"link: {', '.join(lacking[:3])}{more}",
+            f"{len(lacking)} of {len(every)} compile units have no object; the link compiles them: "
+            f"{', '.join(lacking[:3])}{more}",
             style="yellow",
         )
 

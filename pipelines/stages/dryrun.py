@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pipelines.stages.detached import State
 
 _WIDTH = 10  # of the names in front
-_SHARES = "each share has its own, and so has their link"
-NOTHING = "nothing was done: that was --dry-run"
+_SHARES = "each shard has its own, and so does the link"
+NOTHING = "nothing was changed (--dry-run)"
 
 
 def show_build(line: Line) -> None:
@@ -45,7 +45,7 @@ def show_build(line: Line) -> None:
             row("nothing", recipe.skip)
             return
         if recipe.strategy in SEARCHING:
-            row("first", f"a prebuilt wheel is looked for at {', '.join(recipe.prebuilt)}")
+            row("first", f"look for a prebuilt wheel at {', '.join(recipe.prebuilt)}")
         refuse_unbuildable(plan, fetch=False)
         for one in features(RunHooks, plan):
             for said in one.begin():
@@ -80,18 +80,18 @@ def _wheel_of(line: Line, name: str | None) -> str:
         run = Run.find(plan.out, name)
         require_same(plan, run)
         require_audited(run)
-        return f"of {run.id}"
+        return f"from {run.id}"
     try:
         latest = Run.latest_of(plan.out, plan.target)
     except ConfigError:
         latest = None
     if latest is None:
-        return "there is none of this cell: it must be built first"
+        return "none for this cell yet: build it first"
     try:
         require_audited(latest)
     except BuildError:
-        return f"the latest run, {latest.id}, has none that passed: it must be built first"
-    return f"of {latest.id}, unless one is built first"
+        return f"none passed in the latest run, {latest.id}: build it first"
+    return f"from {latest.id}, unless one is built first"
 
 
 def show_host(host: Host) -> None:
@@ -100,8 +100,8 @@ def show_host(host: Host) -> None:
     if (bridge := host.bridge()) is None:
         return
     row("GPU", f"{'; '.join(bridge.gpus)}; driver {bridge.driver}, CUDA {bridge.cuda}")
-    tested = f"self-test: {bridge.selftest}" if bridge.selftest else "not tested at this start"
-    row("bridge", f"built; {tested}" if bridge.built else "is built and tested at the start")
+    tested = f"self-test: {bridge.selftest}" if bridge.selftest else "not tested since the start"
+    row("bridge", f"built; {tested}" if bridge.built else "would be built and tested at the start")
 
 
 def row(name: str, said: str) -> None:
@@ -121,15 +121,15 @@ class _Look:
         yield "provision", self._provision(found)
         yield "fetch", self._fetch()
         if self.plan.source.names() is None:
-            yield "source", "is not here: it would be fetched"
-            yield "job", "its id is known once the source is here"
+            yield "source", "not in the cache: it would be downloaded"
+            yield "job", "its id is known once the source is downloaded"
         else:
             source = self.plan.source.pack()
             yield "source", f"{units.size(len(source.data))} packed, sha256 {source.sha256[:16]}…"
             yield "job", self._job(source, found) if self.plan.shards is None else _SHARES
         yield "cost", self._cost(asked=asked)
         run = Run.cut_off_of(self.plan.out, self.plan.facts)
-        yield "run", f"goes on with {run.id}, which was cut off" if run else "a new one"
+        yield "run", f"continues {run.id}, which was interrupted" if run else "a new one"
 
     def _may_ask(self) -> bool:
         host = self.plan.host
@@ -146,10 +146,10 @@ class _Look:
             host = self.plan.host
             why = "it is not running" if host.lifecycle is not None else "--dry-run asks no host"
             count = units.counted(len(self.plan.wanted), "resource")
-            return f"{count}; which of them differ is not known: {why} (invoke provision --dry-run)"
+            return f"{count}; unknown which of them differ: {why} (see invoke provision --dry-run)"
         differ = [row.id for row in found if not row.ok]
         if not differ:
-            return f"all {len(found)} resources are as wanted"
+            return f"all {len(found)} resources are up to date"
         return f"{len(differ)} of {len(found)} resources would change: {', '.join(differ)}"
 
     def _fetch(self) -> str:
@@ -161,12 +161,12 @@ class _Look:
         return (
             f"{len(missing)} of {len(tools)} pinned files, {cache.sizes(missing)}"
             if missing
-            else f"nothing: {units.counted(len(tools), 'pinned file')} in the cache"
+            else f"nothing: {units.counted(len(tools), 'pinned file')} cached"
         )
 
     def _job(self, source: Packed, found: list[ResourceResult] | None) -> str:
         if found is None:
-            return "not known before the host was asked"
+            return "not known before the host is contacted"
         from pipelines.remote.jobs import store
         from pipelines.stages.build import inputs_of
         from pipelines.stages.detached import State, checked
@@ -193,7 +193,7 @@ class _Look:
             return f"{cost.units} units; {host.origin} is too small to stand in for the host"
         return (
             f"about {units.estimate(budget.wall_seconds)} for {cost.units} units, "
-            f"{budget.jobs} at a time, as {safe(host.origin, 40)} has {host.cores} cores; "
+            f"{budget.jobs} at a time on the {host.cores} cores of {safe(host.origin, 40)}; "
             f"{units.estimate(budget.core_seconds)} of core time, "
             f"{units.gib(budget.peak)} of memory"
         )
@@ -202,10 +202,10 @@ class _Look:
 #: What a build makes of a job that is there.
 _REUSED = {
     "absent": "compiled from the beginning",
-    "running": "is running there now, and would be followed",
-    "lost": "was cut off there, and would go on from its finished units",
-    "failed": "failed there before, and would go on from its finished units",
-    "ended": "was built there before: its wheel would be taken as it is, if it is still whole",
+    "running": "running there now; it would be followed",
+    "lost": "interrupted there; it would continue with its finished units",
+    "failed": "failed there before; it would continue with its finished units",
+    "ended": "built there before; its wheel would be used if it is still intact",
 }
 
 

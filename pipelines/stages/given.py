@@ -57,7 +57,7 @@ class WithCompany(SuiteHooks):
         """With the wheels beside it, which are sent first."""
         taken = run.result(PrebuiltResult)
         if taken is None or taken.company is None:
-            raise ConfigError(f"run {run.id} has no wheel that was given", hint="Begin anew.")
+            raise ConfigError(f"run {run.id} has no wheel for --wheel", hint="Start a new run.")
         return {
             **spec,
             "packages": bring(session, self.plan, taken.company),
@@ -91,16 +91,16 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
     cuda = next((one.cuda for one in audit.files), "")
     named = {canonicalize_name(Requirement(text).name) for text in company.beside}
     if projects := hint_for(found, installed, cuda, named):
-        said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
+        said = [f"Libraries that were not found: {projects}. Add: --with PROJECT==VERSION."]
     for one in load_limits() if plan.host.capabilities.emulated else ():
         version = installed.get(one.project)
         if version is not None and version >= Version(one.below):
             said.append(
-                f"{one.project} {version} is installed, and {one.why}. "
-                f"Name a release below {one.below} with --with."
+                f"{one.project} {version} is installed, but {one.why}. "
+                f"Name a version below {one.below} with --with."
             )
     if plan.host.capabilities.emulated and not plan.host.gpu_way.requested and _NO_GPU.search(told):
-        said.append("No GPU was asked for: --gpu gives a host of kind sandbox this machine's.")
+        said.append("No GPU was requested: --gpu gives a sandbox the GPU of this machine.")
     return " ".join(said)
 
 
@@ -167,10 +167,10 @@ def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None
     assert plan.given is not None  # noqa: S101 - `order` has it
     suite = suite_of_given(plan.given.script)
     refuse_ungiven(plan)
-    with fold(f"Would test {plan.given.release} for {plan.target.label}, as others built it"):
+    with fold(f"Would test {plan.given.release} for {plan.target.label}, built by others"):
         show_host(plan.host)
         row("wheel", safe(plan.given.requested, 300))
-        row("beside", ", ".join(plan.given.companions) or "what it requires")
+        row("with", ", ".join(plan.given.companions) or "its requirements")
         row("suite", "import only" if suite.instead else str(plan.given.script))
     say(NOTHING, style="green")
 
@@ -193,13 +193,13 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
     given = plan.given
     assert given is not None  # noqa: S101 - of a plan with a wheel that is given
     log.run.note(origin=f"{_GIVEN}: {line(given.requested, 300)}")
-    with fold(f"Take {given.release}"):
+    with fold(f"Get {given.release}"):
         own, closure, notes = _closed(plan, given)
         for note in notes:
             say(note, "yellow")
         rest = [one for one in closure.offers if not _is_of(one, given)]
         total = sum(one.size or 0 for one in rest)
-        say(f"with it {units.counted(len(rest), 'wheel')}, {units.size(total)}")
+        say(f"and {units.counted(len(rest), 'wheel')} that it needs, {units.size(total)}")
         fetched = fetch_all(rest, plan.cache)
         kept = _into_run(plan, log, own)
         origin = f"{_GIVEN}: {own.file} from {_place(given, own)}, sha256 {own.sha256}"
@@ -258,7 +258,7 @@ def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list
     found = str(parse_wheel_filename(own.file)[1])
     notes = [f"{one.project}<{one.below}: {one.why}" for one in limits if one.project in names]
     if found != given.version:  # 1.0 is 1.0.0 to an index, and 1.0+cu121
-        notes.append(f"{given.version} was asked for, and {found} is what there is")
+        notes.append(f"{given.version} was requested, {found} was found")
     return own, closure, [*closure.warnings, *notes]
 
 
@@ -270,8 +270,8 @@ def _chosen(closure: Closure, given: ExternalWheel) -> Offer:
     if len(told) != 1 or asked not in (told[0], Version(told[0].public)):
         names = ", ".join(line(one.file, 100) for one in found) or "no wheel"
         raise LockError(
-            f"{given.release} was asked for, and uv chose {names}",
-            hint="Download the wheel that is meant, and name the file.",
+            f"{given.release} was requested, but uv chose {names}",
+            hint="Download the wheel that you want, and name the file.",
         )
     return found[0]
 
@@ -311,8 +311,8 @@ def _require_zip(path: Path) -> None:
             pass
     except (zipfile.BadZipFile, OSError) as error:
         raise AuditError(
-            f"{path.name} is no wheel: {line(error, 200)}",
-            hint="It is damaged, or cut off: fetch it anew.",
+            f"{path.name} is not a wheel: {line(error, 200)}",
+            hint="It is damaged or truncated: download it again.",
         ) from None
 
 
@@ -379,6 +379,6 @@ def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -
     if wrong := failures(one.checks):
         raise AuditError(
             f"{one.file}: {'; '.join(wrong)}",
-            hint="It was not built here: take another wheel, and tell those who made it.",
+            hint="It was not built here: report this to its maintainers, or try another wheel.",
         )
     return one

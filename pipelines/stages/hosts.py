@@ -86,11 +86,11 @@ def show(settings: Config) -> None:
         for style, *cells in rows
     ]
     if without := print_columns(console, lines, spare=("state", "size", "what", "whose")):
-        say(f"No room here for: {', '.join(without)}; --json has everything.", "dim")
+        say(f"Columns hidden to fit: {', '.join(without)} (see --json).", "dim")
     for error in errors:
         say(f"{error.message}. {error.hint}", style="red")
     if spare:
-        say(f"{spare} of them are unused: invoke hosts --clean removes them", style="yellow")
+        say(f"{spare} of them are unused; to remove them: invoke hosts --clean", style="yellow")
 
 
 def clean(settings: Config) -> None:

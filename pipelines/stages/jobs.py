@@ -26,11 +26,11 @@ def show(line: Line) -> None:
     """Print the host's jobs as a table, the latest first."""
     jobs = _jobs(line)
     if not jobs:
-        say(f"no jobs at {line.plan.host.name}")
+        say(f"no jobs on {line.plan.host.name}")
         return
     spare = ("way", "try", "started", "took")
     if without := print_columns(console, [_row(job) for job in jobs], spare=spare):
-        say(f"No room here for: {', '.join(without)}; --json has everything.", "dim")
+        say(f"Columns hidden to fit: {', '.join(without)} (see --json).", "dim")
 
 
 def told(line: Line) -> dict[str, Any]:
@@ -80,8 +80,8 @@ def cancel(line: Line, name: str) -> None:
     now = checked(line.plan.host.name, told, State)
     if now.state == "running":
         raise HostError(
-            f"{line.plan.host.name}: job {job.id} does not end",
-            hint="Restart the host, or end its processes there by hand.",
+            f"{line.plan.host.name}: job {job.id} does not stop",
+            hint="Restart the host, or kill its processes there by hand.",
         )
     say(f"{job.id}: {_word(now)}", style="green")
 
@@ -121,8 +121,8 @@ def _find(line: Line, name: str) -> Listed:
     if len(found) == 1:
         return found[0]
     there = ", ".join(job.id for job in (found or jobs)[:8]) or "none"
-    what = "more than one job" if found else "no job"
-    raise ConfigError(f"{what} {name!r} at {line.plan.host.name}", hint=f"There are: {there}")
+    what = "more than one job matches" if found else "no job matches"
+    raise ConfigError(f"{what} {name!r} on {line.plan.host.name}", hint=f"Its jobs: {there}")
 
 
 def _word(job: State) -> str:

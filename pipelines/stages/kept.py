@@ -59,7 +59,7 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
     size = sum(int(row["bytes"]) for row in rows)
     yield Shelf(name, "libraries of kernels", len(rows), size)
     given = line.session.call(dependency_wheels.sizes, root=layout.join(layout.wheels, COMPANIONS))
-    yield Shelf(name, "wheels beside those of others", len(given), sum(given))
+    yield Shelf(name, "requirements of external wheels", len(given), sum(given))
 
 
 def told(line: Line) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def told(line: Line) -> dict[str, Any]:
 def show(line: Line) -> None:
     """Print what is kept here and on the host, and how much of it nothing would use."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("where", "what", "entries", "MiB", "of it unused"):
+    for column in ("where", "what", "entries", "MiB", "unused"):
         table.add_column(column, justify="left" if column in ("where", "what") else "right")
     kept = [*_here(line)]
     for shelf in shelves(line, kept):
@@ -80,7 +80,7 @@ def show(line: Line) -> None:
     for one in kept:
         if one.damage:
             say(f"{one.path} is damaged: {one.damage}", style="yellow")
-    say("invoke cache --prune gives the unused back, and builds of more than --days 14", "dim")
+    say("To remove what is unused, and builds older than --days 14: invoke cache --prune", "dim")
 
 
 def prune(line: Line, days: float) -> None:
@@ -105,11 +105,11 @@ def prune(line: Line, days: float) -> None:
     limit = disk_gib(line.plan.compile_cache) << 30
     told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if told["busy"]:
-        say(f"{line.plan.host.name}: a build is at the compile cache: left alone", "yellow")
+        say(f"{line.plan.host.name}: compile cache not pruned, a build is using it", "yellow")
     for job in removed:
         say(f"removed build {safe(str(job), 40)} on {line.plan.host.name}")
     if young:
-        say(f"{_mib(young)} MiB that nothing here uses stay for a day: another checkout may")
+        say(f"{_mib(young)} MiB kept for one more day, because another checkout may use them")
     say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {line.plan.host.name}", "green")
 
 

@@ -141,7 +141,7 @@ class Line:
         if not gone or self._remade == REMADE:
             raise error
         self._remade += 1
-        say(f"{error.message}: going on in a new one", style="yellow")
+        say(f"{error.message}: continuing in a new one", style="yellow")
         try:
             self.session.close()
         except PipelineError as second:
@@ -233,8 +233,8 @@ def run_build(line: Line) -> Path:
     """
     if line.plan.given is not None:
         raise ConfigError(
-            f"--wheel {line.plan.given.requested}: others have built it, there is nothing to build",
-            hint="Leave 'build' out: invoke test --wheel is enough.",
+            f"--wheel {line.plan.given.requested} is built already: there is nothing to build",
+            hint="Omit 'build': invoke test --wheel is enough.",
         )
     if line.plan.divided or line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
@@ -257,8 +257,8 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     """Smoke-test the wheel of ``run``, of this process' run, or of the latest; its directory."""
     if not line.plan.recipe.is_wheel:
         raise ConfigError(
-            f"{line.plan.recipe.name} is no wheel: there is nothing that invoke test could install",
-            hint="Leave 'test' out; what such a build leaves is in the run's directory.",
+            f"{line.plan.recipe.name} builds no wheel, so there is nothing to install and test",
+            hint="Omit 'test'; the build's output is in the run's directory.",
         )
     if run is not None:
         line.open_run(run)
@@ -300,8 +300,8 @@ def require_audited(run: Run) -> None:
     """Refuse a run that has no wheel which the audit let pass."""
     if share := run.facts().share:
         raise BuildError(
-            f"run {run.id} is of share {share}: there is no wheel of it",
-            hint="Link all of them with invoke build --objects, or name another run with --run.",
+            f"run {run.id} is shard {share} and has no wheel",
+            hint="Link all shards with invoke build --objects, or name another run with --run.",
         )
     state = run.stages().get(AUDIT.name)
     if state is None or state.state != "passed" or not isinstance(state.result, AuditResult):
@@ -317,6 +317,6 @@ def require_same(plan: BuildPlan, run: Run, again: str = "") -> None:
             test = "test --archs '{made}'" if name == "archs" else "build --{flag} '{asked}' test"
             again = again or f"invoke {test}"
             raise ConfigError(
-                f"the run {run.id} is of {name} {made[name] or None}, not {asked or None}",
+                f"run {run.id} is for {name} {made[name] or None}, not {asked or None}",
                 hint=f"Type: {again.format(flag=flag, asked=asked, made=made[name])}",
             )

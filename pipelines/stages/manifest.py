@@ -46,7 +46,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
 def write_statements(folder: Path, data: bytes) -> None:
     """Write the statements of a run whose manifest is ``data``."""
     if (missing := find_missing("publish")) is not None:
-        say(f"no provenance is written: {missing.message}", style="dim")
+        say(f"no provenance was written: {missing.message}", style="dim")
         return
     pkgutil.resolve_name("pipelines.publish.provenance.statement:write_statements")(folder, data)
 
@@ -62,8 +62,8 @@ def require_manifest(run: Run) -> bytes:
     except ValueError as error:
         different = line(error, 300)
     raise AuditError(
-        f"{path} and the run's record differ: {different or 'in form'}",
-        hint=f"To make it again from the record, type: wcw report {run.path}",
+        f"{path} differs from the run's record: {different or 'in form'}",
+        hint=f"To rewrite it from the record: wcw report {run.path}",
     )
 
 
@@ -151,8 +151,8 @@ def _row(path: Path, root: Path, audited: str | None = None) -> dict[str, Any]:
     found = sha256_of(path)
     if audited not in (None, found):
         raise AuditError(
-            f"{path.name} has sha256 {found}, the audit looked at {audited}",
-            hint="Something changed the wheel on this machine: build again, and do not use it.",
+            f"{path.name} has sha256 {found}, but the audited file had {audited}",
+            hint="The wheel was changed on this machine. Do not use it; build again.",
         )
     name = path.relative_to(root).as_posix()
     return {"path": name, "size": path.stat().st_size, "sha256": found}

@@ -65,7 +65,7 @@ class Matrix:
         say(f"{units.counted(len(self.cells), 'cell')}: {names}", "bold")
         for why in dict.fromkeys(self.left_out.values()):
             names = ", ".join(name for name, said in self.left_out.items() if said == why)
-            say(f"left out: {names}: {why}", "yellow")
+            say(f"skipped {names}: {why}", "yellow")
 
     def each(self, step: Callable[[Line], object]) -> None:
         """Take every cell a step further but those that have failed: none ends the others."""
@@ -90,8 +90,8 @@ class Matrix:
             left = (self._ends - time.monotonic()) / 60
             if left <= 0 and not line.begun:
                 raise TimeUpError(
-                    f"{cell.name} was not begun: the time that --minutes gives is up",
-                    hint="The same command goes on with it.",
+                    f"{cell.name} was not started: the time limit (--minutes) is reached",
+                    hint="The same command continues with it.",
                 )
             line.plan = replace(line.plan, minutes=max(left, 1 / 60))
         alike = tuple(line.plan.target.session.values())
@@ -111,8 +111,8 @@ class Matrix:
             for other in later:
                 if other.line.session is cell.line.session:
                     other.error = HostError(
-                        f"{other.name} was not gone on with: {cell.line.plan.host.name} was lost",
-                        hint="The same command goes on with it.",
+                        f"{other.name} was not continued: host {cell.line.plan.host.name} was lost",
+                        hint="The same command continues with it.",
                     )
         if later and later[0].line.session is not cell.line.session:
             cell.line.session.close()
@@ -135,10 +135,10 @@ class Matrix:
             say(f"one report for {many}: {page}", style="bold")
         for cell in self.cells:
             if not cell.line.begun:
-                why = cell.error.message if cell.error else "not begun"
+                why = cell.error.message if cell.error else "not started"
                 say(f"{cell.name}: {why}", style="yellow")
         if self.left_out:
-            say(f"{len(self.left_out)} more were left out, as said above", style="yellow")
+            say(f"{len(self.left_out)} more were skipped, for the reasons above", style="yellow")
 
     def require_all(self) -> None:
         """Raise :class:`CellsError` if any cell failed."""
@@ -147,7 +147,7 @@ class Matrix:
             said = ", ".join(f"{name} ({error.title})" for name, error in failed)
             raise CellsError(
                 f"{len(failed)} of {len(self.cells)} cells failed: {said}",
-                hint="The same command goes on: what is built is not built again.",
+                hint="The same command continues; finished cells are not built again.",
                 errors=[error for _, error in failed],
             )
 
@@ -197,8 +197,8 @@ def _not_begun(cell: Cell) -> NotBegun:
     return NotBegun(
         cell.name,
         cell.line.plan.target,
-        error.message if error else "its turn did not come",
-        error.hint if error else "The same command goes on with it.",
+        error.message if error else "not started",
+        error.hint if error else "The same command continues with it.",
         failed=error is not None and not isinstance(error, HostError | AuthError | TimeUpError),
     )
 
@@ -210,5 +210,5 @@ def _outcome(cell: Cell) -> str:
     said = str(brief_of(run))
     built = run.result(BuildResult)
     if built is not None and built.kept:
-        said += "; nothing was built anew, its inputs are those of an earlier build"
+        said += "; nothing was rebuilt, its inputs are those of an earlier build"
     return f"{said}  {run.path}"

@@ -25,7 +25,7 @@ from pipelines.stages.hooks import CollectHooks, RunHooks
 from pipelines.stages.line import require_same as require_cell
 
 FOLDER = "objects"
-_AGAIN = "Compile the share again: invoke build --shard"
+_AGAIN = "Compile the shard again: invoke build --shard"
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ def lender(plan: BuildPlan, name: str) -> Lender:
     made = built.divided if built is not None else None
     if built is None or made is None or made.mode != "compile":
         raise ConfigError(
-            f"run {run.id} has no objects: it is not of a share",
-            hint="Name the runs of invoke build --shard; invoke runs lists all.",
+            f"run {run.id} has no objects: it is not a shard",
+            hint="Name runs of invoke build --shard; to list all runs: invoke runs",
         )
     home = run.stages().get(CollectResult.stage)
     if home is None or home.state != "passed":
         raise ConfigError(
-            f"run {run.id}: its objects have not come home", hint=f"{_AGAIN} {made.share}"
+            f"run {run.id}: its objects were not downloaded", hint=f"{_AGAIN} {made.share}"
         )
     mine = Lender(run, run.facts().target, built.materials, made)
     require_cell(plan, run, f"invoke build --{{flag}} '{{made}}' --objects {run.id}")
@@ -118,14 +118,13 @@ def lender(plan: BuildPlan, name: str) -> Lender:
         path, said = mine.path(one), f"{run.id}: object of {safe(sources[one.unit], 200)}"
         if not path.is_file():
             raise AuditError(
-                f"{said}: there is no {FOLDER}/{one.sha256}", hint=f"{_AGAIN} {made.share}"
+                f"{said}: {FOLDER}/{one.sha256} does not exist", hint=f"{_AGAIN} {made.share}"
             )
         if (size := path.stat().st_size, sha := sha256_of(path)) != (one.size, one.sha256):
             raise AuditError(
-                f"{said} has {size} bytes with sha256 {sha}, and {one.size} with {one.sha256} "
-                "were compiled",
-                hint=f"It is damaged, or was changed: nothing of it is linked. "
-                f"{_AGAIN} {made.share}",
+                f"{said} has {size} bytes with sha256 {sha}, but when it was compiled it had "
+                f"{one.size} with {one.sha256}",
+                hint=f"It is damaged or was changed, so it was not linked. {_AGAIN} {made.share}",
             )
     return mine
 
@@ -144,17 +143,17 @@ def require_same(
         theirs = _with_compilers(one.materials, one.made.compilers)
         if unlike := theirs.differences(ours):
             raise LockError(
-                f"the objects of {one.told} were made of other things than are here "
+                f"the objects of {one.told} were compiled from different inputs "
                 f"({named(unlike)}):\n{listed(unlike)}",
-                hint="Compile the share again on a host with the same toolchain, or link there.",
+                hint="Compile the shard again on a host with the same toolchain, or link there.",
             )
         first = first or one
         if (mine := _units(one)) != (known := _units(first)):
             raise AuditError(
-                f"{one.told} has other compile units than {first.told}:\n"
+                f"{one.told} has different compile units from {first.told}:\n"
                 + few(differing(mine, known), "\n"),
-                hint="Their hosts differ in something that the build goes by: do both again, and "
-                "look at the first lines of their build.log.",
+                hint="The hosts differ in something that the build depends on: compile both again, "
+                "and compare the first lines of their build.log.",
             )
 
 

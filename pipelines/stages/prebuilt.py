@@ -88,7 +88,7 @@ def take_prebuilt(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltRes
     why = decision.why
     if refused:
         why = "; ".join(f"{file} is not used: {reason}" for file, reason in refused.items())
-    say(f"it is built: {why}", "yellow")
+    say(f"building instead: {why}", "yellow")
     log.run.note(origin=f"built: {why}")
     return log.keep(PrebuiltResult(origin=f"built: {why}", refused=refused))
 
@@ -98,9 +98,9 @@ def _taken(
 ) -> PrebuiltResult:
     digest, open_ = sha256_of(wheel), unstated(offer, plan.target)
     origin = f"prebuilt {offer.place} sha256 {digest}"
-    say(f"taken, not built: {offer.file} from {offer.place}, sha256 {digest}", "green")
+    say(f"using, not building: {offer.file} from {offer.place}, sha256 {digest}", "green")
     if open_:
-        say(f"its name states no {' and no '.join(open_)}: only a test will show it", "yellow")
+        say(f"its name states no {' and no '.join(open_)}: only a test can show it", "yellow")
     log.run.note(origin=origin)
     taken = PrebuiltFile(
         file=offer.file,
@@ -124,7 +124,7 @@ def _offers(decision: Decision) -> Iterator[Offer]:
 
 def _take(plan: BuildPlan, run: Run, offer: Offer) -> Path:
     """The wheel in the run, after every check on the very file that is kept."""
-    say(f"looking into {offer.file} from {offer.place}")
+    say(f"checking {offer.file} from {offer.place}")
     source = obtain_offer(offer, plan.cache)
     waiting, folder = run.path / "prebuilt", run.path / "wheels"
     with disk_errors(run.path):

@@ -75,7 +75,7 @@ def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False)
     with fold(f"Provision {plan.host.name}"):
         if unmade := session.host.missing_image():
             count = counted(len(_asked(plan, repair=repair)), "resource")
-            say(f"{unmade}; then {count} would be looked at", style="yellow")
+            say(f"{unmade}; then {count} would be checked", style="yellow")
             return
         rows = check(session, _asked(plan, repair=repair))
         if shown := [row for row in rows if not row.ok or detailed()]:
@@ -162,9 +162,9 @@ def _apply(
         raise _failed(wanted, row, str(told["error"]), str(told["hint"]), logs)
     if not told["ok"]:
         raise ProvisionError(
-            f"{wanted.id}: wanted {wanted.summary}; after applying it the host still has "
+            f"{wanted.id}: expected {wanted.summary}; after applying it the host still has "
             f"{told['found']}",
-            hint="Something on the host undoes it: a policy, a virus scanner, another user.",
+            hint="Something on the host reverts it: a policy, a virus scanner or another user.",
         )
     now = _row(wanted, told)
     return now.model_copy(
@@ -189,19 +189,19 @@ def _require_space(
     if free < need:
         raise StorageError(
             f"{wanted.id}: {plan.host.name} has {free >> 20} MiB free, "
-            f"about {need >> 20} MiB are needed",
-            hint="Free space there: invoke cache --prune --days 1 removes old builds.",
+            f"but needs about {need >> 20} MiB",
+            hint="Free space there. To remove old builds: invoke cache --prune --days 1",
         )
 
 
 def _failed(
     wanted: DesiredResource, row: ResourceResult, why: str, hint: str, logs: Path | None = None
 ) -> ProvisionError:
-    where = f"\nIts logs are in {logs}." if logs else ""
+    where = f"\nLogs: {logs}" if logs else ""
     return ProvisionError(
-        f"{wanted.id}: wanted {wanted.summary}, found {row.found}, "
+        f"{wanted.id}: expected {wanted.summary}, found {row.found}, "
         f"and it could not be changed: {why}{where}",
-        hint=hint or "Fix that on the host; provision goes on from here.",
+        hint=hint or "Fix that on the host, then run provision again: it continues from here.",
     )
 
 
@@ -217,7 +217,7 @@ def _bring_logs(
             if stat is not None and int(stat["size"]) <= _LOG_LIMIT:
                 session.get(path, folder / name)
         except PipelineError as error:
-            say(f"{name} could not be brought home: {error.message}", style="yellow")
+            say(f"{name} could not be downloaded: {error.message}", style="yellow")
     return folder if folder.is_dir() else None
 
 
@@ -233,17 +233,17 @@ def _restart(session: LiveSession, wanted: DesiredResource, build_root: str) -> 
     if found := session.call(reboot.interrupts, root=build_root):
         named = few([safe(one, 200) for one in found], "; ")
         raise ProvisionError(
-            f"{wanted.id}: {session.host.name} waits for a restart ({safe(row.found, 200)}), which "
-            f"would end what others do there: {named}",
-            hint="Once the jobs have ended and the users have signed out, or the host was "
-            "restarted by hand, run the same command again: it goes on from here.",
+            f"{wanted.id}: {session.host.name} needs a restart ({safe(row.found, 200)}), which "
+            f"would interrupt others there: {named}",
+            hint="Run the same command again once the jobs have ended and the users have signed "
+            "out, or after you have restarted the host: it continues from here.",
         )
     say(f"restarting {session.host.name}: {safe(row.found, 200)}", style="yellow")
     session.restart()
     now = _check_again(session, wanted)
     if not now.ok:
         raise ProvisionError(
-            f"{wanted.id}: {session.host.name} is back, but still waits for: {now.found}",
+            f"{wanted.id}: {session.host.name} was restarted, but still waits for: {now.found}",
             hint="Restart it by hand, then provision again.",
         )
     done = {"changed": True, "ok": True, "seconds": time.monotonic() - began}

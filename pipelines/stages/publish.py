@@ -58,8 +58,8 @@ def offers_of(
     if wrong:
         raise AuditError(
             "\n".join(wrong),
-            hint="Nothing was published. Exclude these runs or fix the problems above. --preview "
-            "writes an index of the sandbox's wheels, to try it.",
+            hint="Nothing was published. Exclude these runs or fix the problems above. To try an "
+            "index with wheels of the sandbox, use --preview.",
         )
     return found
 
@@ -72,7 +72,7 @@ def _offers(run: Run, room: Path, *, untested: bool, preview: bool) -> Iterator[
     audit = stages.get("audit")
     if audit is None or audit.state != "passed" or not isinstance(audit.result, AuditResult):
         raise AuditError(
-            f"its audit has not passed: {audit.state if audit else 'there was none'}",
+            f"its audit did not pass: {audit.state if audit else 'it was not run'}",
             hint="Build it again.",
         )
     wheels = [one for one in audit.result.files if one.file.endswith(".whl")]
@@ -99,13 +99,13 @@ def _windows_of(run: Run) -> str:
 def _require_own(facts: RunFacts, *, shown: bool) -> None:
     """Built here to be published: not somebody else's, nor a stand-in's that is not ``shown``."""
     if facts.given or facts.origin:
-        raise AuditError("its wheel is somebody else's: it was tested here, and not built")
+        raise AuditError("its wheel was built by others and only tested here")
     if facts.publishable is not True and not shown:
         raise AuditError(
-            "wheels of its host are not for publishing: genuine Windows binaries under Wine, with "
-            "a compiler or a system that stand in for the real ones",
-            hint="Build it on a Windows host; or have its suite pass on one that has a GPU: wcw "
-            "test --host HOST. docs/evidence/levels.md says what that takes.",
+            "wheels from its host cannot be published: its compiler or its Windows is a stand-in "
+            "for the real one (Windows binaries under Wine)",
+            hint="Build it on a Windows host, or run its tests on one with a GPU: wcw test --host "
+            "HOST. docs/evidence/levels.md describes what is required.",
         )
 
 
@@ -124,7 +124,7 @@ def _offer(
     bad = [check.label for check in audited.checks if check.failed]
     passed = [check for check in audited.checks if check.level == "ok"]
     if bad or not passed:
-        raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no check was made'}")
+        raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no checks were run'}")
     tools = values_of(wheel.findings, "toolset")  # as the bytes have it, whatever the record says
     local = inside.version.partition("+")[2]
     stand_in = (
@@ -133,10 +133,10 @@ def _offer(
         or any(tool.startswith(STUB.name) for tool in tools)
     )
     if stand_in and not (windows or preview):
-        raise AuditError(f"{audited.file} is a stand-in's wheel, as it says itself")
+        raise AuditError(f"{audited.file} is marked as built by a stand-in")
     if preview and stamped(local) is None:
         raise AuditError(
-            f"{audited.file} does not say in its own name that a stand-in has built it",
+            f"the name of {audited.file} does not show that a stand-in built it",
             hint="Publish it without --preview.",
         )
     if audited.archs is None:
@@ -146,16 +146,16 @@ def _offer(
     units = [unit for binary in inside.binaries for unit in binary.inventory.containers]
     if lacking := set(audited.archs.sass) - {arch for unit in units for arch in unit.sass}:
         raise AuditError(
-            f"{audited.file} has no machine code for {few(sorted(lacking))}, and the audit of its "
-            "run speaks of it",
-            hint="Its record and its wheel are not of one build: build again.",
+            f"{audited.file} has no machine code for {few(sorted(lacking))}, although its audit "
+            "lists it",
+            hint="Its record and its wheel are from different builds: build again.",
         )
     smoke = smoke_of(run, audited, audited.archs)
     if smoke.verdict != "passed" and (stand_in > preview or not untested):
         raise AuditError(
             f"{audited.file}: {smoke.why}",
             hint="Test it on such a GPU"
-            + ("." if stand_in else "; or say --untested, and the page says it too."),
+            + ("." if stand_in else ", or publish it with --untested: the page then says so."),
         )
     words = evidence_words(evidence_of(facts, run.result(SmokeResult)))
     words += f"; its suite passed on {windows}" if windows and stand_in else ""

@@ -40,9 +40,9 @@ class Published:
         """The same with the wheel; :class:`AuditError` for another one than it tells of."""
         if wheel is not None and (found := sha256_of(wheel)) != self.sha256:
             raise AuditError(
-                f"{wheel} has sha256 {found}, and {self.manifest} says {self.sha256}",
-                hint="It is not the wheel that was built there: nothing is built again for it. "
-                "Take both from whoever published them.",
+                f"{wheel} has sha256 {found}, but {self.manifest} states {self.sha256}",
+                hint="It is not the wheel that was built there, so nothing was rebuilt. Get both "
+                "from their publisher.",
             )
         return replace(self, wheel=wheel)
 
@@ -56,15 +56,15 @@ def read_published(asked: str) -> Published:
     path = Path(asked).expanduser()
     if not path.is_file():
         raise ConfigError(
-            f"{line(asked, 200)}: there is no such file",
-            hint=f"Name a wheel with its {MANIFEST} beside it, or that {MANIFEST}.",
+            f"{line(asked, 200)}: no such file",
+            hint=f"Name a wheel in the same directory as its {MANIFEST}, or the {MANIFEST} itself.",
         )
     if path.suffix == ".whl":
         manifest = beside(path, MANIFEST)
         if manifest is None:
             raise ConfigError(
-                f"{line(path, 300)}: there is no {MANIFEST} with it",
-                hint=f"Put the {MANIFEST} that was published with it beside it, or name that.",
+                f"{line(path, 300)}: no {MANIFEST} in its directory",
+                hint=f"Put the {MANIFEST} that was published with it there, or name that file.",
             )
         return told_by(manifest, str(manifest), path.name).with_wheel(path)
     told = told_by(path, str(path))
@@ -81,26 +81,25 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
         told = read_manifest(read_bytes(manifest))
     except ValueError as error:
         raise ConfigError(
-            f"{said} is no manifest that can be read: {line(error, 300)}",
-            hint=f"Name the {MANIFEST} of a run, or the wheel beside it.",
+            f"{said} is not a valid manifest: {line(error, 300)}",
+            hint=f"Name the {MANIFEST} of a run, or the wheel in its directory.",
         ) from None
     if not told.inputs.reproducible or not told.inputs.materials:
         raise ConfigError(
-            f"{said}: its wheel was not built with reproducible: true, so no two builds of it "
-            "need be alike",
-            hint="Write it into the recipe, build and publish anew: docs/reproducible.md.",
+            f"{said}: its wheel was not built with reproducible: true, so builds of it may differ",
+            hint="Add it to the recipe, then build and publish again: see docs/reproducible.md.",
         )
     names = [name for name in told.wheels if file in ("", name)]
     if len(names) != 1:
         raise ConfigError(
-            f"{said} tells of {len(names)} wheels" + (f" called {line(file, 200)}" if file else ""),
-            hint="Name the wheel that is meant, or the manifest that came with it.",
+            f"{said} has {len(names)} wheels" + (f" called {line(file, 200)}" if file else ""),
+            hint="Name the wheel to rebuild, or the manifest that came with it.",
         )
     (name,) = names
     if not _PLAIN.fullmatch(name):  # it becomes a file of ours, and a part of addresses
         raise ConfigError(
-            f"{said}: {line(name, 200)} is no wheel's name",
-            hint="Take the manifest from whoever published the wheel.",
+            f"{said}: {line(name, 200)} is not a wheel name",
+            hint="Get the manifest from the publisher of the wheel.",
         )
     asked_for = {axis: getattr(told.inputs, axis) for axis in AXES if axis != "host"}
     return Published(
@@ -125,9 +124,8 @@ def require_same(published: Published, today: Materials, *, reached: bool = True
     other = [one for one in unlike if one.kind != "place"]
     if other:
         raise LockError(
-            f"{published.file} was made of other things than are here ({named(other)}):\n"
-            f"{listed(other)}",
-            hint=f"Take the release that made it ({line(published.made_by, 80)}), with its lock, "
-            "its recipe and its source.",
+            f"{published.file} was built from different inputs ({named(other)}):\n{listed(other)}",
+            hint=f"Use the release that built it ({line(published.made_by, 80)}), with its lock, "
+            "recipe and source.",
         )
     return [str(one) for one in unlike]

@@ -35,7 +35,7 @@ def published_at(address: str, cache: Cache) -> Published:
         ) from None
     if cache.offline:
         raise LockError(
-            f"{at.shown} is not fetched: --offline",
+            f"{at.shown} cannot be downloaded with --offline",
             hint="Download the wheel and its manifest.json, and name the file.",
         )
     places: tuple[str, ...] = ("",)
@@ -49,8 +49,8 @@ def published_at(address: str, cache: Cache) -> Published:
         places = (f"wheels/{file}", file, inside)
     if at.stated not in ("", told.sha256):
         raise AuditError(
-            f"{at.shown} states sha256 {at.stated}, and {told.manifest} says {told.sha256}",
-            hint="One of them speaks of another wheel: nothing is built again for it.",
+            f"{at.shown} states sha256 {at.stated}, but {told.manifest} states {told.sha256}",
+            hint="One of them describes another wheel, so nothing was rebuilt.",
         )
     kept = cache.place(told.file, told.sha256)
     if cache.has(kept, told.sha256):
@@ -62,7 +62,7 @@ def published_at(address: str, cache: Cache) -> Published:
         except LockError:
             if places == ("",):
                 raise
-    say(f"note: {told.file} is not beside it: only its sha256 is compared", style="yellow")
+    say(f"note: {told.file} was not found there, so only its sha256 is compared", style="yellow")
     return told
 
 
@@ -80,6 +80,6 @@ def _manifest(addresses: list[str], file: str) -> Published:
                 continue
             return told_by(path, shown_url(url), file)
     raise LockError(
-        f"no manifest is to be had: {failed}",
+        f"no manifest was found: {failed}",
         hint=f"Name the address of the {MANIFEST} that was published with the wheel.",
     )

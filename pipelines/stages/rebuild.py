@@ -40,14 +40,14 @@ def run_rebuild(line: Line, published: Published) -> Path:
     plan = line.plan
     if not plan.recipe.reproducible:
         raise ConfigError(
-            f"recipe {plan.recipe.name} does not say reproducible: true any more",
-            hint="Take the recipe that the wheel was built with.",
+            f"recipe {plan.recipe.name} no longer has reproducible: true",
+            hint="Use the recipe that the wheel was built with.",
         )
     asked = {name: text for name, text in plan.target.values().items() if name != "host" and text}
     if asked != published.axes:
         raise ConfigError(
-            f"{published.manifest} asks for {published.axes}, which is read as {asked}",
-            hint="Its architectures and releases are not written as a manifest of ours has them.",
+            f"{published.manifest} states {published.axes}, which is read as {asked}",
+            hint="Its architectures and versions are not in the form that wcw writes to manifests.",
         )
     line.plan = replace(plan, anew=f"{time.time_ns():x}")
     refuse_unbuildable(line.plan)
@@ -75,7 +75,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
 def _accept(published: Published, today: Materials) -> None:
     """Say what is elsewhere; :class:`LockError` where it would not be built of the same."""
     for elsewhere in require_same(published, today):
-        say(f"note: elsewhere than it was: {elsewhere}", style="yellow")
+        say(f"note: different directory: {elsewhere}", style="yellow")
 
 
 def _judge(
@@ -97,11 +97,11 @@ def _judge(
     if made.verdict == "identical":
         say(f"{wheel.name}: identical, sha256 {wheel.sha256}", style="green")
         return log.keep(RebuildResult(compared=made))
-    why = "the published wheel is not here, so where they differ is not known"
+    why = "without the published wheel it is unknown where they differ"
     if theirs is not None:
         verdict, found = compare(theirs, wheel)
         made = made.model_copy(update={"verdict": verdict, "differences": tuple(found[:_MOST])})
-        why = "every file in it is the same, the archive is not"
+        why = "all files are the same, but the archive differs"
         if verdict == "different":
             why = found[0].summary
         with fold(f"Where they differ: published / rebuilt ({len(found)})"):
@@ -109,10 +109,10 @@ def _judge(
                 console.print(f"  {safe(row.summary, 300)}", markup=False)
     log.keep(RebuildResult(compared=made))
     raise AuditError(
-        f"{wheel.name} is not what was published: sha256 {wheel.sha256}, published was "
+        f"{wheel.name} differs from the published wheel: sha256 {wheel.sha256}, published "
         f"{published.sha256}: {why}",
-        hint="manifest.json of this run has every difference. One of the two had another compiler, "
-        "another source, or another intent.",
+        hint="All differences are in manifest.json of this run. One of the two builds used another "
+        "compiler or source, or was tampered with.",
     )
 
 
@@ -121,7 +121,7 @@ def _rebuilt(run: Run, published: Published, room: Path) -> CheckedWheel:
     audited = (run.result(AuditResult) or AuditResult()).files
     if [one.file for one in audited] != [published.file]:
         names = ", ".join(one.file for one in audited) or "nothing"
-        raise AuditError(f"{published.file} was published, and the build left {names}")
+        raise AuditError(f"{published.file} was published, but the build produced {names}")
     return audited_wheel(run, published.file, room)[0]
 
 

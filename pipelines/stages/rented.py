@@ -42,13 +42,11 @@ def test_there(
     """
     if CHECKOUT is None:
         raise ConfigError(
-            "another machine is prepared from a checkout, and this is an installed package",
-            hint="Clone the repository, and use its wcw.",
+            "--at works only from a checkout, not from an installed package",
+            hint="Clone the repository, and run its wcw.",
         )
     if shutil.which("ssh") is None:
-        raise SetupError(
-            "another machine is reached by the program ssh", hint="Install: openssh-client."
-        )
+        raise SetupError("--at needs the program ssh", hint="Install openssh-client.")
     parts = {path.name: path for part in _PARTS for path in CHECKOUT.glob(part)}
     parts[f"suite/{suite.name}"] = suite
     if (file := Path(wheel).expanduser()).is_file():
@@ -76,8 +74,8 @@ def test_there(
         back.seek(0)
         if code := ssh.returncode:
             raise HostError(
-                f"{machine}: ssh or the preparation there ended with {code}, above is why",
-                hint=f"Nothing was recorded. Type: ssh {machine} true",
+                f"{machine}: ssh or the setup there failed with exit code {code}, see above",
+                hint=f"Nothing was recorded. To check the connection: ssh {machine} true",
             )
         return _unpack(back, machine, out)
 
@@ -94,9 +92,9 @@ def _unpack(back: IO[bytes], machine: str, out: Path) -> tuple[Run, SmokeError |
         read = {}
     code = read.pop("code", b"").strip().decode("ascii", "replace")[:20]
     bases = [name.rpartition("/")[0] for name in read if name.endswith("/record.sqlite")]
-    ended = f"the command on {machine} ended with {code or 'no code'}"
+    ended = f"the command on {machine} ended with {code or 'no exit code'}"
     if len(bases) != 1 or not code.isdigit() or name_fault(bases[0].rpartition("/")[2]):
-        raise HostError(f"no run came back: {ended}", hint="The lines above are of that machine.")
+        raise HostError(f"no run was returned: {ended}", hint="Its output is above.")
     with disk_errors(out):
         folder = new_directory(out, bases[0].rpartition("/")[2], "runs")
         for name, data in read.items():
@@ -130,4 +128,4 @@ def given_back(command: str) -> Iterator[None]:
         assert waits.stdin is not None  # noqa: S101 - a pipe, see above
         waits.stdin.close()
         if code := waits.wait():
-            say(f"THE MACHINE WAS NOT GIVEN BACK: {command} ended with {code}", style="bold red")
+            say(f"THE MACHINE WAS NOT GIVEN BACK: {command} exited with {code}", style="bold red")

@@ -82,7 +82,7 @@ def _pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:
 def _failed(done: BuildResult, found: Diagnosis | None, log: StageLog) -> BuildError:
     path = log.run.path / "build.log"
     code = f"the build exited with status {done.exit}"
-    hint = f"The whole log is {path}. Finished units are kept: invoke build goes on from them."
+    hint = f"Full log: {path}. Finished units are kept; invoke build continues with them."
     if found is not None:
         console.print(render(found, path.name))
         done = log.keep(done.model_copy(update={"diagnosis": result(found)}))

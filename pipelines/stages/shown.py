@@ -63,12 +63,12 @@ def _require_stated(wheel: CheckedWheel, shown: Mapping[Kind, bytes]) -> None:
         said, expected = read_signed(signed), statement(shown["manifest.json"], wheel.name)
         if encoded(said.whole) != encoded(expected):
             found = few(differing(said.whole, expected), most=3)
-            raise ValueError(f"the manifest says something else: {found}")  # noqa: TRY301
+            raise ValueError(f"it differs from the manifest: {found}")  # noqa: TRY301
     except ValueError as error:
         raise AuditError(
             f"{signed.name}: {line(error, 500)}",
-            hint="Sign it again: wcw attest RUN. A run that was tested after it was signed "
-            "has another manifest since.",
+            hint="Sign it again: wcw attest RUN. If a run is tested after it was signed, its "
+            "manifest changes.",
         ) from None
 
 
@@ -85,11 +85,11 @@ def rebuilt_of(run: Run) -> tuple[str, Rebuilt]:
     result, facts = run.result(RebuildResult), run.facts()
     if result is None or result.compared is None:
         raise ConfigError(
-            f"{run.id} has not come to a verdict on the wheel that it was to build again",
-            hint="Look at its report; type wcw rebuild again.",
+            f"{run.id} is a rebuild without a verdict on the published wheel",
+            hint="Read its report, then run wcw rebuild again.",
         )
     if result.compared.published != facts.rebuilds:
-        raise ConfigError(f"{run.id} has compared another wheel than it was asked for")
+        raise ConfigError(f"{run.id} compared a different wheel from the one requested")
     stage = run.stages()[RebuildResult.stage]
     return result.compared.published, Rebuilt(
         verdict=result.compared.verdict,

@@ -117,7 +117,7 @@ def _only_wheel(run: Run) -> str:
     wheels = sorted((run.path / "wheels").glob("*.whl"))
     if len(wheels) != 1:
         raise ConfigError(
-            f"run {run.id} has {len(wheels)} wheels, one is expected", hint="Type: invoke build"
+            f"run {run.id} has {len(wheels)} wheels, expected one", hint="Type: invoke build"
         )
     return wheels[0].name
 
@@ -165,9 +165,9 @@ def _refuse_shadows(suite: Suite, wheel: CheckedWheel) -> None:
     if found := suite.shadows(tops):
         raise ConfigError(
             f"smoke: Python would import {found[0]} instead of what is in {wheel.name}",
-            hint="Give that file or directory another name: the tests are to import the wheel."
+            hint="Rename that file or directory, so that the tests import the wheel."
             if found[0].startswith(f"{OWN}/")
-            else "It is of what runs every test here: this wheel cannot be tested so.",
+            else "It belongs to the test environment itself, so this wheel cannot be tested.",
         )
 
 
@@ -228,7 +228,7 @@ def _follow(job: Job, log: StageLog) -> _Ended:
                     host_line(line)
     except ValidationError as error:
         raise HostError(
-            f"{job.host} sent what is no result of a suite: {safe(first_problem(error), 200)}"
+            f"{job.host} sent an invalid test result: {safe(first_problem(error), 200)}"
         ) from None
     except RemoteError as error:
         raise SmokeError(
@@ -258,15 +258,15 @@ def _judge(
         raise HostError(
             f"{plan.host.name} reset the display driver while the suite ran, twice: "
             f"{safe(ended.resets[0], 200)}",
-            hint="Nothing is said of the wheel. Windows does so after 2 s of one kernel "
-            "(TdrDelay) or of a fault of the GPU: see docs/hosts/windows-host.md.",
+            hint="This says nothing about the wheel. Windows resets the driver when a kernel takes "
+            "over 2 s (TdrDelay) or the GPU fails: see docs/hosts/windows-host.md.",
         )
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"exited with {ended.exit}"
         tail = "\n".join(done.tail[-15:])
         _require_loadable(plan, tail)
         raise SmokeError(
-            f"{done.step} {cause} and there is no report:\n{tail}", hint=why_no_report(plan, done)
+            f"{done.step} {cause} without a report:\n{tail}", hint=why_no_report(plan, done)
         )
     done, read = _read_report(session, log, ended.junit, plan)
     cases, of_torch = read.cases, ""
@@ -279,7 +279,7 @@ def _judge(
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     if not cases:
         raise SmokeError(
-            f"the smoke suite ran no case{of_torch}", hint="A suite without tests proves nothing."
+            f"the smoke suite ran no cases{of_torch}", hint="A suite without tests proves nothing."
         )
     if bad or ended.exit:
         told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
@@ -291,21 +291,21 @@ def _judge(
         )
     if not any(case.outcome == "passed" for case in cases):
         raise SmokeError(
-            f"each of the {len(cases)} smoke cases was skipped{of_torch}: nothing was tested",
-            hint="Their reasons are above; test on a host that has what they ask for.",
+            f"all {len(cases)} smoke cases were skipped{of_torch}: nothing was tested",
+            hint="The reasons are above. Test on a host that has what they need.",
         )
     if gpu.requested and not done.gpus:
         raise SmokeError(
-            f"{gpu.requested} was asked for, and the smoke suite tells of no GPU",
-            hint="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
+            f"{gpu.requested} was requested, but the smoke suite reports no GPU",
+            hint="To see what is missing: invoke doctor. To test without a GPU: 'gpu: false'.",
         )
     for one in features(SuiteHooks, plan):
         one.require(read.properties, done)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
-            f"none of your own tests ran: the {len(cases)} cases are those that every wheel has",
-            hint="Functions that pytest runs are called test_*; docs/own-tests.md has some.",
+            f"none of your own tests ran: all {len(cases)} cases are the built-in ones",
+            hint="Name your test functions test_*; for examples see docs/own-tests.md.",
         )
     if suite.own and all(case.outcome == "skipped" for case in own):
         done = _keep(log, instead="skipped")
@@ -318,7 +318,7 @@ def _require_loadable(plan: BuildPlan, told: str) -> None:
     blocked = load_catalogue().by_id["blocked-by-policy"]
     if found := next(filter(blocked.pattern.search, told.splitlines()), ""):
         raise UnfitHostError(
-            f"{plan.host.name} is unfit for this test, which says nothing of the wheel: "
+            f"{plan.host.name} cannot run this test, which says nothing about the wheel: "
             f"{safe(found, 300)}",
             hint=blocked.hint,
         )
@@ -354,7 +354,7 @@ def _machine(told: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
     ]
     way = gpu.way if found else "none"
     if found and way == "none":
-        way = "not told: the host is said to have none"
+        way = "unknown: no GPU was configured for the host"
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
     seen = {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.requested}
@@ -389,12 +389,12 @@ def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
     if done.step == "install":
         return _missing(plan, tail)
     if done.step != "pytest":
-        return "No environment could be made with the Python there. Try it again, or: invoke doctor"
+        return "The Python there could not create an environment. Try again, or: invoke doctor"
     if absent := _absent(plan, tail):
         return absent
     if done.exit is not None and (done.exit < 0 or done.exit >= _CRASHED):
-        return "The interpreter crashed before the first case. The log is in the JUnit report."
-    return "pytest itself could not begin: its last lines say why."
+        return "Python crashed before the first case. The log is in the JUnit report."
+    return "pytest could not start; the reason is in its last lines."
 
 
 def cure_of_cases(plan: BuildPlan, run: Run, told: str) -> str:
@@ -407,7 +407,7 @@ def _missing(plan: BuildPlan, text: str) -> str:
     """The hint for requirements that are not among the wheels that are installed."""
     found = [name for match in _UNFOUND.findall(text) for name in match if name]
     if not found or plan.given is not None:
-        return "What the suite needs could not be installed: docs/own-tests.md says what there is."
+        return "The suite's requirements could not be installed: see docs/own-tests.md."
     name = canonicalize_name(found[0])
     return f"Add it to {shown_file(plan.recipe.name)}: test_requires: [{name}]"
 
@@ -419,10 +419,10 @@ def _absent(plan: BuildPlan, text: str) -> str:
         return ""
     where = "as --with NAME==VERSION."
     if plan.given is None:
-        where = "in test_requires of the recipe: docs/own-tests.md says what there is."
+        where = "in test_requires of the recipe: see docs/own-tests.md."
     found = ", ".join([*names][:5])
     return (
-        f"Not installed there: {found}. If it is no part of the wheel, name what brings it {where}"
+        f"Not installed there: {found}. Unless the wheel should contain it, add its package {where}"
     )
 
 
@@ -457,8 +457,8 @@ def require_torch(asked: str, read: ReadSuite) -> None:
     loaded = line(read.properties.get(_LOADED, ""), 80)
     if minor(loaded) != minor(asked):
         raise SmokeError(
-            f"the smoke suite was to run with torch {asked}, and ran with {loaded or 'none'}",
-            hint="Its environment on the host is made of the lock's wheels: invoke provision.",
+            f"the smoke suite should have used torch {asked}, but used {loaded or 'none'}",
+            hint="To recreate its environment from the lock: invoke provision",
         )
 
 
@@ -466,7 +466,7 @@ def keep_untested(log: StageLog, wanted: tuple[str, ...], done: SmokeResult) -> 
     """Keep and say with which of ``wanted`` it did not run: the host has none of it."""
     left = tuple(one for one in wanted if one not in [t.asked for t in done.torches])
     if left:
-        say(f"not tested with torch {', '.join(left)}: there is none of it here", style="yellow")
+        say(f"not tested with torch {', '.join(left)}: it is not available here", style="yellow")
     return log.keep(done.model_copy(update={"untested": left}))
 
 

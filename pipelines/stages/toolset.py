@@ -28,7 +28,7 @@ def toolset_for(there: Sequence[str], plan: BuildPlan) -> str | None:
         return None
     for version in there[1:]:
         if _against(plan, version) is None:
-            say(f"note: {first.says} MSVC {version} is taken, which is there too", style="yellow")
+            say(f"note: {first.says} Using MSVC {version}, which is also installed", style="yellow")
             return ".".join(version.split(".")[:2])
     raise ConfigError(
         f"{plan.host.name} has MSVC {', '.join(there[:5])}: {first.says} ({first.source})",

@@ -49,8 +49,8 @@ def check_copy(path: Path, room: Path, policy: Policy = OURS) -> CheckedWheel:
     wheel = look_into_copy(path, room, policy)
     if wrong := failures(wheel.findings):
         raise AuditError(
-            f"{safe(path.name, 200)} is refused: {safe('; '.join(wrong), 400)}",
-            hint="It is not what its name says: build it again.",
+            f"{safe(path.name, 200)} is rejected: {safe('; '.join(wrong), 400)}",
+            hint="Its contents do not match its name: build it again.",
         )
     return wheel
 

@@ -285,7 +285,7 @@ class _Cubin:
         if not code or len(code) % width:
             why = f"{len(code)} bytes of code"
         elif any(_filled(code, byte, width) for byte in (b"\0", b"\xff")):
-            why = "code that was overwritten"
+            why = "overwritten code"
         elif width == 16:  # noqa: PLR2004
             ends = _opcodes(code, _ENDS)
             last = int.from_bytes(code[-width:][:2], "little") & 0xFFF

@@ -116,7 +116,7 @@ def _archives(old: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
     """How the archives themselves differ: order of files, times, modes, compression."""
     first, second = old.infolist(), other.infolist()
     if [info.filename for info in first] != [info.filename for info in second]:
-        yield "archive: different order of files"
+        yield "archive: files in a different order"
     ours = {info.filename: info for info in second}
     pairs = [(info, ours[info.filename]) for info in first if info.filename in ours]
     for what, values in (

@@ -25,7 +25,7 @@ from pipelines.wheels.toolkit import CudaEvidence, cuda_in, may_be, newest
 
 _NO_DEVICE_CODE = (
     "no device code at all: no extension module holds a fat binary, so no kernel can run on any "
-    "GPU. The build can be green all the same: the host compiler may drop the fat binary "
+    "GPU. The build can succeed all the same: the host compiler may drop the fat binary "
     "(clang without -fkeep-persistent-storage-variables does), or nvcc never ran "
     "(a CPU-only build because no CUDA was found). Look for nvcc lines in the build log."
 )
@@ -94,7 +94,7 @@ def _ordered(having: list[Binary], release: str) -> Result:
     for binary in having:
         evidence.add(binary.inventory.containers, binary.pe.cudarts if binary.pe else ())
     if evidence.conflicting:
-        counts, hint = evidence.conflicting, "made with another CUDA toolkit: do not use it"
+        counts, hint = evidence.conflicting, "built with a different CUDA toolkit: do not use it"
     elif evidence.stating:
         counts, hint = evidence.matching, ""
     else:
@@ -127,14 +127,14 @@ def _agreeing(binaries: Binaries, version: str) -> Result:
         code, dll = newest(containers), newest((), cudarts)
         if code and dll and code.partition(".")[0] != dll:
             wrong.append(
-                f"{binary.name}: its device code is of CUDA {code}, it imports {cudarts[0]}"
+                f"{binary.name}: its device code is for CUDA {code}, but it imports {cudarts[0]}"
             )
         if own := code or dll:
             stated.add(own)
             evidence = CudaEvidence(own)
             evidence.add(containers)
             if evidence.conflicting:  # as in NVIDIA's own libraries
-                mixed.append(f"{binary.name}: code of CUDA {own} and {few(evidence.conflicting)}")
+                mixed.append(f"{binary.name}: code for CUDA {own} and {few(evidence.conflicting)}")
     named = cuda_in(Version(version).local or "")
     if named and stated and not any(may_be(named, own) for own in stated):
         wrong.append(f"its version says cu{named}")

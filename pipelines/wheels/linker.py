@@ -83,7 +83,7 @@ class LinkInfo:
             lld = self.linker == _LLD and _UCRT in self.runtimes
             return STUB if lld else None, f"{stamped}, no Rich header{with_}"
         if not self.rich.sound:
-            return None, f"{stamped}, a Rich header whose checksum is wrong{with_}"
+            return None, f"{stamped}, a Rich header with a wrong checksum{with_}"
         if not self.rich.linker or not self.rich.compiled:
             return None, f"{stamped}, a Rich header without that linker's compiler{with_}"
         if self.contradicts:

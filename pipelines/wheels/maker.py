@@ -29,8 +29,8 @@ def toolset(facts: WheelFacts, order: Order | None = None) -> Iterator[Result]:
     named = stamped(Version(facts.version).local or "")
     wrong = []
     if requested is not None and named is not None and named.stamp != requested.stamp:
-        own = f"'{requested.stamp}'" if requested.stamp else "no such stamp"
-        wrong.append(f"its name has '{named.stamp}', wheels from this host have {own}")
+        own = f"'{requested.stamp}'" if requested.stamp else "none"
+        wrong.append(f"its name has '{named.stamp}', but wheels from this host have {own}")
     if requested is not None and requested.stamp and named is None:
         wrong.append(f"its name has no '{requested.stamp}', which {{local_version}} adds to builds")
     makers, unread = set(), []

@@ -217,7 +217,7 @@ def sbom_hashes(sboms: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
 
 def _refuse(path: Path, why: str) -> AuditError:
     return AuditError(
-        f"{path.name} is refused: {why}", hint="Build it again; keep this file for inspection."
+        f"{path.name} is rejected: {why}", hint="Build it again; keep this file for inspection."
     )
 
 
@@ -255,7 +255,7 @@ def _dist_info(path: Path, members: dict[str, zipfile.ZipInfo]) -> str:
     )
     if len(folders) != 1:
         raise _refuse(
-            path, f"one .dist-info directory expected, found {len(folders)}: {folders[:3]}"
+            path, f"expected one .dist-info directory, found {len(folders)}: {folders[:3]}"
         )
     return folders[0]
 

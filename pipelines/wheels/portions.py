@@ -50,7 +50,7 @@ def _of_pe(data: Data) -> list[Portion]:
     first = min(
         (portion.start for portion in made if portion.end > portion.start), default=len(data)
     )
-    return [Portion("headers", 0, first), *made, Portion("behind the sections", last, len(data))]
+    return [Portion("headers", 0, first), *made, Portion("after the sections", last, len(data))]
 
 
 def _of_elf(data: Data) -> list[Portion]:

@@ -88,13 +88,13 @@ def read(
     """
     made = Sbom(file=line(file, 300), state="not checked")
     if data is None:
-        return _with(made, problem="too large, or one of too many"), 0
+        return _with(made, problem="too large, or too many of them"), 0
     try:
         document, values = _parsed(data)
     except (ValueError, RecursionError) as error:
         if not file.endswith((".json", ".cdx", ".spdx")) or data.lstrip()[:1] == b"<":
             return _with(made, problem="this format is not checked"), 0
-        return _with(made, state="invalid", problem=line(f"no JSON: {error}", 300)), 0
+        return _with(made, state="invalid", problem=line(f"not JSON: {error}", 300)), 0
     if isinstance(document, dict) and isinstance(document.get("spdxVersion"), str):
         title = line(document["spdxVersion"].replace("SPDX-", "SPDX "), 40)
         why = "SPDX is not validated"
@@ -116,7 +116,7 @@ def _cyclonedx(
     subject = as_dict(as_dict(document.get("metadata")).get("component"))
     state, problem = "not checked", "too large to validate"
     if release not in _KNOWN:
-        problem = f"no schema for that version, only for {', '.join(_KNOWN)}"
+        problem = f"no schema for that version; known versions: {', '.join(_KNOWN)}"
     elif missing := find_missing("sbom"):
         problem = f"{missing.message}. {missing.hint}"
     elif not many:

@@ -142,13 +142,13 @@ def stable_abi(facts: WheelFacts) -> Iterator[Result]:
         return
     tag, older = _tag(facts, stable), _older(facts, stable)
     torches = {
-        "none": "nothing of torch",
+        "none": "torch not used",
         "stable": f"torch's stable ABI, {stable.least_torch} or later",
-        "unstable": "torch's unstable ABI: for one version only",
+        "unstable": "torch's unstable ABI (one version only)",
         "unknown": "torch's not checked",
     }
     pythons = {
-        "none": "nothing of Python",
+        "none": "Python not used",
         "limited": f"Python's limited API, {stable.least_python or '3.2'} or later",
         "bound": f"Python {', '.join(stable.bound_to)} only",
         "unknown": "Python's not checked",
@@ -190,6 +190,6 @@ def _older(facts: WheelFacts, stable: Stable) -> str:
             and old
         ):
             return (
-                f"'{line(requirement, 80)}' accepts torch {old[0]}, it needs {stable.least_torch}"
+                f"'{line(requirement, 80)}' accepts torch {old[0]}, but needs {stable.least_torch}"
             )
     return ""

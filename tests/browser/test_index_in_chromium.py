@@ -288,7 +288,7 @@ def test_what_is_typed_wrongly_gets_no_command_or_a_word_on_it(seen: dict[str, A
     assert seen["wrong"]["hash"] == ""
     assert "another number" in seen["driver"]["said"]
     assert seen["contradicted"]["state"] == seen["bare"]["state"] == "mind"
-    assert "calls itself +cu128, and its CUDA is said to be 12.6" in seen["contradicted"]["said"]
+    assert "ends with +cu128, but the chosen CUDA is 12.6" in seen["contradicted"]["said"]
     assert "names no CUDA" in seen["bare"]["said"]
     jit = next(
         answer

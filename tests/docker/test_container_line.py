@@ -46,7 +46,7 @@ def test_a_container_that_is_removed_in_mid_build(project: Project) -> None:
     one.remove(force=True)
     rest, _ = process.communicate(timeout=400)
     assert process.returncode == 0, said + rest
-    assert "going on in a new one" in rest
+    assert "continuing in a new one" in rest
     assert "34 passed" in rest
     assert f"evidence: {Evidence.BINARIES.meaning}" in rest
     assert "is up to date" in rest, "what was finished is not compiled again"

@@ -173,7 +173,7 @@ def test_no_space_for_what_is_wanted(
     )
     row.spec["files"] = [{"file": str(tmp_path / "none"), "sha256": "0" * 64}]
     want(line, row)
-    with pytest.raises(StorageError, match="MiB are needed") as caught:
+    with pytest.raises(StorageError, match="MiB free, but needs about") as caught:
         provision(line)
     assert caught.value.exit_code == 11
 

@@ -179,7 +179,7 @@ def test_python_that_does_not_run_any_more_is_made_anew(host: Host) -> None:
     [
         ("sha256", {"change": lambda data: data[:1000] + bytes([data[1000] ^ 1]) + data[1001:]}),
         ("the input ended after", {"change": lambda data: data[: 2 * _LINE]}),
-        ("bytes came", {"change": lambda data: data + b"x" * 10}),
+        ("more than", {"change": lambda data: data + b"x" * 10}),
         ("sha256", {"change": lambda data: bytes(len(data))}),
         ("ase-64", {"change": lambda data: b"", "raw": b"!!!! not\n"}),
     ],

@@ -116,7 +116,7 @@ def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
     assert told["tasks"] == {"done": len(ARCHS)}
     assert told["ended"] is not None
     logs = {path.stem: path.read_text() for path in folder.glob("*.log")}
-    taken_up = [name for name, text in logs.items() if "found again: attempt 1" in text]
+    taken_up = [name for name, text in logs.items() if "reconnected: attempt 1" in text]
     assert len(taken_up) == 2, "both builds were found again where they were begun"
     assert (folder / "report.html").is_file()
     assert not [*folder.glob(".started-*")], "what was started for the fleet was stopped"

@@ -129,7 +129,7 @@ def test_a_killed_controller_finds_its_build_again(tmp_path: Path) -> None:
         said, _ = invoke("jobs").communicate(timeout=60)
         assert "running" in said
         said, _ = invoke("build", "--archs", "75;86").communicate(timeout=180)
-        assert "found again: attempt 1" in said
+        assert "reconnected: attempt 1" in said
         (run,) = (tmp_path / "out").glob("2*")
         log = (run / "build.log").read_text()
         before, *healed = log.split("--- healed")  # nvcc may end silently under Wine

@@ -231,7 +231,7 @@ def test_a_module_that_crashes_is_told(windows: Windows) -> None:
     """Its function lies where nothing may be run; the process that looks lives on."""
     (found,) = windows.which(windows.files("crash", with_module(own())))["packages"]
     assert found["loads"] is False
-    assert "its process ended with" in found["errors"][0]
+    assert "its process exited with" in found["errors"][0]
 
 
 def test_a_folder_in_the_way_is_told(windows: Windows) -> None:
@@ -255,7 +255,7 @@ def test_a_python_that_is_embedded(windows: Windows) -> None:
         assert (found["folder"], found["loads"]) == (site, True)
         text = r"exec(compile(open(r'C:\t\which.py').read(), 'C:/t/which.py', 'exec'))"
         _, said = windows.call("-c", text)
-        assert "flash-attn 2.8.3 is installed, and loads" in said
+        assert "flash-attn 2.8.3 is installed and loads" in said
     finally:
         gone, said = windows.call("-c", r"import os; os.remove(r'C:\Python311\python311._pth')")
         assert gone == 0, said

@@ -118,9 +118,9 @@ def test_the_run_that_is_named_is_tested(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("axis", "other", "said", "hint"),
     [
-        ("archs", "80", "is of archs 90a, not 80", "invoke test --archs '90a'"),
-        ("cuda", "12.8", "is of cuda 13.0, not 12.8", "invoke build --cuda '12.8' test"),
-        ("version", "2", "is of version None, not 2", "invoke build --recipe-version '2' test"),
+        ("archs", "80", "is for archs 90a, not 80", "invoke test --archs '90a'"),
+        ("cuda", "12.8", "is for cuda 13.0, not 12.8", "invoke build --cuda '12.8' test"),
+        ("version", "2", "is for version None, not 2", "invoke build --recipe-version '2' test"),
         ("host", "other", "", ""),
     ],
 )
@@ -147,7 +147,7 @@ def test_reports_that_cannot_be_written_hide_no_failure(
 
     monkeypatch.setattr("pipelines.reports.write.report", full)
     line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0}]))
-    with pytest.raises(BuildError, match="left no wheel"):
+    with pytest.raises(BuildError, match="produced no wheel"):
         run_build(line)
     said = capsys.readouterr().out
     assert "the reports could not be written either: the disk is full" in said

@@ -167,7 +167,7 @@ def test_a_build_whose_time_is_up(tmp_path: Path) -> None:
     host = Rounds((MEMORY + b"[3/9] a.cu\n", up), (b"[9/9] z.cu\n", left(tmp_path)))
     line, _ = at_desk(tmp_path, host)
     line.plan = changed(line.plan, minutes=14.0)
-    known = failed(line, TimeUpError, r"after 14 minutes, as --minutes says: 3 of 9 units")
+    known = failed(line, TimeUpError, r"after 14 minutes \(--minutes\) with 3 of 9 units")
     assert (known.timed_out, known.healed) == (True, ())
     assert host.specs[0]["timeout"] == 14 * 60
     first = line.run.id
@@ -225,7 +225,7 @@ def test_a_host_without_the_toolset(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lie", [{}, {"exit": "no"}, {"exit": 0, "wheels": [{"path": "w"}]}])
 def test_a_host_that_tells_nonsense(tmp_path: Path, lie: dict[str, Any]) -> None:
     line, _ = at_desk(tmp_path, Rounds((lie,)))
-    failed(line, HostError, "what is no result of a build")
+    failed(line, HostError, "an invalid build result")
 
 
 def test_what_is_not_relied_on_may_be_nonsense(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_only_what_no_command_would_use_goes(
     (fresh / "file").write_bytes(bytes(3 << 20))
     os.utime(fresh)
     caches.prune(line, 14.0)
-    assert "3 MiB that nothing here uses stay for a day" in capsys.readouterr().out
+    assert "3 MiB kept for one more day" in capsys.readouterr().out
     assert not spare.exists()
     assert all(folder.exists() for folder in (tool, fresh, *sources))
 
@@ -94,7 +94,7 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
         ("lab1", "builds and their units", 2, 11, None),
         ("lab1", "compiled units", 3, 7, None),
         ("lab1", "libraries of kernels", 0, 0, None),
-        ("lab1", "wheels beside those of others", 2, 17, None),
+        ("lab1", "requirements of external wheels", 2, 17, None),
     ]
 
 

@@ -92,10 +92,10 @@ def test_another_way_of_the_gpu_is_named(base: RunView) -> None:
     """A run that saw no test is not another one."""
     own = replace(base, gpu_way="WDDM, the host's own")
     passed = replace(base, gpu_way="MCDM, VFIO in a virtual machine")
-    said = f"different way of the GPU: {own.gpu_way}, now {passed.gpu_way}"
+    said = f"different GPU access: {own.gpu_way}, now {passed.gpu_way}"
     assert said in compare(own, passed).notes
     for before, after in ((own, own), (replace(base, gpu_way=""), own)):
-        assert not [note for note in compare(before, after).notes if "way of the GPU" in note]
+        assert not [note for note in compare(before, after).notes if "GPU access" in note]
 
 
 def test_another_level_of_evidence_is_named(base: RunView) -> None:
@@ -225,7 +225,7 @@ def test_numbers_of_a_script_are_shown_to_the_last_digit(base: RunView) -> None:
         "near": ("0.123456789", "0.123456788", "changed"),
         "new": ("-", "4", "changed"),
     }
-    assert "1 of 4 numbers of the script are the same" in seen.notes
+    assert "1 of 4 numbers of the script are equal" in seen.notes
     assert compare(before, base).exit_code == 0, "a run without a script says nothing of them"
     silent = replace(base, cases=(Case("test_script", "test_script", 1.0),))
     assert compare(before, silent).exit_code == WORSE, "its script did not print them"
@@ -246,5 +246,5 @@ def test_numbers_that_no_float_holds(base: RunView) -> None:
         "loss": ("0.5", "nan", "worse"),
         "a.b": ("1", "2", "changed"),
     }
-    assert "2 of 5 numbers of the script are the same" in seen.notes
+    assert "2 of 5 numbers of the script are equal" in seen.notes
     json.dumps(payload(seen), allow_nan=False)

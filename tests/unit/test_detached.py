@@ -32,14 +32,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_lost_attempt_is_gone_on_with(tmp_path: Path) -> None:
     made = job(tmp_path, Script("lost", "ended"))
     assert finish(made) == ENDED
-    assert (made.attempt, made.lost) == (2, ["its process was ended"])
+    assert (made.attempt, made.lost) == (2, ["its process was killed"])
     assert kept(made) == JobRecord(
         host="lab",
         directory="/j",
         attempt=2,
         base=len(LINE),
         offset=len(LINE),
-        lost=("its process was ended",),
+        lost=("its process was killed",),
     )
     assert made.log.read_bytes() == LINE + LINE
 
@@ -66,7 +66,7 @@ def test_the_log_of_what_was_lost_before_it_was_followed_is_here(tmp_path: Path)
     again = Job(made.session, made.run, made.spec, made.log)
     assert finish(again) == ENDED
     assert again.log.read_bytes() == b"what the first one said\n" + LINE
-    assert again.lost == ["its process was ended"]
+    assert again.lost == ["its process was killed"]
 
 
 def test_each_of_several_attempts_is_read(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_each_of_several_attempts_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("boot", "more", "told"),
     [
-        ("another", {}, "the host was started anew"),
+        ("another", {}, "the host was restarted"),
         ("boot", {"why": "one of its programs was killed"}, "one of its programs was killed"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_failure_before_a_restart_says_nothing(tmp_path: Path, left: dict[str,
     script.more, script.begin = more, start
     made = job(tmp_path, script)
     assert finish(made) == ENDED
-    assert (made.attempt, made.lost) == (2, ["the host was started anew"])
+    assert (made.attempt, made.lost) == (2, ["the host was restarted"])
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_an_attempt_is_lost_once(tmp_path: Path) -> None:
     script.begin = late
     made = job(tmp_path, script)
     assert finish(made) == ENDED
-    assert made.lost == ["its process was ended"]
+    assert made.lost == ["its process was killed"]
     assert made.attempt == 2
 
 
@@ -237,7 +237,7 @@ def test_a_refused_sign_in_is_never_waited_out(tmp_path: Path) -> None:
     script = Script(AuthError("refused", hint="Correct the password."), "ended")
     with pytest.raises(AuthError, match="refused") as caught:
         finish(job(tmp_path, script))
-    assert caught.value.hint.startswith("Correct the password. The job goes on at lab")
+    assert caught.value.hint.startswith("Correct the password. Unless lab is asleep or down")
     assert script.asked.count("jobs.follow.follow") == 1
 
 
@@ -278,7 +278,7 @@ def test_a_host_that_has_ended_is_no_lost_connection(
 
     script.read = dies
     assert finish(made) == ENDED
-    assert (made.attempt, made.lost) == (2, ["the host was started anew"])
+    assert (made.attempt, made.lost) == (2, ["the host was restarted"])
     said = capsys.readouterr().out
     assert "the sandbox 's' has ended, and the job with it" in said
     assert "goes on there" not in said
@@ -338,7 +338,7 @@ def test_nonsense_is_told_at_once(
     """It would be the same however often the host is asked."""
     script = Script("ended")
     script.more = lambda _: lie if script.asked[-1] == asked else {}
-    with pytest.raises(HostError, match="no state of a job") as caught:
+    with pytest.raises(HostError, match="invalid job state") as caught:
         finish(job(tmp_path, script))
     assert "Remove the job's directory" in caught.value.hint
     assert clock.slept == []
@@ -355,7 +355,7 @@ def result_of(tmp_path: Path, **changes: Any) -> Any:
 
 
 def test_a_job_that_was_cancelled_is_no_result(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="cancelled at lab"):
+    with pytest.raises(BuildError, match="cancelled on lab"):
         result_of(tmp_path, cancelled=True)
 
 
@@ -367,7 +367,7 @@ def test_what_its_function_raised_is_raised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", ["x", {"kind": "ValueError"}, {"kind": 1, "message": "m"}])
 def test_an_error_that_is_none_ends_it_with_a_message(tmp_path: Path, error: object) -> None:
-    with pytest.raises(HostError, match="lab sent what is no error of a job"):
+    with pytest.raises(HostError, match="lab sent an invalid error for a job"):
         result_of(tmp_path, result={"error": error})
 
 

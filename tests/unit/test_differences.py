@@ -57,7 +57,7 @@ def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
     verdict, found = compare(checked(one), checked(other))
     assert verdict == "repacked"
     lines = [row.summary for row in found]
-    assert lines[0] == "archive: different order of files"
+    assert lines[0] == "archive: files in a different order"
     assert any("times of 5 files" in line for line in lines)
     assert any("compression method" in line for line in lines)
 
@@ -116,7 +116,7 @@ def test_device_code_is_told_by_its_architecture(tmp_path: Path) -> None:
     found = told(tmp_path, {MODULE: data}, {MODULE: changed(data, at)})
     assert found[-1] == (
         f"{MODULE}: container 2 of 2, sm_90: 1 of 1000 bytes differ, the first at {at:#x}, "
-        "in behind the sections"
+        "in after the sections"
     )
     other = container((ELF, "80", 64), (PTX, "90", 64))
     (tmp_path / "2").mkdir()

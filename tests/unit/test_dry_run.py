@@ -54,7 +54,7 @@ def test_everything_is_said_and_nothing_done(
     before = sorted(tmp_path.rglob("*"))
     said = built(line, capsys)
     assert said["host"].startswith("desk")
-    assert said["provision"] == "all 0 resources are as wanted"
+    assert said["provision"] == "all 0 resources are up to date"
     assert said["fetch"].startswith("nothing")
     assert "sha256" in said["source"]
     assert said["job"].endswith("compiled from the beginning")
@@ -135,7 +135,7 @@ def test_what_is_there_is_said(
     before = built(line, capsys)["job"].partition(":")[0]
     run_build(line)
     after = built(line, capsys)["job"]
-    assert after.startswith(f"{before}: was built there before")
+    assert after.startswith(f"{before}: built there before")
 
 
 def test_a_damaged_download_would_be_fetched(
@@ -161,7 +161,7 @@ def test_a_build_that_failed_goes_on(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "failed there before" in built(line, capsys)["job"]
     (job,) = session.jobs.values()
     job["state"], job["result"] = "running", None
-    assert "is running there now" in built(line, capsys)["job"]
+    assert "running there now" in built(line, capsys)["job"]
 
 
 def test_a_run_that_was_cut_off_is_named_and_left_alone(
@@ -173,7 +173,7 @@ def test_a_run_that_was_cut_off_is_named_and_left_alone(
         raise KeyboardInterrupt
     Run.create(line.plan.out, line.plan.facts.model_copy(update={"jobs": 7}))
     latest = Run.open(line.plan.out).id
-    assert built(line, capsys)["run"] == f"goes on with {cut.id}, which was cut off"
+    assert built(line, capsys)["run"] == f"continues {cut.id}, which was interrupted"
     assert Run.open(line.plan.out).id == latest != cut.id
 
 
@@ -184,7 +184,7 @@ def test_no_host_is_started_to_be_asked(tmp_path: Path, capsys: pytest.CaptureFi
     plan = changed(plan_for(tmp_path, host, recipe, python="3.11"))
     said = built(line_for(plan), capsys)
     assert host.connects == 0
-    assert "not known" in said["provision"]
+    assert "unknown" in said["provision"]
     assert "not known" in said["job"]
     assert "not known: the recipe has no estimate" in said["cost"]
 
@@ -197,7 +197,7 @@ def test_a_source_that_is_not_here_is_not_fetched(
     upload = DesiredResource("uv", "a test", {"kind": "archives"}, {"uv": r"C:\\t\\uv"}, "uv")
     plan = changed(plan_for(tmp_path, Lab(Here()), **axes), upload)
     said = built(line_for(plan), capsys)
-    assert said["source"] == "is not here: it would be fetched"
+    assert said["source"] == "not in the cache: it would be downloaded"
     assert said["fetch"].startswith("1 of 1 pinned files, ")
     assert not (tmp_path / "cache").exists()
 
@@ -211,7 +211,7 @@ def test_what_cannot_be_built_is_refused_as_ever(tmp_path: Path) -> None:
 def test_a_test_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line, session = at_desk(tmp_path)
     show_test(line)
-    assert "nothing was done" in capsys.readouterr().out
+    assert "nothing was changed" in capsys.readouterr().out
     assert session.asked == []
 
 
@@ -220,18 +220,18 @@ def test_whose_wheel_would_be_tested_is_said(
 ) -> None:
     line, _ = at_desk(tmp_path)
     show_test(line)
-    assert "there is none of this cell: it must be built first" in capsys.readouterr().out
+    assert "none for this cell yet: build it first" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="no run 'nonsense'"):
         show_test(line, run="nonsense")
     run = line.begin_run()
     with pytest.raises(BuildError, match="has no wheel that passed"):
         show_test(line, run=run.id)
     show_test(line)
-    assert f"{run.id}, has none that passed" in capsys.readouterr().out
+    assert f"none passed in the latest run, {run.id}" in capsys.readouterr().out
     run = audited(line, wheel_here(tmp_path))
     show_test(line)
     show_test(line, run=run.id)
-    assert capsys.readouterr().out.count(f"of {run.id}") == 2
+    assert capsys.readouterr().out.count(f"from {run.id}") == 2
 
 
 def test_it_holds_for_the_whole_order() -> None:

@@ -55,7 +55,7 @@ def test_an_error_of_the_function_itself_is_no_lost_attempt(
             list(job.follow())
     assert caught.value.kind == "RuntimeError"
     assert job.lost == []
-    assert "going on from the finished units" not in capsys.readouterr().out
+    assert "continuing with the finished units" not in capsys.readouterr().out
     run.close()
 
 

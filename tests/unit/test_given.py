@@ -635,7 +635,7 @@ def test_another_build_of_the_version_is_told(tmp_path: Path) -> None:
     foreign(house, version="1.0+cu130")
     line, _ = at_desk_given(tmp_path, "other==1.0", house, Suite(PASSED))
     run_given(line)
-    said = "1.0 was asked for, and 1.0+cu130 is what there is"
+    said = "1.0 was requested, 1.0+cu130 was found"
     assert said in load_view(line.run).caveats
     assert " from this machine (other==1.0), sha256 " in line.run.facts().origin
     line.close()
@@ -712,7 +712,7 @@ def test_a_file_that_is_cut_off_ends_the_run_and_says_so(tmp_path: Path) -> None
     path = foreign(house)
     path.write_bytes(path.read_bytes()[:-40])
     line, session = at_desk_given(tmp_path, str(path), house, Suite(PASSED))
-    with pytest.raises(AuditError, match="is no wheel: File is not a zip file"):
+    with pytest.raises(AuditError, match="is not a wheel: File is not a zip file"):
         run_given(line)
     assert session.sent == []
     assert line.run.facts().origin.startswith("given, not built here: ")
@@ -771,7 +771,7 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     told = cure_of(line.plan, line.run, "ended by something")
     assert told.startswith("numpy 2.1.0 is installed") == bool(beside)
     if beside:
-        assert told.endswith("Name a release below 2 with --with.")
+        assert told.endswith("Name a version below 2 with --with.")
     line.close()
 
 
@@ -821,5 +821,5 @@ def test_the_release_that_uv_chose_is_compared(asked: str, files: list[str], rig
     if right:
         assert stage._chosen(chosen, given).file == files[0]
         return
-    with pytest.raises(LockError, match="was asked for, and uv chose"):
+    with pytest.raises(LockError, match="was requested, but uv chose"):
         stage._chosen(chosen, given)

@@ -435,7 +435,7 @@ def test_plan_and_dry_runs_say_what_there_is(
     show_test(line)
     said = " ".join(capsys.readouterr().out.split())
     assert said.count("GPU GPU 0: NVIDIA Pretended (8.9, 24 GiB); driver 580.1, CUDA 13.0") == 2
-    assert said.count("is built and tested at the start") == 2
+    assert said.count("would be built and tested at the start") == 2
     assert not (tmp_path / "sandbox-py3.11-gpu").exists()
 
 

@@ -221,7 +221,7 @@ def test_every_verdict_is_told() -> None:
         "different, 2026-11-22",
         good.sha256,
         f"UNTESTED: {UNTESTED['why']}",
-        "Yanked, should not be used any more: no reason given",
+        "Yanked, do not use it any more: no reason given",
         "not recorded",
         "and later",
     ):
@@ -229,7 +229,7 @@ def test_every_verdict_is_told() -> None:
     assert "yanked: no reason given" in front.text
     assert "R: run on real Windows" in front.text
     assert f"UNTESTED: {UNTESTED['why']}" in front.text
-    assert "1 of them has passed on no GPU for which it has machine code" in front.text
+    assert "1 of them has not passed on a GPU for which it has machine code" in front.text
     linked = [one.rpartition("#")[2] for one in front.all("a", "href") if one.startswith("about/")]
     assert set(linked) <= set(about.all("article", "id"))
     assert len(linked) == 2

@@ -101,7 +101,7 @@ def test_jobs_for_programs() -> None:
 
 def test_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     jobs.show(line())
-    assert capsys.readouterr().out == "no jobs at lab1\n"
+    assert capsys.readouterr().out == "no jobs on lab1\n"
 
 
 def test_what_a_host_says_is_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +131,7 @@ def test_a_damaged_job_hides_no_other(
 ) -> None:
     jobs.show(line(RUNNING | damage, ENDED))
     said = capsys.readouterr().out
-    assert "no state of a job" in said
+    assert "invalid job state" in said
     assert "79ffffffffff" in said
 
 

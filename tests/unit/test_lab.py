@@ -126,7 +126,7 @@ def test_an_edited_record_is_left_out_and_named(tmp_path: Path) -> None:
     assert found == []
     assert len(wrong) == 2
     page = lab.keep(of(run_of(tmp_path), "ef" * 32), folder).read_text()
-    assert page.count("Left out") == 2
+    assert page.count("Ignored") == 2
     assert "1 record" in page
 
 
@@ -186,7 +186,7 @@ def test_whoever_signs_is_named_and_numbers_are_numbers(tmp_path: Path) -> None:
     (folder / wrong.name).write_text(wrong.model_dump_json())
     page = lab.keep(record, folder).read_text()
     assert f"signed by {strange.sealer[:16]}" in page
-    assert page.count("Left out") == 1
+    assert page.count("Ignored") == 1
     found, _ = lab.read_records(folder)
     assert {one.gpu for one in found} == {GPU, "A100"}
 

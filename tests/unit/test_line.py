@@ -227,7 +227,7 @@ def test_the_stages_are_listed_once_and_in_order() -> None:
 def test_a_file_that_cannot_be_is_no_result(tmp_path: Path, row: dict[str, Any]) -> None:
     wheel = {"path": f"/x/{WHEEL}", "size": 1, "sha256": "ab" * 32} | row
     line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0, "wheels": [wheel]}]))
-    ended(line, run_build, HostError, "sent what is no result of a build")
+    ended(line, run_build, HostError, "sent an invalid build result")
 
 
 def test_figures_of_a_host_are_bounded(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_failure_leaves_reports_that_tell_it(tmp_path: Path) -> None:
 
 def test_a_build_that_leaves_no_wheel(tmp_path: Path) -> None:
     line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0}]))
-    ended(line, run_build, BuildError, "left no wheel")
+    ended(line, run_build, BuildError, "produced no wheel")
 
 
 def test_a_wheel_for_another_gpu_is_put_aside(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_a_run_of_something_else_is_not_tested(tmp_path: Path) -> None:
     )
     other = line.plan.target.model_copy(update={"python": "3.9"})
     line.plan = replace(line.plan, target=other)
-    with pytest.raises(ConfigError, match=r"is of python 3\.\d+, not 3\.9") as caught:
+    with pytest.raises(ConfigError, match=r"is for python 3\.\d+, not 3\.9") as caught:
         run_test(line)
     assert "--python '3.9'" in caught.value.hint
 

@@ -53,8 +53,8 @@ def judged(room: Path, data: bytes, asked: Toolset | None, local: str = "cu130")
         (msvc(imports=STAND_IN_DLLS), "", "contradict"),
         (msvc(linker=(14, 0)), "", "contradict"),
         (msvc(LIBCXX), "", "contradict"),
-        (msvc().replace(b"MZ\0", b"MZ\1"), "", "whose checksum is wrong"),
-        (msvc(before=0x20000), "", "whose checksum is wrong"),
+        (msvc().replace(b"MZ\0", b"MZ\1"), "", "with a wrong checksum"),
+        (msvc(before=0x20000), "", "with a wrong checksum"),
     ],
 )
 def test_what_a_binary_tells(tmp_path: Path, data: bytes, name: str, why: str) -> None:
@@ -81,8 +81,8 @@ def test_what_a_binary_tells(tmp_path: Path, data: bytes, name: str, why: str) -
         (stand_in(), STUB, "cu130sandbox", "its name has no '.sandbox'"),
         (msvc(), MSVC, "cu130", "its name has no '.sandbox.msvc'"),
         # The name alone lies, or the plan.
-        (msvc(), REAL, "cu130.sandbox", "this host have no such stamp"),
-        (msvc(), REAL, "cu130.sandbox.msvc", "'.sandbox.msvc', wheels"),
+        (msvc(), REAL, "cu130.sandbox", "this host have none"),
+        (msvc(), REAL, "cu130.sandbox.msvc", "'.sandbox.msvc', but wheels"),
         (
             msvc(),
             MSVC,

@@ -51,10 +51,10 @@ def test_rivals_stand_beside_the_package() -> None:
         ("math", 4.862),
     ]
     assert [bar[3] and round(bar[3], 2) for bar in first] == [None, 0.98, 1.71, 22.1]
-    assert "less is better" in ms.caption
+    assert "lower is better" in ms.caption
     assert "the factor is the other's time" in ms.caption
     assert not charts["TFLOP/s"].factors
-    assert "more is better" in charts["TFLOP/s"].caption
+    assert "higher is better" in charts["TFLOP/s"].caption
     own, *others = ms.subjects[0][1]
     assert own.many == 3
     assert 'width="100"' in others[-1].bar

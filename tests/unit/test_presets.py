@@ -132,8 +132,8 @@ def test_which_knows_its_python(tmp_path: Path) -> None:
     assert found.portable.preset == "comfyui"
     text = as_text(found, "")
     assert "this is ComfyUI's portable Python for Windows: --for comfyui" in text
-    assert "- torch's CUDA is 12.8, and the preset says 13.0" in text
-    assert "to build for what is here: --cuda 12.8" in text
+    assert "- torch's CUDA is 12.8, but the preset has 13.0" in text
+    assert "to build for this Python: --cuda 12.8" in text
     told = as_object(found, "")["preset"]
     assert told["name"] == "comfyui"
     assert told["instead"] == ["--cuda", "12.8"]
@@ -159,12 +159,12 @@ def test_a_python_that_is_not_what_it_was_said_to_be(tmp_path: Path) -> None:
     windows.flash()
     loaded = seen(place)
     asked = seen(place, "comfyui")
-    assert "! torch's CUDA is 12.8, and the preset says 13.0" in as_text(asked, "")
+    assert "! torch's CUDA is 12.8, but the preset has 13.0" in as_text(asked, "")
     assert not asked.good
     assert as_object(asked, "")["preset"]["said"]
     assert not loaded.named
     plain = seen(replace(place, executable=str(windows.python / "python.exe")), "comfyui")
     assert plain.portable is not None
-    assert "does not lie as this program's Python does" in plain.portable.differs[0]
+    assert "is not where the preset's Python is" in plain.portable.differs[0]
     with pytest.raises(RefusalError, match="no such preset"):
         seen(place, "comfi")

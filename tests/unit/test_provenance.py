@@ -218,7 +218,7 @@ def test_an_older_statement_is_refused_where_a_later_one_was_seen(desk: Desk) ->
     refused(found, "serial", "is older than serial")
     assert found.accepting(["older"]).code == 0
     desk.forge(lambda said: later(said, 60))
-    refused(desk.look(), "serial", "another than was seen")
+    refused(desk.look(), "serial", "differs from the one seen")
     desk.forge(lambda said: later(said, 61))
     assert desk.look().code == 0
     key = signing.load_public(desk.my_pub)
@@ -257,7 +257,7 @@ def test_two_may_sign(desk: Desk) -> None:
     desk.attest(desk.theirs)
     assert desk.look(desk.my_pub, desk.their_pub).code == 0
     one = of(desk.look(desk.my_pub), "signature")
-    assert (one.level, one.values) == ("ok", ("1 by other keys, not checked",))
+    assert (one.level, one.values) == ("ok", ("1 by other keys not checked",))
 
 
 def test_what_others_have_signed_is_not_lost(desk: Desk) -> None:
@@ -267,7 +267,7 @@ def test_what_others_have_signed_is_not_lost(desk: Desk) -> None:
     twice = inner | {"signatures": [one | {"keyid": ""}, one | {"keyid": ""}]}
     for there in ({"dsseEnvelope": inner}, twice):
         desk.envelope.write_text(json.dumps(there))
-        with pytest.raises(ConfigError, match="no envelope that a signature can be added to"):
+        with pytest.raises(ConfigError, match="not an envelope that a signature can be added to"):
             desk.attest(desk.theirs)
         assert json.loads(desk.envelope.read_text()) == there
 
@@ -301,7 +301,7 @@ def test_a_bundle_of_sigstore_is_read_and_not_believed(desk: Desk) -> None:
 def test_another_wheel_under_the_same_name(desk: Desk) -> None:
     with zipfile.ZipFile(desk.wheel, "a") as archive:
         archive.writestr("pkg/more.py", "import os")
-    refused(desk.look(), "wheel", "another file than the one")
+    refused(desk.look(), "wheel", "about a different file")
     assert [one.id for one in desk.look().findings] == ["wheel", "signature"]
 
 
@@ -309,7 +309,7 @@ def test_one_byte_of_the_wheel(desk: Desk) -> None:
     data = bytearray(desk.wheel.read_bytes())
     data[len(data) // 2] ^= 1
     desk.wheel.write_bytes(data)
-    refused(desk.look(), "wheel", "another file than the one")
+    refused(desk.look(), "wheel", "about a different file")
 
 
 @pytest.mark.slow
@@ -341,16 +341,16 @@ def test_the_type_is_part_of_what_is_signed(desk: Desk) -> None:
     made = Envelope(said, "application/json", {})
     made.sign(signer)
     desk.envelope.write_text(json.dumps(made.to_dict() | {"payloadType": signing.PAYLOAD_TYPE}))
-    refused(desk.look(), "signature", "none of")
+    refused(desk.look(), "signature", "no signature by")
 
 
 def test_a_key_of_somebody_else(desk: Desk) -> None:
-    refused(desk.look(desk.their_pub), "signature", "none of")
+    refused(desk.look(desk.their_pub), "signature", "no signature by")
     desk.forge(lambda said: None, key=desk.theirs)
-    refused(desk.look(desk.my_pub), "signature", "none of")
+    refused(desk.look(desk.my_pub), "signature", "no signature by")
     mine = signing.load_public(desk.my_pub).keyid
     desk.change(lambda told: told["signatures"][0].update(keyid=mine))
-    refused(desk.look(desk.my_pub), "signature", "signature 1 is not true")
+    refused(desk.look(desk.my_pub), "signature", "signature 1 is invalid")
 
 
 def test_two_signatures_one_of_them_bad(desk: Desk) -> None:
@@ -362,7 +362,7 @@ def test_two_signatures_one_of_them_bad(desk: Desk) -> None:
         one["sig"] = base64.b64encode(base64.b64decode(one["sig"])[::-1]).decode()
 
     desk.change(damage)
-    refused(desk.look(desk.my_pub, desk.their_pub), "signature", "signature 2 is not true")
+    refused(desk.look(desk.my_pub, desk.their_pub), "signature", "signature 2 is invalid")
     assert of(desk.look(desk.my_pub), "signature").level == "ok", "that one was not asked about"
 
 
@@ -385,12 +385,12 @@ def test_an_unsigned_statement(desk: Desk) -> None:
 def test_a_signature_that_was_taken_off(desk: Desk) -> None:
     """Who names a key has a signature looked at: none is no less wrong than another one."""
     desk.envelope.unlink()
-    refused(desk.look().accepting(["unsigned"]), "signature", "it is not signed, and --key names 1")
+    refused(desk.look().accepting(["unsigned"]), "signature", "it is not signed, but --key names 1")
 
 
 def test_a_wrong_signature_is_never_enough(desk: Desk) -> None:
     found = desk.look(desk.their_pub).accepting(["unsigned", "lock"])
-    refused(found, "signature", "none of")
+    refused(found, "signature", "no signature by")
 
 
 def test_the_statement_of_another_wheel(desk: Desk) -> None:
@@ -523,7 +523,7 @@ def test_parameters_of_other_shapes(desk: Desk, inner: dict[str, Any]) -> None:
     desk.forge(lambda said: said["predicate"]["buildDefinition"].update(internalParameters=inner))
     found = desk.look()
     assert of(found, "evidence").actual.startswith("the builder says none: ")
-    assert "was not read" in of(found, "publishing").actual
+    assert "an unknown toolset" in of(found, "publishing").actual
 
 
 def test_the_manifest_of_another_wheel(desk: Desk) -> None:
@@ -536,7 +536,7 @@ def test_the_manifest_of_another_wheel(desk: Desk) -> None:
         next(one for one in rows if one["name"] == path.name)["digest"]["sha256"] = sha256_of(path)
 
     desk.forge(change)
-    refused(desk.look(), "manifest", f"of a wheel with sha256 {'0' * 64}")
+    refused(desk.look(), "manifest", f"for a wheel with sha256 {'0' * 64}")
 
 
 def test_a_manifest_of_other_materials(desk: Desk) -> None:
@@ -564,7 +564,7 @@ def test_what_was_signed_before_a_later_stage(
     with run.stage("test"):
         pass
     write_manifest(run)
-    assert f"note: {desk.envelope.name} was signed before this" in capsys.readouterr().out
+    assert f"note: {desk.envelope.name} was signed before" in capsys.readouterr().out
     refused(desk.look(), "manifest", "byproducts[manifest.json]")
     desk.attest(desk.mine)
     assert desk.look().code == 0
@@ -576,8 +576,8 @@ def test_the_manifest_of_another_run_says_nothing_of_it(desk: Desk) -> None:
     path.write_text(path.read_text().replace(desk.wheel.name, "other-1.0-py3-none-any.whl"))
     found = desk.look()
     assert of(found, "manifest").level == "unknown"
-    assert "is of another wheel" in of(found, "manifest").actual
-    with pytest.raises(ConfigError, match="tells of 0 wheels"):
+    assert "is for a different wheel" in of(found, "manifest").actual
+    with pytest.raises(ConfigError, match="lists 0 wheels"):
         desk.attest(desk.mine)
 
 
@@ -627,12 +627,12 @@ def test_whatever_is_signed(desk: Desk, data: strategies.DataObject) -> None:
 def test_a_manifest_that_was_changed_is_not_signed(desk: Desk) -> None:
     path = desk.run / "manifest.json"
     path.write_text(path.read_text().replace('"90a"', '"120"'))
-    with pytest.raises(AuditError, match="does not say what"):
+    with pytest.raises(AuditError, match="does not match"):
         desk.attest(desk.mine)
     (desk.run / f"{desk.wheel.name}{UNSIGNED}").unlink()
     with zipfile.ZipFile(desk.wheel, "a") as archive:
         archive.writestr("pkg/more.py", b"")
-    with pytest.raises(AuditError, match=r"has sha256 \w{64}, and .* says"):
+    with pytest.raises(AuditError, match=r"has sha256 \w{64}, but .* says"):
         desk.attest(desk.mine)
 
 
@@ -725,12 +725,12 @@ def test_a_wheel_at_the_top_has_nothing_above_it() -> None:
         (b'{"_type": 1e999}', "1e999 is no JSON"),
         (b'{"_type": %s}' % (b"9" * 400), "digits is no JSON"),
         (b'{"_type": [%s0]}' % (b"0," * 60_000), "more than 50000 values"),
-        (b"{\n" * 200, "no bundle, with 200 lines"),
+        (b"{\n" * 200, "nor a bundle: it has 200 lines"),
         ("{}".encode("utf-16"), "codec can't decode"),
-        (b'{"payload": "e30=", "payloadType": "a", "signatures": [{"sig": ""}]}', "no base64"),
+        (b'{"payload": "e30=", "payloadType": "a", "signatures": [{"sig": ""}]}', "not base64"),
         (b'{"_type": "https://in-toto.io/Statement/v0.1", "subject": [{"name": "a"}]}', "type"),
-        (b'{"payload": "e3 0=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "no base64"),
-        (b'{"payload": "e31=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "no base64"),
+        (b'{"payload": "e3 0=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "base64"),
+        (b'{"payload": "e31=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "not base64"),
     ],
 )
 def test_what_is_no_provenance(desk: Desk, data: bytes, words: str) -> None:
@@ -758,7 +758,7 @@ def test_keys_of_ecdsa(desk: Desk, curve: ec.EllipticCurve) -> None:
     desk.envelope.unlink()
     desk.attest(private)
     assert desk.look(public).code == 0
-    refused(desk.look(), "signature", "none of")
+    refused(desk.look(), "signature", "no signature by")
 
 
 @pytest.mark.parametrize(
@@ -768,7 +768,7 @@ def test_keys_of_other_kinds(tmp_path: Path, key: PrivateKey) -> None:
     private, public = pair(tmp_path, "other", key)
     with pytest.raises(ConfigError, match="ed25519"):
         signing.load_private(private, nobody)
-    with pytest.raises(ConfigError, match=r"ed25519|no public key"):
+    with pytest.raises(ConfigError, match=r"ed25519|not a public key"):
         signing.load_public(public)
 
 
@@ -810,13 +810,13 @@ def test_keys_that_ssh_keygen_made(desk: Desk, kind: list[str], phrase: str) -> 
 def test_what_is_no_key(desk: Desk) -> None:
     with pytest.raises(ConfigError, match="is a private key"):
         signing.load_public(desk.mine)
-    with pytest.raises(ConfigError, match="no public key"):
+    with pytest.raises(ConfigError, match="not a public key"):
         signing.load_public(desk.envelope)
-    with pytest.raises(ConfigError, match="no private key"):
+    with pytest.raises(ConfigError, match="not a valid private key"):
         signing.load_private(desk.my_pub, nobody)
     large = desk.room / "large"
     large.write_bytes(bytes(1 << 20))
-    with pytest.raises(ConfigError, match="no key"):
+    with pytest.raises(ConfigError, match="not a key"):
         signing.load_public(large)
     with pytest.raises(ConfigError, match="cannot be read"):
         signing.load_public(desk.room / "none")
@@ -829,7 +829,7 @@ def test_where_a_passphrase_comes_from(desk: Desk, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError, match="WCW_TEST_PHRASE with its passphrase is not set"):
         attesting.passphrase(desk.mine, "WCW_TEST_PHRASE")()
     monkeypatch.setattr("sys.stdin", (desk.room / "mine.pub").open())
-    with pytest.raises(ConfigError, match="no terminal to ask"):
+    with pytest.raises(ConfigError, match="no terminal to prompt"):
         attesting.passphrase(desk.mine, None)()
 
 
@@ -914,15 +914,15 @@ def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
         statement(json.dumps(data).encode(), desk.wheel.name)
     data["inputs"]["origin"] = None
     data["stages"]["audit"] = "failed"
-    with pytest.raises(ValueError, match="its stage audit has not passed"):
+    with pytest.raises(ValueError, match="its stage audit did not pass"):
         statement(json.dumps(data).encode(), desk.wheel.name)
     data["stages"]["audit"] = "passed"
     data["inputs"]["materials"]["tool"] = {"setuptools": "msvc"}
-    with pytest.raises(ValueError, match="tool setuptools is msvc, and no sha256"):
+    with pytest.raises(ValueError, match="tool setuptools is msvc, not a sha256"):
         statement(json.dumps(data).encode(), desk.wheel.name)
     data["inputs"]["materials"]["tool"] = {"setuptools": "56" * 32, "uv": "12" * 32}
     data["tools"]["uv"] = {"version": "1.0", "sha256": "34" * 32}
-    with pytest.raises(ValueError, match=r"tool uv was hashed as 3434.*, and its pin is 1212"):
+    with pytest.raises(ValueError, match=r"tool uv had sha256 3434.*, but 1212"):
         statement(json.dumps(data).encode(), desk.wheel.name)
     data["tools"]["uv"]["sha256"] = None
     said = statement(json.dumps(data).encode(), desk.wheel.name)["predicate"]["buildDefinition"]

@@ -171,7 +171,7 @@ def test_a_dry_run_applies_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_what_is_still_wrong_after_it_was_applied_is_no_success(tmp_path: Path) -> None:
     machine = Machine(stubborn=["second"])
     line = on(tmp_path, machine, wanted("first"), wanted("second"), wanted("third"))
-    kept = failed(line, "second: wanted second 1; after applying it the host still has second is")
+    kept = failed(line, "second: expected second 1; after applying it the host still has second is")
     assert [row.ok for row in kept.resources] == [True, False, False], "the first is kept"
     assert machine.applied == ["first", "second"]
 
@@ -182,12 +182,12 @@ def test_what_refuses_is_told_with_its_logs(tmp_path: Path) -> None:
     machine.files = {small: {"size": 7}, large: {"size": 1 << 30}}
     machine.outcome = {"error": "exit code 5", "hint": "Close it.", "logs": [small, large, lost]}
     line = on(tmp_path, machine, wanted("tool"))
-    failed(line, r"tool: wanted tool 1, found tool is not, and it could not be changed: exit code")
+    failed(line, r"tool: expected tool 1, found tool is not, and it could not be changed: exit")
     error = line.run.stages()["provision"].error
     assert error is not None
     assert error.hint == "Close it."
     folder = line.plan.out / "provision/lab/tool"
-    assert f"Its logs are in {folder}" in error.message
+    assert f"Logs: {folder}" in error.message
     assert [path.name for path in folder.iterdir()] == ["a.log"]
 
 
@@ -203,7 +203,7 @@ def test_logs_that_cannot_be_had_do_not_hide_the_failure(
     machine.outcome = {"error": "exit code 5", "logs": [r"C:\t\a.log"]}
     kept = failed(on(tmp_path, machine, wanted("tool")), "exit code 5")
     assert not kept.resources[0].ok
-    assert "a.log could not be brought home: not allowed" in capsys.readouterr().out
+    assert "a.log could not be downloaded: not allowed" in capsys.readouterr().out
 
 
 def test_a_function_that_breaks_is_a_resource_that_failed(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_restart_waits_for_what_others_do_there(tmp_path: Path) -> None:
     machine = Machine("first")
     machine.others = ["job 0a1b runs (flash-attn)", "user anna\x1b is signed in"]
     line = on(tmp_path, machine, wanted("first"), RESTART)
-    failed(line, r"waits for a restart .*job 0a1b runs .*; user anna[^\x1b]* is signed in")
+    failed(line, r"needs a restart .*job 0a1b runs .*; user anna[^\x1b]* is signed in")
     host = line.plan.host
     assert isinstance(host, Windows)
     assert host.restarts == 0
@@ -261,7 +261,7 @@ def test_a_restart_waits_for_what_others_do_there(tmp_path: Path) -> None:
 def test_a_restart_that_does_not_help(tmp_path: Path) -> None:
     line = wanting(line_for(plan_for(tmp_path, Lab(Machine()))), RESTART, marker=MARKER)
     line.begin_run()
-    failed(line, "lab is back, but still waits for: restart is not")
+    failed(line, "lab was restarted, but still waits for: restart is not")
 
 
 # -- uploads ---------------------------------------------------------------------------------------
@@ -351,6 +351,6 @@ def test_a_disk_without_room_is_told_before_anything_is_sent(
     if enough:
         done(line)
         return
-    with pytest.raises(StorageError, match=r"tool: lab has \d+ MiB free, about \d+ MiB are needed"):
+    with pytest.raises(StorageError, match=r"tool: lab has \d+ MiB free, but needs about \d+ MiB"):
         line.do(PROVISION)
     assert (machine.sent, machine.applied) == ([], [])

@@ -238,18 +238,18 @@ def of_stand_in(run: Run) -> None:
 INFO = "demo_attn-2.8.3+cu128torch2.8.dist-info"
 NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
     "smoke failed": (failed_smoke, "its smoke test failed: 3 of 9 failed"),
-    "audit failed": (lambda run: samples.stage(run, "audit", "failed"), "its audit has not passed"),
-    "audit of other bytes": (other_bytes, "looked at"),
-    "manifest of other bytes": (other_manifest, "the run's record differ: files"),
-    "no manifest": (lambda run: (run.path / "manifest.json").unlink(), "the run's record differ: "),
-    "no wheel": (lambda run: next((run.path / "wheels").glob("*")).unlink(), "no wheel of the run"),
-    "given": (lambda run: run.note(given=True), "somebody else's"),
-    "prebuilt": (lambda run: run.note(origin="an index"), "somebody else's"),
-    "sandbox": (lambda run: run.note(publishable=False), "not for publishing"),
-    "host unknown": (lambda run: run.note(publishable=None), "not for publishing"),
+    "audit failed": (lambda run: samples.stage(run, "audit", "failed"), "its audit did not pass"),
+    "audit of other bytes": (other_bytes, "the file audited"),
+    "manifest of other bytes": (other_manifest, "differs from the run's record: files"),
+    "no manifest": (lambda run: (run.path / "manifest.json").unlink(), "differs from the run's"),
+    "no wheel": (lambda run: next((run.path / "wheels").glob("*")).unlink(), "no audited wheel"),
+    "given": (lambda run: run.note(given=True), "built by others"),
+    "prebuilt": (lambda run: run.note(origin="an index"), "built by others"),
+    "sandbox": (lambda run: run.note(publishable=False), "cannot be published"),
+    "host unknown": (lambda run: run.note(publishable=None), "cannot be published"),
     "archs unknown": (audit_says(archs=None), "which GPU architectures the audit judged"),
     "other archs": (audit_says(archs="80;120"), "has no machine code for 120"),
-    "no check": (audit_says(checks=()), "no check was made"),
+    "no check": (audit_says(checks=()), "no checks were run"),
     "checks that could not look": (
         audit_says(
             checks=[
@@ -257,13 +257,13 @@ NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
                 for level in ("unknown", "skipped", "warning")
             ]
         ),
-        "no check was made",
+        "no checks were run",
     ),
     "a check": (
         audit_says(checks=[samples.check("SASS", "error", "75").model_dump()]),
         "the audit found: SASS",
     ),
-    "stand-in inside": (of_stand_in, "is a stand-in's wheel"),
+    "stand-in inside": (of_stand_in, "is marked as built by a stand-in"),
     "METADATA lies": (
         lying(f"{INFO}/METADATA", b"Metadata-Version: 2.1\nName: demo-attn\nVersion: 9.9\n\n"),
         "name and version: found METADATA demo-attn 9.9",
@@ -282,7 +282,7 @@ def test_what_is_never_published(tmp_path: Path, capsys: Said, how: str) -> None
 
 def test_a_stamped_wheel_is_never_published(tmp_path: Path, capsys: Said) -> None:
     run = finished(tmp_path / "out", local="cu128torch2.8.sandbox.msvc")
-    refused(tmp_path, run, capsys, "stand-in's wheel, as it says itself", "--untested")
+    refused(tmp_path, run, capsys, "is marked as built by a stand-in", "--untested")
 
 
 WINDOWS: dict[str, Any] = {
@@ -322,7 +322,7 @@ def test_a_wheel_of_the_sandbox_that_windows_has_not_run(
     tmp_path: Path, capsys: Said, seen: dict[str, Any]
 ) -> None:
     run = of_the_sandbox(tmp_path / "out", **seen)
-    refused(tmp_path, run, capsys, "not for publishing", "--untested")
+    refused(tmp_path, run, capsys, "cannot be published", "--untested")
 
 
 def test_a_wheel_of_the_sandbox_that_windows_has_run_for_other_gpus(
@@ -366,7 +366,7 @@ def test_a_preview_refuses_what_is_wrong_with_a_wheel(tmp_path: Path, capsys: Sa
     given = of_the_sandbox(tmp_path / "other")
     given.note(given=True)
     given.close()
-    refused(tmp_path, given, capsys, "somebody else's", "--preview")
+    refused(tmp_path, given, capsys, "built by others", "--preview")
 
 
 def test_the_page_for_variants_says_where_pip_finds_wheels(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_the_page_for_variants_says_where_pip_finds_wheels(tmp_path: Path) -> No
     for page in ("simple/index.html", "simple/demo-attn/index.html"):
         assert "pip finds nothing here" in (tmp_path / "index" / page).read_text("utf-8")
     assert "pip finds nothing" not in (tmp_path / "index/plain/index.html").read_text("utf-8")
-    assert "This page is none" in (tmp_path / "index/index.html").read_text("utf-8")
+    assert "This page is not" in (tmp_path / "index/index.html").read_text("utf-8")
 
 
 def test_one_bad_run_of_many_publishes_none(tmp_path: Path, capsys: Said) -> None:
@@ -461,7 +461,7 @@ def test_nothing_of_a_run_is_trusted_twice(tmp_path: Path) -> None:
     other_bytes(run)
     with pytest.raises(AuditError):
         write_manifest(run)
-    with pytest.raises(AuditError, match="looked at"):
+    with pytest.raises(AuditError, match="the file audited"):
         offers_of([run], untested=True)
 
 

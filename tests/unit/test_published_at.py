@@ -130,11 +130,11 @@ def test_a_damaged_file_of_the_cache_is_not_believed(served: Path, cache: Cache)
 @pytest.mark.parametrize(
     ("address", "kind", "said"),
     [
-        (f"{AT}/other.json", LockError, "no manifest is to be had: https://example.org/other.json"),
-        (f"{AT}/no/where/p-1.0-py3-none-any.whl", LockError, "no manifest is to be had"),
+        (f"{AT}/other.json", LockError, "no manifest was found: https://example.org/other.json"),
+        (f"{AT}/no/where/p-1.0-py3-none-any.whl", LockError, "no manifest was found"),
         (f"{AT}/large.json", LockError, "more than the pinned 1048576 bytes came"),
-        (f"{AT}/page.html", ConfigError, "page.html is no manifest that can be read"),
-        (f"{AT}/p-1.0-py3-none-any.whl", ConfigError, "tells of 0 wheels called p-1.0"),
+        (f"{AT}/page.html", ConfigError, "page.html is not a valid manifest"),
+        (f"{AT}/p-1.0-py3-none-any.whl", ConfigError, "has 0 wheels called p-1.0"),
         ("http://example.org/manifest.json", ConfigError, "expected https"),
         ("http://example.org/p-1.0-py3-none-any.whl", ConfigError, "expected https"),
         (f"{AT}/p-1.0-py3-none-any.whl#md5=3", ConfigError, "expected sha256="),
@@ -174,6 +174,6 @@ def test_a_name_that_no_wheel_has_is_refused(served: Path, cache: Cache, name: s
     manifest = served / "manifest.json"
     old = wheel_of(served).name
     manifest.write_text(manifest.read_text().replace(old, name))
-    with pytest.raises(ConfigError, match="no wheel's name") as caught:
+    with pytest.raises(ConfigError, match="not a wheel name") as caught:
         published_at(f"{AT}/manifest.json", cache)
     assert caught.value.hint

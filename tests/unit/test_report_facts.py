@@ -197,7 +197,7 @@ def test_what_a_good_run_holds(tmp_path: Path) -> None:
     assert view.skips == (("sm_90 runs a cubin of its own", 1),)
     assert view.gpu == "NVIDIA L4"
     assert view.target.label == "cp312, torch 2.8, CUDA 12.8, 80;86;89;90"
-    skipped = "1 of 13 smoke cases were skipped, most of them: sm_90 runs a cubin of its own"
+    skipped = "1 of 13 smoke cases were skipped, mostly because: sm_90 runs a cubin of its own"
     assert view.caveats[0] == skipped, "although all is green"
     has = {c.name: c.there for c in view.capabilities}
     assert has["forward.hdim64"]

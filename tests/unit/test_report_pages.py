@@ -206,7 +206,7 @@ def test_a_page_has_all_its_parts(views: dict[str, RunView]) -> None:
     assert "AssertionError: 0.5" in source
     assert "speed.forward" not in source
     assert "mem_efficient" in source
-    assert "busy cores of the host, of 8" in source
+    assert "busy cores on the host, of 8" in source
 
 
 def hrefs(page: Path) -> list[str]:
@@ -511,10 +511,10 @@ def test_a_page_of_many_says_its_levels_of_evidence(views: dict[str, RunView]) -
 
 def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
     shown = [dataclasses.replace(views["good"], created=f"2026-01-0{n}") for n in (3, 1, 2)]
-    assert "begun 2026-01-01 to 2026-01-03" in pages.render(shown)
+    assert "started 2026-01-01 to 2026-01-03" in pages.render(shown)
     bare = pages.render([dataclasses.replace(view, created="") for view in shown])
-    assert "begun 2026" not in bare
-    assert '<p class="muted small">begun' not in bare
+    assert "started 2026" not in bare
+    assert '<p class="muted small">started' not in bare
 
 
 def test_failures_without_anything_said() -> None:

@@ -139,10 +139,10 @@ def test_the_suite_runs_with_each_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loads", "said"),
     [
-        ({"2.10": "2.15.0"}, "was to run with torch 2.10, and ran with 2.15.0"),
-        ({"2.15": "2.10.0"}, "was to run with torch 2.15, and ran with 2.10.0"),
-        ({"2.15": "2.1.5"}, "was to run with torch 2.15, and ran with 2.1.5"),
-        ({"2.15": ""}, "was to run with torch 2.15, and ran with none"),
+        ({"2.10": "2.15.0"}, "should have used torch 2.10, but used 2.15.0"),
+        ({"2.15": "2.10.0"}, "should have used torch 2.15, but used 2.10.0"),
+        ({"2.15": "2.1.5"}, "should have used torch 2.15, but used 2.1.5"),
+        ({"2.15": ""}, "should have used torch 2.15, but used none"),
     ],
 )
 def test_another_torch_than_asked_is_a_failure(

@@ -185,7 +185,7 @@ def test_units_without_an_object_are_compiled_by_the_link(
     assert done.divided is not None
     assert (len(done.divided.placed), len(done.divided.compiled)) == (1, 4)
     said = " ".join(capsys.readouterr().out.split())
-    assert "4 of 5 compile units have no object and are compiled by the link: csrc/0.cu" in said
+    assert "4 of 5 compile units have no object; the link compiles them: csrc/0.cu" in said
     assert "4 compiled by the link" in said
 
 
@@ -271,7 +271,7 @@ def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler
 def test_of_a_share_there_is_nothing_to_test(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
     run = compiled(line, "1/2")
-    with pytest.raises(BuildError, match=f"run {run.id} is of share 1/2: there is no wheel"):
+    with pytest.raises(BuildError, match=f"run {run.id} is shard 1/2 and has no wheel"):
         run_test(line)
     assert "audit" not in run.stages()
 
@@ -375,9 +375,9 @@ def _swapped(run: Run) -> None:
 
 
 LIES: dict[str, tuple[Lie, str]] = {
-    "other bytes": (_other_bytes, r"object of csrc/\d.cu has 8 bytes with sha256 \w+, and 8 with"),
-    "shorter": (_shorter, "has 0 bytes with sha256 e3b0c442.* and 8 with"),
-    "gone": (_gone, "there is no objects/"),
+    "other bytes": (_other_bytes, r"object of csrc/\d.cu has 8 bytes with sha256 \w+, .* 8 with"),
+    "shorter": (_shorter, "has 0 bytes with sha256 e3b0c442.* 8 with"),
+    "gone": (_gone, "objects/.* does not exist"),
     "swapped": (_swapped, "has 8 bytes with sha256"),
 }
 
@@ -428,7 +428,7 @@ def test_what_cannot_be_linked_is_refused_before_a_run_begins(
         run_build(line)
     _gone(run)
     line.plan = replace(line.plan, objects=(run.id,))
-    with pytest.raises(AuditError, match="there is no objects/"):
+    with pytest.raises(AuditError, match=r"objects/.* does not exist"):
         run_build(line)
     assert [one.id for one in Run.past(line.plan.out)] == [run.id]
     assert len(session.asked) == asked
@@ -440,7 +440,7 @@ def test_one_unit_with_two_objects(tmp_path: Path, host: Compiler) -> None:
     host.bytes_of = lambda number: b"another %d" % number
     bad = compiled(line, "1/3")
     with pytest.raises(
-        AuditError, match=r"csrc/0.cu was compiled twice, to different bytes"
+        AuditError, match=r"csrc/0.cu was compiled twice, with different results"
     ) as one:
         linked(line, good, bad)
     for run in (good, bad):
@@ -458,7 +458,7 @@ def test_a_header_that_was_another_one_elsewhere(tmp_path: Path, host: Compiler)
     assert host.specs[-1]["units"]["read"] == host.read
     host.read = {"/usr/include/half.h": sha(b"two")}
     two = compiled(line, "2/2")
-    with pytest.raises(AuditError, match=r"half.h was not the same where it was comp") as caught:
+    with pytest.raises(AuditError, match=r"half.h was different on the hosts") as caught:
         linked(line, one, two)
     for said in (one.id, two.id, sha(b"one"), sha(b"two")):
         assert said in caught.value.message
@@ -503,7 +503,7 @@ def test_a_run_of_another_cell(tmp_path: Path, host: Compiler, axis: str, value:
     run = compiled(line, "1/2")
     there = run.facts().target
     run.note(target=there.model_copy(update={axis: value}))
-    with pytest.raises(ConfigError, match=f"is of {axis} {value}, not"):
+    with pytest.raises(ConfigError, match=f"is for {axis} {value}, not"):
         linked(line, run)
 
 
@@ -512,12 +512,12 @@ def test_a_run_without_objects(tmp_path: Path, host: Compiler) -> None:
     line.begin_run()
     line.do(BUILD)
     line.run.close()
-    with pytest.raises(ConfigError, match="has no objects: it is not of a share"):
+    with pytest.raises(ConfigError, match="has no objects: it is not a shard"):
         linked(line, line.run)
     run = compiled(line, "1/2")
     state = run.stages()["collect"]
     run.put_stage(state.model_copy(update={"state": "failed"}))
-    with pytest.raises(ConfigError, match="have not come home"):
+    with pytest.raises(ConfigError, match="were not downloaded"):
         linked(line, run)
 
 
@@ -526,7 +526,7 @@ def test_hosts_that_see_other_units(tmp_path: Path, host: Compiler) -> None:
     one = compiled(line, "1/2")
     host.flags = " -O1"
     other = compiled(line, "2/2")
-    with pytest.raises(AuditError, match="has other compile units than"):
+    with pytest.raises(AuditError, match="has different compile units from"):
         linked(line, one, other)
 
 
@@ -534,7 +534,7 @@ def test_hosts_that_see_other_units(tmp_path: Path, host: Compiler) -> None:
     ("ended", "kind", "said"),
     [
         ({"placed": []}, HostError, "0 units were placed and"),
-        ({"units": None}, HostError, "no result of a divided build"),
+        ({"units": None}, HostError, "an invalid result of a divided build"),
         ({"placed": ["f" * 32]}, HostError, "f{32} is not one of its units"),
         ({"compiled": [unit(0)["id"]]}, HostError, "duplicate"),
     ],
@@ -554,14 +554,14 @@ def test_a_link_that_compiled_what_it_was_given(tmp_path: Path, host: Compiler) 
     run = compiled(line, "1/1")
     ids = [unit(number)["id"] for number in range(UNITS)]
     host.ended = {"placed": ids[1:], "compiled": ids[:1]}
-    with pytest.raises(AuditError, match=f"5 objects were given.*took 4: {ids[0]}"):
+    with pytest.raises(AuditError, match=f"given 5 objects, but reports 4; .* {ids[0]}"):
         linked(line, run)
 
 
 def test_a_share_that_leaves_a_wheel(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
     host.ended = {"wheels": [builder.left(wheel_here(tmp_path / "room"))]}
-    with pytest.raises(BuildError, match="share 1/2 left a wheel"):
+    with pytest.raises(BuildError, match="shard 1/2 produced a wheel"):
         compiled(line, "1/2")
 
 
@@ -574,7 +574,7 @@ def test_an_object_that_changed_on_its_way(tmp_path: Path, host: Compiler) -> No
         return real(source, target, **more)
 
     session.get = get  # type: ignore[method-assign]
-    with pytest.raises(PipelineError, match="what came has 7"):
+    with pytest.raises(PipelineError, match="but 7 bytes"):
         compiled(line, "1/2")
     assert line.run.stages()["collect"].state == "failed"
 
@@ -590,7 +590,7 @@ def test_a_full_disk_while_objects_come_home(tmp_path: Path, host: Compiler) -> 
         compiled(line, "1/2")
     line.run.close()
     run = line.run
-    with pytest.raises(ConfigError, match="have not come home"):
+    with pytest.raises(ConfigError, match="were not downloaded"):
         linked(line, run)
 
 

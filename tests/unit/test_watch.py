@@ -318,23 +318,23 @@ def test_pages_that_cannot_be_read(world: World, capsys: Said) -> None:
         server.page(place, cut(recorded(project)), PEP691)
         wrong(world, capsys, f"{place}: not an index page")
         server.page(place, html)
-        wrong(world, capsys, f"{place}: there is no file of {project} on it")
+        wrong(world, capsys, f"{place}: it has no file of {project} on it")
         server.page(place, "", status=503)
         wrong(world, capsys, f"{place}: HTTP status 503")
         world.says(project, recorded("flash-attn" if project == "torch" else "torch"))
-        wrong(world, capsys, f"there is no file of {project} on it")
+        wrong(world, capsys, f"it has no file of {project} on it")
         world.says(project, recorded(project))
     text = builds(names(OUT))
     for part in (text[: len(text) // 2], text.replace("</html>", "")):
         world.builds(part)
-        wrong(world, capsys, "/whl/torch/: the page ends before its end")
+        wrong(world, capsys, "/whl/torch/: the page is truncated")
     world.builds(html)
-    wrong(world, capsys, "/whl/torch/: there is no file of torch on it")
+    wrong(world, capsys, "/whl/torch/: it has no file of torch")
 
 
 def test_an_index_without_tls(world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://me:s3cret@127.0.0.1:9/simple")
-    wrong(world, capsys, "http://127.0.0.1/simple/flash-attn/: only indexes behind TLS are asked")
+    wrong(world, capsys, "http://127.0.0.1/simple/flash-attn/: only indexes with TLS are supported")
     assert not [path for path in world.server.asked if path.startswith("/simple")]
 
 
@@ -376,9 +376,9 @@ def test_lists_of_tags_that_are_none(world: World, capsys: Said, text: str) -> N
     wrong(world, capsys, "/flash.git/info/refs: ")
     whole = refs("2" * 40, {"v2.8.4": "3" * 40})
     world.server.page("/flash.git/info/refs?service=git-upload-pack", whole[:-4])
-    wrong(world, capsys, "that is no whole list of git's")
+    wrong(world, capsys, "references is incomplete")
     world.server.page("/flash.git/info/refs?service=git-upload-pack", whole[: len(whole) // 2])
-    wrong(world, capsys, "that is no whole list of git's")
+    wrong(world, capsys, "references is incomplete")
 
 
 def answered(world: World, capsys: Said, *words: str) -> dict[str, Any]:
@@ -409,7 +409,7 @@ def test_what_is_no_release(world: World, capsys: Said) -> None:
     answer = answered(world, capsys)
     assert cells(answer) == cells(before)
     assert re.search(
-        r"torch 2.16.0 is on https\S+/whl/torch/, and not, or yanked, on", notes(answer)
+        r"torch 2.16.0 is on https\S+/whl/torch/, but missing or yanked on", notes(answer)
     )
     # For Pythons without the GIL alone.
     world.says("torch", later(recorded("torch"), "2.16.0", NEXT["2.16.0"][1]))
@@ -426,7 +426,7 @@ def test_what_is_no_release(world: World, capsys: Said) -> None:
 def test_an_index_that_knows_more_than_the_pages(world: World, capsys: Said) -> None:
     """Old copies of the pages, which have all that the lock has."""
     world.publish(("3.12", "2.16", "13.0"))
-    said = "the index has wheels for torch 2.16, and the newest that is out is 2.15"
+    said = "the index has wheels for torch 2.16, but the newest release is 2.15"
     assert said in notes(answered(world, capsys))
     world.next_day()
     assert "the index has wheels for torch" not in notes(answered(world, capsys))
@@ -473,14 +473,14 @@ def test_upstreams(world: World, capsys: Said) -> None:
         answered(world, capsys, "--pre")
     )
     world.tags({"fa4-v4.0.0": "d" * 40, "fa2-v3.0.0": "d" * 40})
-    wrong(world, capsys, "none of its 2 tags names a release, such as fa2-v3.0.0")
+    wrong(world, capsys, "none of its 2 tags is a release; for example fa2-v3.0.0")
     world.tags({"v2.9.0": "b" * 40})
     for one in page["files"]:
         one["yanked"] = "2.8.3.post2" in one["filename"]
     world.says("flash-attn", page)
     answer = answered(world, capsys)
     assert cells(answer) == {}
-    assert "flash-attn 2.8.3.post2 was yanked by its upstream: it is not built" in notes(answer)
+    assert "flash-attn 2.8.3.post2 was yanked upstream, so it is not built" in notes(answer)
 
 
 def test_a_new_release_that_is_built_otherwise(world: World, capsys: Said) -> None:
@@ -560,11 +560,11 @@ def test_a_python_that_is_made_no_more(world: World, capsys: Said) -> None:
     assert not of(answered(world, capsys), "Python")
     world.pythons(**{"20261009": ("3.10",), "20260930": ("3.10", *rest), "20261021": rest})
     (said,) = of(answered(world, capsys), "Python")
-    assert "20261021 has no Python 3.10 " in said
+    assert "20261021 no longer has Python 3.10" in said
     world.pythons(**{"20261021": ("3.10", *rest[:3], *rest[5:])})
     assert len(of(answered(world, capsys), "Python")) == 2
     world.pythons()
-    wrong(world, capsys, "python-build-standalone's releases has none in it")
+    wrong(world, capsys, "python-build-standalone's releases is empty")
 
 
 def test_a_tool_and_a_driver_that_came_after_what_is_known(world: World, capsys: Said) -> None:
@@ -627,9 +627,9 @@ def test_what_an_index_holds(world: World, capsys: Said) -> None:
     assert [(one["held"], one["untested"]) for one in answer["recipes"]] == [(1, 1)]
     why = cells(answer)
     assert why["cp313-torch2.15-cu130"].endswith(
-        "there is none for Python 3.13 and CUDA 13.0 with torch 2.15"
+        "no wheel for Python 3.13 and CUDA 13.0 with torch 2.15"
     )
-    assert why["cp312-torch2.15-cu126"].endswith("there is no wheel for CUDA 12.6 with torch 2.15")
+    assert why["cp312-torch2.15-cu126"].endswith("no wheel for CUDA 12.6 with torch 2.15")
     assert why["cp312-torch2.14-cu130"].startswith("torch 2.14.1 is out; ")
     # A name that was taken back is not built again; nor one that lacks code.
     (wheel,) = (one for one in _wheels(world) if not one["made_from"])
@@ -682,9 +682,7 @@ def test_several_recipes(world: World, capsys: Said) -> None:
     said = notes(answer)
     assert "xformers 0.0." not in said  # the recipe has the newest, if not as its default
     assert "no wheel of candle-flash-attn is built here" in said
-    assert (
-        "one wheel of smoke-attention-torch is for every torch, and is not tested with 2.14" in said
-    )
+    assert "smoke-attention-torch: its one wheel for every torch is not tested with 2.14" in said
 
 
 def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> None:
@@ -694,17 +692,17 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
     assert "the index has no wheel of any recipe" in capsys.readouterr().err
     place = tmp_path / "index"
     place.rmdir()
-    wrong(world, capsys, "there is no catalogue.json, so this is not a wcw index", code=code)
+    wrong(world, capsys, "is not a wcw index: it has no catalogue.json", code=code)
     place.mkdir()
     (place / "files").mkdir()  # of a first publish that broke off
     for name in (".git", "CNAME"):  # of a branch of pages that is new
         (place / name).touch()
     assert world.watch("--recipe", "flash-attn", "--torch", "2.15") == 0
     (place / "notes.txt").touch()  # somebody else's directory
-    wrong(world, capsys, "there is no catalogue.json, so this is not a wcw index", code=code)
+    wrong(world, capsys, "is not a wcw index: it has no catalogue.json", code=code)
     (place / "notes.txt").unlink()
     (place / "index.html").write_text("<html></html>")
-    wrong(world, capsys, "there is no catalogue.json, so this is not a wcw index", code=code)
+    wrong(world, capsys, "is not a wcw index: it has no catalogue.json", code=code)
     for text in ("{", "[]", '{"wheels": 1}', '{"schema_version": 2}', "<html>"):
         (place / "catalogue.json").write_text(text)
         wrong(world, capsys, "catalogue.json cannot be read: ", code=code)
@@ -713,7 +711,7 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
     for url, said, ends in (
         (f"{world.server.url}/i/", "catalogue.json cannot be read: ", code),
         (f"{world.server.url}/none", "/none/catalogue.json: it cannot be fetched: HTTPError", 3),
-        ("http://127.0.0.1/i", "--index http://127.0.0.1/i: anybody on the way could", code),
+        ("http://127.0.0.1/i", "--index http://127.0.0.1/i: without https anyone could", code),
         ("s3://bucket/i", "/i: catalogue.json: ", 11),
     ):
         secret = url.replace("://", "://me:s3cret@")
@@ -768,23 +766,21 @@ def test_no_cell_waits_for_ever(world: World, capsys: Said) -> None:
 
 
 def test_what_was_named_and_is_nowhere(world: World, capsys: Said) -> None:
-    """A slip of the pen is not "nothing is to be built"."""
+    """A slip of the pen is not "nothing to build"."""
     for flag, value in (
         ("cuda", "13"),
         ("cuda", "13.1"),
         ("python", "3.9"),
     ):
-        said = f"--{flag} {value}: no build of torch 2.15, 2.14, 2.13 is for it"
+        said = f"--{flag} {value}: torch 2.15, 2.14, 2.13 has no build for it"
         wrong(world, capsys, said, f"--{flag}", value, code=ConfigError.exit_code)
-    wrong(world, capsys, "There are: 12.6, 13.0, 13.2.", "--cuda", "13", code=2)
+    wrong(world, capsys, "Available: 12.6, 13.0, 13.2.", "--cuda", "13", code=2)
     # What there is, and not for this recipe, or not together, is said.
     answer = answered(world, capsys, "--python", "3.15", "--cuda", "13.0")
     assert cells(answer) == {}
-    assert "no build of torch 2.15, 2.14, 2.13 is one that it supports --python 3.15" in notes(
-        answer
-    )
+    assert "supports no build of torch 2.15, 2.14, 2.13 --python 3.15" in notes(answer)
     answer = answered(world, capsys, "--torch", "2.8,2.15", "--cuda", "12.8", "--python", "3.15")
-    assert "no build of torch 2.15, 2.8 is one that it supports" in notes(answer)
+    assert "supports no build of torch 2.15, 2.8" in notes(answer)
 
 
 def test_names_of_files_that_are_made_to_break_a_reader(world: World, capsys: Said) -> None:
@@ -806,7 +802,7 @@ def test_names_of_files_that_are_made_to_break_a_reader(world: World, capsys: Sa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("setuptools>=77.0.3", "setuptools<82"), "requires setuptools<82, and the lock has 84."),
+        (("setuptools>=77.0.3", "setuptools<82"), "requires setuptools<82, but the lock has 84."),
         (
             ("Requires-Dist: fsspec", "Requires-Dist: newcomer"),
             "requires newcomer, which has no pin",
@@ -833,7 +829,7 @@ def test_new_torch_that_lies_elsewhere(world: World, capsys: Said, tmp_path: Pat
     world.builds(re.sub(r'href="(/whl/cu\d+/torch-2\.16)', r'href="https://other.invalid\1', text))
     file = tmp_path / "watched.yaml"
     answer = answered(world, capsys, "--torch", "2.16", "--cuda", "13.0", "--pins", str(file))
-    assert "its wheel lies on other.invalid, and the index on 127.0.0.1" in notes(answer)
+    assert "its wheel is on other.invalid, but the index is on 127.0.0.1" in notes(answer)
     assert cells(answer, "build") == {}
     assert len(cells(answer, "pin")) == 3
 
@@ -853,7 +849,7 @@ def test_lies_of_new_torch(world: World, capsys: Said, tmp_path: Path) -> None:
     assert not (tmp_path / "watched.yaml").exists()
     world.metadata()
     world.builds(re.sub(r"(torch-2\.16\S+?)#sha256=\w+", r"\1", builds(names(OUT | NEXT))))
-    assert "the index states no sha256 of torch-2.16" in notes(answered(world, capsys, *pins))
+    assert "the index states no sha256 for torch-2.16" in notes(answered(world, capsys, *pins))
 
 
 def test_recipes_that_do_not_go_with_it(world: World) -> None:
@@ -872,7 +868,7 @@ def test_recipes_that_do_not_go_with_it(world: World) -> None:
     assert wanted == ["2.12", "2.11"]
     assert [note.actual for note in left] == [
         "flash-attn 2.8.3.post2 supports torch <2.13, and 2.13, 2.14, 2.15 is out",
-        "flash-attn: older releases of torch are left out: 2.8, 2.10",
+        "flash-attn: older releases of torch are skipped: 2.8, 2.10",
     ]
     one = load_recipe("smoke-attention-torch")
     found = compare(one, out, released.choose(one, out, [], 2)[0], Catalogue())
@@ -919,4 +915,4 @@ def test_in_processes_of_its_own(
     assert program.run(["watch", "--index", f"{world.server.url}/i"]) == 0
     assert "flash-attn 2.8.3.post2: 1 cell in the index, 41 not" in capsys.readouterr().out
     world.server.page("/flash.git/info/refs?service=git-upload-pack", "0000")
-    wrong(world, capsys, "that is no whole list of git's")
+    wrong(world, capsys, "references is incomplete")

@@ -208,39 +208,39 @@ def cublas_of_nobody(windows: Windows) -> None:
 @pytest.mark.parametrize(
     ("breaks", "kind", "says"),
     [
-        (missing_dll, "missing-dll", "helper.dll, which is nowhere that Windows looks"),
-        (missing_further_dll, "missing-dll", "own.dll wants zlib9.dll"),
-        (missing_export, "missing-export", "?gone@at@@YAXXZ of torch_cpu.dll"),
-        (missing_number, "missing-export", "#77 of cudart64_12.dll"),
-        (old_runtime, "missing-export", "_Thrd_new of msvcp140.dll"),
+        (missing_dll, "missing-dll", "helper.dll, which Windows cannot find"),
+        (missing_further_dll, "missing-dll", "own.dll imports zlib9.dll"),
+        (missing_export, "missing-export", "?gone@at@@YAXXZ from torch_cpu.dll"),
+        (missing_number, "missing-export", "#77 from cudart64_12.dll"),
+        (old_runtime, "missing-export", "_Thrd_new from msvcp140.dll"),
         (no_runtime, "no-msvc-runtime", "msvcp140.dll"),
-        (wrong_gpu, "wrong-gpu", "it has code for 90, 120, and the GPU has compute capability 8.9"),
-        (ptx_of_a_newer_cuda, "old-driver", "PTX alone, of CUDA 13.0, and the driver is of"),
+        (wrong_gpu, "wrong-gpu", "it has code for 90, 120, but the GPU has compute capability 8.9"),
+        (ptx_of_a_newer_cuda, "old-driver", "PTX from CUDA 13.0, but the driver is for"),
         (cpu_torch, "cpu-torch", "torch 2.8.0+cpu is a build without CUDA"),
-        (cuda_beside_cpu_torch, "cpu-torch", "cublas64_12.dll, of CUDA 12, which torch 2.8.0+cpu"),
-        (other_cuda, "cuda-mismatch", "built with CUDA 13.0, and torch with CUDA 12.8"),
-        (other_cuda_unsaid, "cuda-mismatch", "cublas64_13.dll, of CUDA 13, and torch is built"),
-        (other_torch, "torch-mismatch", "was built for torch 2.9, and torch is 2.8.0+cu128"),
+        (cuda_beside_cpu_torch, "cpu-torch", "cublas64_12.dll from CUDA 12, which torch 2.8.0+cpu"),
+        (other_cuda, "cuda-mismatch", "built with CUDA 13.0, but torch with CUDA 12.8"),
+        (other_cuda_unsaid, "cuda-mismatch", "cublas64_13.dll from CUDA 13, but torch is built"),
+        (other_torch, "torch-mismatch", "was built for torch 2.9, but torch 2.8.0+cu128"),
         (other_torch_required, "torch-mismatch", "was built for torch 2.7"),
-        (other_python, "python-mismatch", "is for Python 3.11, and this is Python 3.12"),
-        (other_kind_of_python, "python-mismatch", "is for Python 3.12, and this is Python 3.12t"),
-        (other_python_inside, "python-mismatch", "is for Python 3.11, and this is Python 3.12"),
+        (other_python, "python-mismatch", "is for Python 3.11, but this is Python 3.12"),
+        (other_kind_of_python, "python-mismatch", "is for Python 3.12, but this is Python 3.12t"),
+        (other_python_inside, "python-mismatch", "is for Python 3.11, but this is Python 3.12"),
         (python_of_32_bits, "32-bit-python", "32-bit"),
-        (windows_on_arm, "windows-on-arm", "an ARM64 one"),
+        (windows_on_arm, "windows-on-arm", "is built for ARM64"),
         (half_installed, "half-installed", "1 of 7 files are missing, such as flash_attn/bert.py"),
-        (copied_by_hand, "half-installed", "has no RECORD"),
-        (folder_in_the_way, "shadowed", "a folder called flash_attn is taken for it"),
-        (for_linux, "linux-files", "_C.cpython-312-x86_64-linux-gnu.so, and this is Windows"),
+        (copied_by_hand, "half-installed", "has no readable RECORD"),
+        (folder_in_the_way, "shadowed", "imports a folder called flash_attn"),
+        (for_linux, "linux-files", "_C.cpython-312-x86_64-linux-gnu.so, but this is Windows"),
         (no_torch, "no-torch", "no torch is installed in this Python"),
-        (half_a_torch, "broken-torch", "has no version.py"),
-        (torn_torch, "torn-torch", "torch's files are of 2.9.0+cu128, and its metadata says 2.8"),
-        (other_machine, "wrong-machine", "is for ARM64, and this Python is for x64"),
+        (half_a_torch, "broken-torch", "has no valid version.py"),
+        (torn_torch, "torn-torch", "files are version 2.9.0+cu128, but its metadata says 2.8"),
+        (other_machine, "wrong-machine", "is for ARM64, but this Python is for x64"),
         (dll_of_another_machine, "wrong-machine", "own.dll is for 32-bit x86"),
         (cut_off, "truncated", "flash_attn/_C.cp312-win_amd64.pyd (700 of"),
-        (cut_off_and_listed_so, "truncated", "is cut off: its end is missing"),
-        (no_binary_at_all, "unreadable-dll", "no Windows binary"),
+        (cut_off_and_listed_so, "truncated", "is truncated"),
+        (no_binary_at_all, "unreadable-dll", "not a Windows binary"),
         (hostile_tables, "unreadable-dll", "0x7fffffff"),
-        (cublas_of_nobody, "missing-dll", "cublas64_12.dll, which is nowhere"),
+        (cublas_of_nobody, "missing-dll", "cublas64_12.dll, which Windows cannot"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )
@@ -257,7 +257,7 @@ def test_what_is_broken_is_named(tmp_path: Path, breaks: Breaks, kind: str, says
     ("breaks", "kind", "says"),
     [
         (two_versions, "side-by-side", "2.7.4+cu128torch2.8 in"),
-        (users_own, "user-site", "uninstall it once"),
+        (users_own, "user-site", "uninstall one of them"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )
@@ -276,7 +276,7 @@ def test_what_may_work_is_only_to_be_minded(
     [
         (Driver(), "no-driver", "no NVIDIA driver can be reached"),
         (Driver("12.9"), "no-gpu", "shows no GPU"),
-        (Driver("11.8", ("8.9",)), "old-driver", "built with CUDA 12.8, and the driver is of"),
+        (Driver("11.8", ("8.9",)), "old-driver", "built with CUDA 12.8, but the driver"),
         (Driver("12.9", ("8.9",), trouble="cuInit says 999"), "driver-trouble", "cuInit says 999"),
         (Driver("12.9", ("8.9",), native="ARM64"), "windows-on-arm", "on Windows for ARM64"),
     ],
@@ -314,7 +314,7 @@ def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> N
     binary = module({**IMPORTS, "cublas64_12.dll": ["gemm"]})
     windows.flash(binary)
     (own,) = causes(seen(windows))
-    assert "found only by a program that adds that folder itself" in own.actual
+    assert "only found by a program that adds that folder itself" in own.actual
     windows.flash(binary, more={"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"})
     assert causes(seen(windows)) == []
     (folder / "cublas64_12.dll").write_bytes(machine(dll({}, ("gemm",)), X86))
@@ -330,7 +330,7 @@ def test_what_a_package_brings_counts_where_it_adds_the_folder(tmp_path: Path) -
     windows.flash(binary, more=brought)
     (cause,) = causes(seen(windows))
     assert cause.id == "missing-dll"
-    assert "found only by a program that adds that folder itself" in cause.actual
+    assert "only found by a program that adds that folder itself" in cause.actual
     adds = {"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"}
     windows.flash(binary, more={**brought, **adds})
     assert causes(seen(windows)) == []
@@ -370,7 +370,7 @@ def test_parts_without_code_for_the_gpu_are_to_be_minded(tmp_path: Path) -> None
     windows.flash(more={"flash_attn/_D.pyd": module(archs="90")})
     (own,) = causes(seen(windows))
     assert (own.id, own.failed) == ("some-gpu-code", False)
-    assert own.actual == "1 of its 2 parts have no code for a GPU of 8.9"
+    assert own.actual == "1 of its 2 parts have no code for compute capability 8.9"
 
 
 def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None
     windows.flash(more=more)
     (own,) = causes(seen(windows))
     assert (own.id, own.failed) == ("missing-dll", False)
-    assert own.actual.endswith("which is nowhere that Windows looks (and 1 more like it)")
+    assert own.actual.endswith("which Windows cannot find (and 1 more like it)")
 
 
 def test_what_was_not_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

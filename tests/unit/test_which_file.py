@@ -74,7 +74,7 @@ def test_it_is_one_file_for_python_3_9(file: Path) -> None:
     }
     assert imported <= {*sys.stdlib_module_names}
     assert "pipelines" not in imported
-    assert text.startswith('"""Which wheel of this index fits this Python')
+    assert text.startswith('"""Find the wheel in this index that fits this Python')
     joining.joined.cache_clear()
     assert joined() == file.read_bytes()
     own = joining._ROOT.parent / joining.WHICH
@@ -231,7 +231,7 @@ def test_where_nothing_fits_there_is_no_command(file: Path, tmp_path: Path) -> N
     (linux.index / "catalogue.json").write_bytes(catalogue(wheel()))
     code, said, _ = linux.which(file)
     assert (code, "pip install" in said) == (9, False)
-    assert "it is for win_amd64, and this Python is of linux_x86_64" in said
+    assert "it is for win_amd64, but this Python is for linux_x86_64" in said
 
 
 def test_a_torch_that_pip_does_not_know_is_not_replaced(file: Path, tmp_path: Path) -> None:
@@ -269,10 +269,10 @@ def test_an_import_that_fails_hangs_or_floods_is_told(
     assert ended_with("print('wcw1 {\"a\": 1}')").told == {"a": 1}
     assert ended_with("print('wcw1 [')").told == {}
     ended = ended_with("import time; time.sleep(60)", 0.5)
-    assert (ended.code, ended.why) == (None, "it was ended after 0 s")
+    assert (ended.code, ended.why) == (None, "it was killed after 0 s")
     monkeypatch.setattr(children, "_MOST_OUTPUT", 1 << 20)
     ended = ended_with("while True: print('x' * 10000)")
-    assert (ended.code, ended.why) == (None, "it has printed more than 1 MiB")
+    assert (ended.code, ended.why) == (None, "it printed more than 1 MiB")
     assert len(ended.output) <= 1 << 16
     assert ended_with("import os; os.abort()").code == -6
     assert "cannot be started" in run_child([str(tmp_path / "none")], 1).why
@@ -305,7 +305,7 @@ def test_a_package_is_imported_in_another_process(tried: Callable[[str], Report]
     (found,) = tried("import einopsx").packages
     assert [one.id for one in found.findings] == ["missing-requirement", "no-binary"]
     (found,) = tried("import os; os.abort()").packages
-    assert found.errors[0].startswith("its process ended with -6")
+    assert found.errors[0].startswith("its process exited with -6")
     (found,) = tried("import os; print('wcw1 {\"errors\": {}}'); os._exit(1)").packages
     assert found.loads is False
 
@@ -323,7 +323,7 @@ def test_modules_that_fail_beside_an_import_that_works(
     (package,) = found.packages
     assert (package.loads, package.partly) == (False, True)
     assert package.errors[0].startswith("tried._C: ImportError")
-    assert "tried 1.0 can be imported, and NOT ALL OF IT LOADS" in as_text(found, "")
+    assert "tried 1.0 can be imported, but NOT ALL OF IT LOADS" in as_text(found, "")
 
 
 def test_what_hangs_is_ended(
@@ -331,7 +331,7 @@ def test_what_hangs_is_ended(
 ) -> None:
     monkeypatch.setattr(trying, "_LOAD_SECONDS", 1.0)
     (found,) = tried("import time; time.sleep(60)").packages
-    assert (found.loads, found.errors) == (False, ("it was ended after 1 s",))
+    assert (found.loads, found.errors) == (False, ("it was killed after 1 s",))
 
 
 def test_what_is_imported_in_its_place_does_not_count(
@@ -364,7 +364,7 @@ def test_the_answer_fits_a_terminal(tmp_path: Path) -> None:
     long = [row for row in text.splitlines() if len(row) > 100 and "pip install" not in row]
     assert [row for row in long if str(tmp_path) not in row] == []
     assert "flash-attn 2.8.3+cu128torch2.9 is installed\n" in text
-    assert "! it has code for 90, and the GPU has compute capability 8.9" in text
+    assert "! it has code for 90, but the GPU has compute capability 8.9" in text
     assert "flash-attn: this wheel fits (machine code; tested on RTX 4090)" in text
     told = as_object(found, "https://wheels.example.org/")
     assert told["wheels"]["flash-attn"]["command"][-2:] == [
@@ -383,10 +383,10 @@ def test_the_release_that_is_there_is_forced_and_torch_left_alone(tmp_path: Path
     command = as_object(found, "https://x.org/")["wheels"]["flash-attn"]["command"]
     assert command[4:6] == ["--force-reinstall", "--no-deps"]
     assert len(command) == 7
-    assert "It is what is installed" not in as_text(found, "https://x.org/")
+    assert "It is already installed" not in as_text(found, "https://x.org/")
     package = replace(found.packages[0], loads=True, findings=())
     text = as_text(replace(found, packages=(package,)), "https://x.org/")
-    assert "It is what is installed, and loads: there is nothing to do." in text
+    assert "It is already installed and loads: nothing to do." in text
     assert "pip install" not in text
 
 
@@ -403,7 +403,7 @@ def test_the_index_serves_the_file(published: Path) -> None:
     there = published / "which.py"
     assert there.read_bytes() == joined()
     done = run_child([sys.executable, str(there)], 60)
-    assert "demo-attn: no wheel of the index fits. The nearest is" in done.output
+    assert "demo-attn: no wheel of the index fits. The nearest one:" in done.output
     with served(published) as address:
         line = (
             f"import urllib.request as u; a = '{address}/which.py';"

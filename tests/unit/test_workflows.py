@@ -577,7 +577,7 @@ def test_test_takes_the_run_that_came(shell: Shell, cell: dict[str, str]) -> Non
         (shell.place / "runs" / name).mkdir(parents=True)
     found = step(WHEELS, "test", "Test")
     env = environment(cell, WHEELS, "test", **found["env"])
-    assert shell.run_python(found["run"], **env, HOST="lab1")[0] == 1, "no run came"
+    assert shell.run_python(found["run"], **env, HOST="lab1")[0] == 1, "no run was returned"
     (shell.place / "runs/20260101-000000-x/record.sqlite").touch()
     ended, said = shell.run_python(found["run"], **env, HOST="lab1")
     assert (ended, said) == (0, "")

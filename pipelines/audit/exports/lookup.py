@@ -35,7 +35,7 @@ _VERSION = re.compile(r"^__version__ = '([\w.+-]{1,60})'$", re.MULTILINE)
 _MSVC, _LOCK = "msvc-runtime", "lock"
 #: Most compressed bytes of a DLL to fetch: cublasLt has 400 MB, torch_cuda 700 MB.
 _LARGEST, _TORCHS = 128 << 20, 4 << 30
-_HINT = "For example --torch 2.8.0, or the path of a torch wheel or directory."
+_HINT = "Example: --torch 2.8.0, or the path of a torch wheel or directory."
 
 
 def of_torch(requested: str, cache: Cache, *, python: str = "") -> ExportTable:
@@ -173,7 +173,7 @@ def _of_release(version: Version, cache: Cache, python: str) -> CacheEntry:
     if len(known) > 1:
         raise ConfigError(
             f"torch {version}: the index has {', '.join(sorted(known)[:8])}",
-            hint="Name one of these.",
+            hint="Use one of these.",
         )
     return _of_offer(max(offers, key=lambda offer: _cpython(offer.file)), cache, is_torch_dll)
 

@@ -106,7 +106,7 @@ class Tree(Model):
 class ImageContents(Model):
     """The contents of the image when it was built."""
 
-    says: str = "resolved by mirrors and installers: another build may get other versions"
+    says: str = "resolved by mirrors and installers: another build may get different versions"
     packages: dict[str, str]
     wheels: dict[str, Sha256]
     trees: dict[str, Tree]

@@ -216,7 +216,7 @@ def _of_engine(
         return facts
     facts["windows"] = windows.name(engine.build)
     if not requirements.image:
-        problems["image"] = "not checked: ours is built for the engine's own Windows"
+        problems["image"] = "not checked: the project's image is built for the engine's own Windows"
     else:
         try:
             image = engine.image(requirements.image)

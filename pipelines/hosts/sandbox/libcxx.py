@@ -89,7 +89,7 @@ def install(made: Path, prefix: Prefix) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.copytree(made, scratch)
         if sealed(scratch) != wanted:
-            raise HostError(f"libc++ in {made} has changed while it was copied")
+            raise HostError(f"libc++ in {made} changed while it was copied")
         shutil.rmtree(place, ignore_errors=True)
         scratch.rename(place)
 
@@ -131,8 +131,8 @@ def _unpack(wheel: Path, home: Path, sources: Path) -> Path:
             place.write_bytes(content)
     if not configured or not sources.is_dir():
         raise SetupError(
-            f"{wheel.name} has no libc++ as expected: {configured} configured headers",
-            hint="The release of zig has changed: look at its lib/libcxx.",
+            f"{wheel.name}: unexpected libc++ with {configured} configured headers",
+            hint="The zig version has changed: check its lib/libcxx.",
         )
     return sources
 
@@ -142,8 +142,8 @@ def _for_cudafe(header: str, content: bytes) -> bytes:
     for text in _NOT_FOR_CUDAFE.get(header, ()):
         if content.count(b"\n" + text) != 1:
             raise SetupError(
-                f"libc++'s <{header}> has not once: {text.decode().strip()}",
-                hint="The release of zig has changed: look at its lib/libcxx.",
+                f"libc++'s <{header}> does not contain exactly once: {text.decode().strip()}",
+                hint="The zig version has changed: check its lib/libcxx.",
             )
         kept = b"\n#ifndef __CUDACC__\n" + text + b"#endif\n"
         content = content.replace(b"\n" + text, kept)

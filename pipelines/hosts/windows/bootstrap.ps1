@@ -310,7 +310,7 @@ function Assert-Protected {
     $link = ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) -ne 0
     if ($link -or $trusted -notcontains $owner -or $others.Count -gt 0) {
         $shown = @($rules | ForEach-Object -Process { '{0} 0x{1:x}' -f $_.IdentityReference.Value, [int] $_.FileSystemRights })
-        $message = '{0} is not safe to use: others may have put there what is in it. Found owner {1}, link: {2}, {3}'
+        $message = '{0} is not safe to use: other users may have put files there. Found owner {1}, link: {2}, {3}'
         throw (New-Object -TypeName System.Security.SecurityException -ArgumentList ($message -f $Path, $owner, $link, ($shown -join ', ')))
     }
 }
@@ -400,7 +400,7 @@ function Save-Payload {
             $bytes = [System.Convert]::FromBase64String($line)
             $received += $bytes.Length
             if ($received -gt $Size) {
-                throw (New-Object -TypeName System.IO.InvalidDataException -ArgumentList ('more than {0} bytes came' -f $Size))
+                throw (New-Object -TypeName System.IO.InvalidDataException -ArgumentList ('received more than {0} bytes' -f $Size))
             }
             $file.Write($bytes, 0, $bytes.Length)
         }
@@ -414,7 +414,7 @@ function Save-Payload {
             $algorithm.Dispose()
         }
         if ($found -ne $Digest) {
-            throw (New-Object -TypeName System.IO.InvalidDataException -ArgumentList ('sha256 of what came is {0}, expected {1}' -f $found, $Digest))
+            throw (New-Object -TypeName System.IO.InvalidDataException -ArgumentList ('the received data has sha256 {0}, expected {1}' -f $found, $Digest))
         }
     }
     finally {
@@ -465,7 +465,7 @@ try {
         return
     }
     if (Test-Foreign -Path $Target) {
-        Write-Answer -Answer @{ state = 'failed'; kind = 'foreign'; message = ('{0} holds something else' -f $Target) }
+        Write-Answer -Answer @{ state = 'failed'; kind = 'foreign'; message = ('{0} contains something else' -f $Target) }
         return
     }
     Remove-Path -Path $work

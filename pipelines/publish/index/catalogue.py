@@ -116,7 +116,7 @@ def shown_at(file: str, kind: Kind, sha256: str) -> str:
 
 
 #: Each wheel of a preview is yanked with this reason, and on the pages it is for no Python.
-PREVIEW = "preview: built without Windows, to try this index, and not for use"
+PREVIEW = "preview: built without Windows, to try out this index; do not use it"
 
 
 class Smoke(Model):
@@ -217,9 +217,9 @@ class Wheel(Model):
             )
         if other.serial < self.serial:
             raise AuditError(
-                f"{safe(self.file, 200)}: the index has evidence of serial {self.serial}, and "
-                f"{safe(other.run, 100)} is of serial {other.serial}: an older state of it",
-                hint="Leave it out, or test the wheel again.",
+                f"{safe(self.file, 200)}: the index has evidence with serial {self.serial}, but "
+                f"{safe(other.run, 100)} has serial {other.serial}: it is an older state",
+                hint="Exclude this run, or test the wheel again.",
             )
         tested = self.smoke.verdict == "untested" and other.smoke.verdict == "passed"
         signed = "intoto.jsonl" in other.beside
@@ -273,8 +273,8 @@ class Catalogue(Model):
         """
         if self.wheels and not is_signed(self.sealer, self.signature, self.digest):
             raise ConfigError(
-                f"{where}/{CATALOGUE} is not as it was signed: somebody else has changed it",
-                hint="Nothing was changed. Put the last one that was published back.",
+                f"{where}/{CATALOGUE} does not match its signature: someone has changed it",
+                hint="Nothing was changed. Restore the last published one.",
             )
         known = self.sealer == own or is_trusted(self.sealer, PUBLISHING, trusted)
         if self.wheels and not known:
@@ -328,9 +328,9 @@ class Catalogue(Model):
         for hashed, verdict in verdicts:
             if all(one.sha256 != hashed for one in wheels):
                 raise ConfigError(
-                    f"{line(verdict.run, 100)} has built a wheel with sha256 {hashed} again, and "
-                    "the index has no such wheel",
-                    hint="Publish that wheel first, or name the index that has it.",
+                    f"{line(verdict.run, 100)} rebuilt a wheel with sha256 {hashed}, but the index "
+                    "has no such wheel",
+                    hint="Publish that wheel first, or name an index that has it.",
                 )
             wheels = tuple(one.again(verdict) if one.sha256 == hashed else one for one in wheels)
         return self.model_copy(update={"wheels": wheels})

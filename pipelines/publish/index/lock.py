@@ -31,7 +31,7 @@ def locked(store: Store, unlock: bool) -> Iterator[bytes]:
             holder = line(there.decode("utf-8", "replace"), 200) or "unknown"
             raise StorageError(
                 f"another publish to {store.name} is running: {holder}",
-                hint="Wait for it. If it has died, repeat the command with --unlock.",
+                hint="Wait for it. If it has died, run the command again with --unlock.",
             )
         store.remove(LOCK)
         if not store.create(LOCK, mine):

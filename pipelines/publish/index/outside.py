@@ -48,7 +48,7 @@ class Look(NamedTuple):
             raise AuditError(text, hint="Publish again, or find out what changed it.")
         if self.problems or self.listed != self.fetched:
             came = f"{self.fetched.total()} of {self.listed.total()} pages and files received"
-            hint = "See docs/publish.md for how a server must be set up."
+            hint = "To set up the server, see docs/publish.md."
             raise StorageError(f"{came}:\n{text}", hint=hint)
 
 

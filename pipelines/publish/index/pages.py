@@ -98,9 +98,9 @@ def _notices(catalogue: Catalogue, place: str) -> Iterator[str]:
         yield f"PREVIEW. Every wheel here is yanked: {PREVIEW}."
     if place == COMBINED:
         yield (
-            "pip finds nothing here: this index has wheel variants, of which uv with support for "
-            f"them chooses. For pip, replace {COMBINED}/ in the address by plain/, or by the "
-            "directory of your CUDA and torch, which the first page lists."
+            "pip finds nothing here: this index has wheel variants, which only uv with variant "
+            f"support can install. For pip, replace {COMBINED}/ in the address with plain/, or "
+            "with the directory for your CUDA and torch, as listed on the front page."
         )
 
 

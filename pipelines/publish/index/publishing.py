@@ -156,7 +156,7 @@ def _read(store: Store, order: Order) -> Catalogue:
     if why := older(store.address, found.generation, found.digest):
         raise ConfigError(
             f"{store.name}/{CATALOGUE}: {why}",
-            hint=f"Put the last one back. If it is as you want it, remove it from {memory_file()}.",
+            hint=f"Restore the last one. If this one is right, remove it from {memory_file()}.",
         )
     return found
 
@@ -183,8 +183,8 @@ def _changed(
         after = after.model_copy(update={"tracks": order.tracks})
     if after.preview and any(wheel.yanked != PREVIEW for wheel in after.wheels):
         raise ConfigError(
-            "an index is a preview as a whole, or not at all",
-            hint="Nothing was changed. Publish previews to a directory of their own.",
+            "previews and other wheels cannot be in the same index",
+            hint="Nothing was changed. Publish previews to a separate directory.",
         )
     after.require_readable()
     return after
@@ -287,7 +287,7 @@ def entry_of(path: Path, info: str, **evidence: Any) -> Wheel:
     except ValueError as error:
         raise AuditError(
             f"{safe(path.name, 200)} cannot be published: {line(error, 400)}",
-            hint="Build it with a name and a cell that an index supports.",
+            hint="Build it with a name and a target that an index supports.",
         ) from None
 
 

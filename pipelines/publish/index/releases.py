@@ -73,7 +73,7 @@ class Release:
         if match is None:
             raise ConfigError(
                 f"--to {line(address, 200)}: not a GitHub release",
-                hint="Write github:OWNER/REPO@TAG.",
+                hint="Expected github:OWNER/REPO@TAG.",
             )
         token = next(filter(None, map(os.environ.get, _TOKENS)), "")
         if not token:

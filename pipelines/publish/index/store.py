@@ -31,8 +31,8 @@ _CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "a
 _EXTRAS = {"s3": "s3fs", "s3a": "s3fs"}
 #: What fsspec writes to, but no index can be; docs/publish.md has the sources.
 _UNFIT = {
-    **dict.fromkeys(("http", "https"), "a registry such as GitLab's has pages of its own"),
-    "hf": "Hugging Face shows no page for a directory, and cannot lock an index",
+    **dict.fromkeys(("http", "https"), "a registry such as GitLab's generates its own pages"),
+    "hf": "Hugging Face serves no directory pages and cannot lock an index",
 }
 #: botocore would append a CRC32, which R2 and others refuse. Uploads are read back and hashed
 #: anyway. https://github.com/amd/gaia/pull/3029

@@ -30,20 +30,20 @@ def attest(wheel: CheckedWheel, data: bytes, folder: Path, signer: CryptoSigner)
     except ValueError as error:
         raise ConfigError(
             f"{folder / MANIFEST}: {line(error, 500)}",
-            hint="Build with this release: its manifests have all that a statement says.",
+            hint="Build it again with this release: its manifests have all that a statement needs.",
         ) from None
     (subject,) = said["subject"]
     if wheel.sha256 != (stated := subject["digest"]["sha256"]):
         raise AuditError(
-            f"{wheel.name} has sha256 {wheel.sha256}, and {folder / MANIFEST} says {stated}",
-            hint="It is not the wheel that was built there: nothing is signed.",
+            f"{wheel.name} has sha256 {wheel.sha256}, but {folder / MANIFEST} says {stated}",
+            hint="It is not the wheel that was built there, so nothing was signed.",
         )
     payload = encoded(said)
     unsigned = folder / (wheel.name + UNSIGNED)
     if unsigned.is_file() and unsigned.read_bytes() != payload:
         raise AuditError(
-            f"{unsigned} does not say what {folder / MANIFEST} says",
-            hint="One of the two was changed since the run: nothing is signed.",
+            f"{unsigned} does not match {folder / MANIFEST}",
+            hint="One of the two was changed after the run, so nothing was signed.",
         )
     target = folder / (wheel.name + SIGNED)
     write_atomic(target, sign(payload, signer, _earlier(target)))
@@ -62,8 +62,8 @@ def _earlier(target: Path) -> Sealed | None:
             raise ValueError  # noqa: TRY301
     except ValueError:
         raise ConfigError(
-            f"{target} is there, and is no envelope that a signature can be added to",
-            hint="Move it away: it would be lost.",
+            f"{target} exists, but is not an envelope that a signature can be added to",
+            hint="Move it away first: it would be overwritten.",
         ) from None
     return found
 
@@ -80,8 +80,8 @@ def passphrase(key: Path, variable: str | None) -> Callable[[], str]:
                 return secret(value)
             raise ConfigError(
                 f"{key}: the environment variable {variable} with its passphrase is not set",
-                hint="Set it (in CI from a secret), or take provenance.passphrase_env out of "
-                "pipeline.yaml to be asked.",
+                hint="Set it (in CI from a secret), or remove provenance.passphrase_env from "
+                "pipeline.yaml to be prompted.",
             )
         try:
             if not sys.stdin.isatty():
@@ -91,8 +91,8 @@ def passphrase(key: Path, variable: str | None) -> Callable[[], str]:
                 return secret(getpass.getpass(f"Passphrase of {key}: "))
         except (EOFError, getpass.GetPassWarning):
             raise ConfigError(
-                f"{key} has a passphrase, and there is no terminal to ask for it",
-                hint="Write provenance.passphrase_env: NAME into pipeline.yaml, and set that "
+                f"{key} has a passphrase, but there is no terminal to prompt for it",
+                hint="Add provenance.passphrase_env: NAME to pipeline.yaml, and set that "
                 "environment variable (in CI from a secret).",
             ) from None
 

@@ -32,7 +32,7 @@ def read_requirements(texts: Sequence[str]) -> dict[str, str]:
         if name not in _VALUES or not separator or not value:
             raise ConfigError(
                 f"--require {line(part, 80)}: expected NAME=VALUE with one of {', '.join(_VALUES)}",
-                hint="Such as --require recipe=flash-attn,test=passed,newer-than=2026-11-01.",
+                hint="Example: --require recipe=flash-attn,test=passed,newer-than=2026-11-01.",
             )
         if name == "newer-than" and _date(value) is None:
             raise ConfigError(
@@ -46,7 +46,7 @@ def read_requirements(texts: Sequence[str]) -> dict[str, str]:
                 hint="docs/evidence/levels.md explains them.",
             )
         if name in found:
-            raise ConfigError(f"--require {name} is given twice", hint="Leave one of them out.")
+            raise ConfigError(f"--require {name} is given twice", hint="Remove one of them.")
         found[name] = value
     return found
 
@@ -84,7 +84,7 @@ def refusals(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if (state := _internal(said, "stages", "test")) not in ("", "passed"):
         yield "test", f"the smoke test {line(state, 40)}"
     if not as_dict(said.get("buildDefinition")).get("resolvedDependencies"):
-        yield "dependencies", "it names no source and no tools"
+        yield "dependencies", "it lists neither source nor tools"
 
 
 def _internal(said: Mapping[str, Any], *names: str) -> str:

@@ -110,15 +110,15 @@ def compared(facts: WheelFacts, bill: str) -> Finding:
     else:
         found = f"as planned, {units.counted(len(json.loads(bill)['components']), 'component')}"
         if there != meant:
-            found = "none" if there is None else "another one than was planned"
+            found = "none" if there is None else "different from the planned one"
     same = there == meant
     return Finding(
         id="sbom-planned",
         title="planned SBOM",
         level="ok" if same else "error",
         actual=found,
-        expected="the bill of materials that was planned",
-        hint="" if same else f"{name}: something on the host has changed the wheel",
+        expected="the planned bill of materials",
+        hint="" if same else f"{name}: the wheel was changed on the host",
     )
 
 

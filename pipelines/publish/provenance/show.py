@@ -39,7 +39,7 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
     if not facts.record.true:
         say("its RECORD does not match its files: they were changed", style="bold red")
     if not found:
-        say("there is no bill of materials in it", style="yellow")
+        say("it contains no bill of materials", style="yellow")
     for one in found:
         format_ = one.format or "of an unknown format"
         whose = f" of {one.subject}" if one.subject else ""
@@ -49,7 +49,7 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
             + (f": {escape(one.problem)}" if one.problem else "")
         )
         if one.of_another:
-            say(f"it is not of this wheel: {one.subject}", style="bold red")
+            say(f"it describes a different wheel: {one.subject}", style="bold red")
         for name, text in one.told.items():
             say(f"{name}: {text}", style="dim")
         if one.components:
@@ -63,7 +63,7 @@ def _table(rows: Sequence[Component]) -> Table:
     for title in ("", "component", "version", "license", "sha256"):
         table.add_column(title, overflow="fold")
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
-        version = row.version or ("not known" if row.told.get("unknown") == "version" else "-")
+        version = row.version or ("unknown" if row.told.get("unknown") == "version" else "-")
         notes = [f"{name}: {row.told[name]}" for name in _NOTES if name in row.told]
         digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
         words = (row.role, row.name, version, row.license or "-", digits)

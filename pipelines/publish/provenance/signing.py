@@ -32,8 +32,8 @@ _KEY_BYTES = 64 << 10
 _LINES = 100  # of a bundle
 _SSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _KINDS = frozenset({"ed25519", "ecdsa"})
-_MAKE = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
-_PUBLIC = "Name a public key: openssl pkey -in key.pem -pubout -out key.pub"
+_MAKE = "To create one: openssl genpkey -algorithm ed25519 -out key.pem"
+_PUBLIC = "To get the public key: openssl pkey -in key.pem -pubout -out key.pub"
 
 
 class _Signature(BaseModel):
@@ -82,7 +82,7 @@ def _decoded(text: str) -> bytes:
     except (binascii.Error, ValueError):
         found = b""
     if not found or base64.b64encode(found).decode() != plain:
-        raise ValueError("a part of it is no base64")
+        raise ValueError("part of it is not base64")
     return found
 
 
@@ -120,8 +120,8 @@ def load_private(path: Path, passphrase: Callable[[], str]) -> CryptoSigner:
         raise ConfigError(
             f"{path} cannot be opened with that passphrase"
             if typed is not None
-            else f"{path} is no private key that can be read",
-            hint="Type the passphrase that it was made with." if typed is not None else _MAKE,
+            else f"{path} is not a valid private key",
+            hint="Type the passphrase it was created with." if typed is not None else _MAKE,
         ) from None
     try:
         signer = CryptoSigner(key)
@@ -145,7 +145,7 @@ def load_public(path: Path) -> SSlibKey:
     try:
         key = SSlibKey.from_crypto(load(data.strip()))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path} is no public key: {line(error)}", hint=_PUBLIC) from None
+        raise ConfigError(f"{path} is not a public key: {line(error)}", hint=_PUBLIC) from None
     if key.keytype not in _KINDS:
         raise _other_kind(path, key.keytype)
     return key
@@ -155,15 +155,15 @@ def _key_bytes(path: Path) -> bytes:
     try:
         data = read_bytes(path)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}", hint="Name a file with a key.") from None
+        raise ConfigError(f"{path}: {error}", hint="Name the file of a key.") from None
     if len(data) > _KEY_BYTES:
-        raise ConfigError(f"{path} is no key: it has {len(data)} bytes", hint=_MAKE)
+        raise ConfigError(f"{path} is not a key: it has {len(data)} bytes", hint=_MAKE)
     return data
 
 
 def _other_kind(path: Path, found: str) -> ConfigError:
     return ConfigError(
-        f"{path} is a key of another kind ({line(found, 100)}); expected ed25519 or ECDSA of "
+        f"{path} is an unsupported kind of key ({line(found, 100)}); expected ed25519 or ECDSA of "
         "P-256, P-384 or P-521",
         hint=_MAKE,
     )
@@ -181,7 +181,7 @@ def envelopes(path: Path) -> list[dict[str, Any]]:
     except ValueError as whole:
         found, lines = [], data.splitlines()
         if len(lines) > _LINES:
-            raise ValueError(f"{whole}; and no bundle, with {len(lines)} lines") from None
+            raise ValueError(f"{whole}; nor a bundle: it has {len(lines)} lines") from None
         for text in lines:
             try:
                 found.append(parse(text))

@@ -60,13 +60,13 @@ def unstated(made: Manifest) -> str:
         return "it does not say when it was built"
     done = {name for name, state in made.stages.items() if state == "passed"}
     if lacking := sorted(_STATED - done):
-        return f"its stage {lacking[0]} has not passed"
+        return f"its stage {lacking[0]} did not pass"
     for one in made.inputs.materials.rows(*_FILES):
         tool = _tool(made, one)
         if not _SHA256.fullmatch(one.value):
-            return f"{one.label} is {line(one.value, 80) or 'empty'}, and no sha256"
+            return f"{one.label} is {line(one.value, 80) or 'empty'}, not a sha256"
         if tool is not None and tool.sha256 not in (None, one.value):
-            return f"{one.label} was hashed as {tool.sha256}, and its pin is {one.value}"
+            return f"{one.label} had sha256 {tool.sha256}, but {one.value} is pinned"
     return ""
 
 
@@ -79,7 +79,7 @@ def statement(data: bytes, wheel: str) -> dict[str, Any]:
     made = read_manifest(data)
     rows = made.sha256(wheel)
     if len(rows) != 1:
-        raise ValueError(f"it tells of {len(rows)} wheels called {line(wheel, 200)}")
+        raise ValueError(f"it lists {len(rows)} wheels called {line(wheel, 200)}")
     sha256 = rows[0]
     if (why := unstated(made)) or made.started is None or made.finished is None:
         raise ValueError(why)
@@ -114,7 +114,7 @@ def statement(data: bytes, wheel: str) -> dict[str, Any]:
         whole.validate()
         return dict(json_format.MessageToDict(whole.pb))
     except (json_format.Error, OverflowError) as error:
-        raise ValueError(f"no SLSA provenance can be made of it: {line(error)}") from None
+        raise ValueError(f"it cannot be expressed as SLSA provenance: {line(error)}") from None
 
 
 def write_statements(folder: Path, data: bytes) -> None:
@@ -131,7 +131,7 @@ def write_statements(folder: Path, data: bytes) -> None:
     for wheel in made.wheels:
         write_atomic(folder / f"{wheel}{UNSIGNED}", encoded(statement(data, wheel)))
         if (signed := folder / f"{wheel}{SIGNED}").is_file():
-            say(f"note: {signed.name} was signed before this: invoke attest", style="yellow")
+            say(f"note: {signed.name} was signed before; sign again: invoke attest", style="yellow")
 
 
 def encoded(said: dict[str, Any]) -> bytes:

@@ -107,8 +107,8 @@ def find(wheel: Path) -> Path:
         if found := beside(wheel, name):
             return found
     raise ConfigError(
-        f"{line(wheel, 300)}: there is no {line(wheel.name, 200)}{SIGNED} with it",
-        hint="Put what was published with it into its directory, or use --provenance.",
+        f"{line(wheel, 300)}: no {line(wheel.name, 200)}{SIGNED} in its directory",
+        hint="Put the published file there, or name it with --provenance.",
     )
 
 
@@ -194,7 +194,7 @@ def read_signed(path: Path) -> Said:
         except ValueError as error:
             why = str(error)
     if len(found) > 1:
-        raise ValueError(f"it has {len(found)} statements of {PREDICATE}, one is expected")
+        raise ValueError(f"it has {len(found)} statements of {PREDICATE}, expected one")
     if not found:
         raise ValueError(why)
     return found[0]
@@ -258,22 +258,22 @@ def _subject(wheel: Path, sha256: str, said: Said) -> Finding:
         if digest[name] != here:
             wrong.append(f"{name} here {here}, stated {line(digest[name], 130)}")
     if wrong:
-        found = "it is another file than the one that it was stated of"
+        found = "the statement is about a different file"
         return _found("wheel", "error", found, wrong)
-    return _found("wheel", "ok", "the very file that it was stated of")
+    return _found("wheel", "ok", "exactly the file that the statement is about")
 
 
 def _signature(said: Said, keys: Sequence[Key]) -> Finding:
     """Whether everybody whose key was named has signed it."""
     sealed = said.sealed
     if sealed is None and keys:
-        found = f"it is not signed, and --key names {len(keys)} that must have"
+        found = f"it is not signed, but --key names {len(keys)} that must have signed it"
         return _found("signature", "error", found, [str(path) for path, _ in keys])
     if sealed is None:
         return _found("signature", "unknown", "it is not signed", requested=True)
     many = len(sealed.signatures)
     if not keys:
-        found = f"not checked: {many} there, and no --key was named"
+        found = f"not checked: it has {many}, but no --key was given"
         return _found("signature", "unknown", found, requested=True)
     good: set[int] = set()
     lacking = []
@@ -281,14 +281,14 @@ def _signature(said: Said, keys: Sequence[Key]) -> Finding:
         by = [number for number in range(many) if sealed.is_by(key, number)]
         good.update(by)
         if not by:
-            lacking.append(f"none of {path}, key {key.keyid[:16]}")
+            lacking.append(f"no signature by {path}, key {key.keyid[:16]}")
     ids = {key.keyid for _, key in keys}
     wrong = [n for n, (keyid, _) in enumerate(sealed.signatures) if keyid in ids and n not in good]
     others = many - len(good) - len(wrong)
-    detail = [*lacking, *(f"signature {n + 1} is not true" for n in wrong)]
-    detail += [f"{others} by other keys, not checked"] if others else []
+    detail = [*lacking, *(f"signature {n + 1} is invalid" for n in wrong)]
+    detail += [f"{others} by other keys not checked"] if others else []
     if lacking or wrong:
-        found = "not by everybody whose key was named" if lacking else "one of them is not true"
+        found = "not signed with every --key" if lacking else "one of them is invalid"
         return _found("signature", "error", found, detail)
     found = ", ".join(f"{path}, key {key.keyid[:16]}" for path, key in keys)
     return _found("signature", "ok", found, detail)
@@ -306,8 +306,8 @@ def _serial(wheel: str, said: Said, keys: Sequence[Key]) -> Finding:
         for name in names:
             remember(name, serial, digest)
     except OSError as error:
-        return _found("serial", "unknown", f"{serial}, which cannot be kept: {line(error, 200)}")
-    return _found("serial", "ok", f"{serial}, the latest that was verified here")
+        return _found("serial", "unknown", f"{serial}, which cannot be saved: {line(error, 200)}")
+    return _found("serial", "ok", f"{serial}, the newest verified here")
 
 
 def _manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
@@ -317,22 +317,22 @@ def _manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
         return _found("manifest", "unknown", f"not checked: built as {kind}")
     path = beside(wheel, MANIFEST) or provenance.with_name(MANIFEST)
     if not path.is_file():
-        return _found("manifest", "unknown", "not checked: there is none with it")
+        return _found("manifest", "unknown", "not checked: there is none in its directory")
     try:
         data = read_bytes(path)
         if not read_manifest(data).sha256(wheel.name):
-            found = f"not checked: {path} is of another wheel"
+            found = f"not checked: {path} is for a different wheel"
             return _found("manifest", "unknown", found)
         expected = statement(data, wheel.name)
         if (sha256 := expected["subject"][0]["digest"]["sha256"]) != sha256_of(wheel):
-            raise ValueError(f"it is of a wheel with sha256 {sha256}")  # noqa: TRY301
+            raise ValueError(f"it is for a wheel with sha256 {sha256}")  # noqa: TRY301
     except (ValueError, AuditError) as error:
         return _found("manifest", "error", f"{path}: {line(error, 400)}")
     there, here = said.whole["predicate"], expected["predicate"]
     if encoded(there) != encoded(here):
-        found = f"{path} says something else"
+        found = f"{path} differs"
         return _found("manifest", "error", found, differing(there, here) or ["in another order"])
-    return _found("manifest", "ok", "says the same")
+    return _found("manifest", "ok", "matches")
 
 
 def _lock(said: Said, lock: ToolchainLock) -> Finding:
@@ -343,21 +343,21 @@ def _lock(said: Said, lock: ToolchainLock) -> Finding:
         if said.ours and one.get("name") != "source"
     ]
     if not tools:
-        return _found("lock", "unknown", "not checked: it names no tools of ours")
+        return _found("lock", "unknown", "not checked: it names no tools known here")
     rows = []
     for one in tools:
         name, digest = str(one.get("name", "")), one.get("digest", {}).get("sha256", "none")
         version = line((one.get("annotations") or {}).get("version", ""), 60)
         pinned = lock.tools.get(name)
         if pinned is None:
-            rows.append(f"{line(name, 80)} {version}: the lock has none of that name")
+            rows.append(f"{line(name, 80)} {version}: not in the lock")
         elif not pinned.sha256 or pinned.sha256 != digest:
             rows.append(
                 f"{line(name, 80)} {version} sha256 {line(digest, 64)[:16]}, today "
                 f"{pinned.version} sha256 {pinned.sha256[:16] or 'not pinned'}"
             )
     if rows:
-        found = f"{len(rows)} of {len(tools)} files are others today"
+        found = f"{len(rows)} of {len(tools)} files are pinned differently today"
         return _found("lock", "error", found, rows, raises="LockError")
     return _found("lock", "ok", f"the same {len(tools)} files are pinned today")
 
@@ -369,7 +369,7 @@ def _sboms(wheel: Path, said: Said) -> Finding:
     except AuditError as error:
         return _found("SBOM", "error", line(error, 400))
     if not said.ours:
-        found = f"not checked: {len(inside)} in the wheel, made by another builder"
+        found = f"not checked: {len(inside)} in the wheel, by another builder"
         return _found("SBOM", "unknown", found)
     run = said.predicate.get("runDetails") or {}
     stated = {
@@ -379,9 +379,9 @@ def _sboms(wheel: Path, said: Said) -> Finding:
     }
     if unlike := {*inside.items()} ^ {*stated.items()}:
         rows = sorted({line(name, 150) for name, _ in unlike})
-        return _found("SBOM", "error", "the wheel has others than it names", rows)
+        return _found("SBOM", "error", "those in the wheel differ from those stated", rows)
     if not inside:
-        return _found("SBOM", "skipped", "none, neither in the wheel nor stated")
+        return _found("SBOM", "skipped", "none in the wheel, none stated")
     return _found("SBOM", "ok", ", ".join(line(name, 150) for name in inside))
 
 
@@ -393,7 +393,7 @@ def _evidence(said: Said) -> Iterator[Finding]:
     level = str(as_dict(inner.get("evidence")).get("level", ""))
     known = {one.value: one.meaning for one in Evidence}
     test = line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
-    meaning = known.get(level, "a level that is not known")
+    meaning = known.get(level, "an unknown level")
     keys = inner.get("sealers")
     keys = ", ".join(line(key, 16) for key in keys) if isinstance(keys, list) else ""
     yield _found(
@@ -404,6 +404,6 @@ def _evidence(said: Said) -> Iterator[Finding]:
     )
     if inner.get("publishable") is not True:
         told = as_dict(inner.get("toolset")).get("told")
-        told = told if isinstance(told, list) and told else ["a tool set that was not read"]
-        found = f"not for publishing: built with {line(', '.join(map(str, told)), 200)}"
+        told = told if isinstance(told, list) and told else ["an unknown toolset"]
+        found = f"not publishable: built with {line(', '.join(map(str, told)), 200)}"
         yield _found("publishing", "warning", found)

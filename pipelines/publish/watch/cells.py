@@ -96,7 +96,7 @@ def compare(
                     cells[cell.name] = cell, out[release]
         if torches and not cells:
             words = (f" --{axis} {','.join(values)}" for axis, values in asked.items() if values)
-            says = f"{recipe.name}: no build of torch {', '.join(torches)} is one that it supports"
+            says = f"{recipe.name} supports no build of torch {', '.join(torches)}"
             notes.append(note("torch-unsupported", recipe.name, f"{says}{''.join(words)}"))
     wheels = held.of(catalogue, recipe)
     wanted, there, untested = [], 0, 0
@@ -138,9 +138,8 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
         lacking = [value for value in values if value not in there[axis]]
         if lacking and torches:
             raise ConfigError(
-                f"--{axis} {line(lacking[0], 40)}: no build of torch {', '.join(torches)} is for "
-                "it",
-                hint=f"There are: {', '.join(sorted(there[axis], key=python_order))}.",
+                f"--{axis} {line(lacking[0], 40)}: torch {', '.join(torches)} has no build for it",
+                hint=f"Available: {', '.join(sorted(there[axis], key=python_order))}.",
             )
 
 
@@ -171,8 +170,8 @@ def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Finding]:
     new = [one for one in torches if recipe.tested_with and one not in recipe.tested_with]
     if not new:
         return []
-    says = f"one wheel of {recipe.name} is for every torch, and is not tested with {', '.join(new)}"
-    hint = "Name them below tested_with in the recipe."
+    says = f"{recipe.name}: its one wheel for every torch is not tested with {', '.join(new)}"
+    hint = "Add them to tested_with in the recipe."
     return [note("torch-untested", recipe.name, says, hint)]
 
 
@@ -183,6 +182,6 @@ def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
     newest = [*out][-1:]
     if not newer or not newest or Version(newer[0]) <= Version(newest[0]):
         return []
-    says = f"the index has wheels for torch {newer[0]}, and the newest that is out is {newest[0]}"
-    hint = "A page is an old copy, or these are for a pre-release: --pre."
+    says = f"the index has wheels for torch {newer[0]}, but the newest release is {newest[0]}"
+    hint = "A page is outdated, or the wheels are for a pre-release (--pre)."
     return [note("index-ahead", "torch", says, hint)]

@@ -29,7 +29,7 @@ _BESIDE = frozenset(
     {".git", ".gitignore", ".nojekyll", "CNAME", "LICENSE", "README.md", "files", LOCK}
 )
 #: What to do where a wheel is to be replaced: files of an index never change.
-TAKEN = "Its name is taken: build with another version or local_version."
+TAKEN = "Its file name is taken: build with another version or local_version."
 _PLATFORMS = ("win_amd64", "any")
 
 
@@ -44,8 +44,8 @@ def catalogue_of(index: str) -> Catalogue:
         secret(urlsplit(index).password or "")
     if index.startswith("http://"):
         raise ConfigError(
-            f"--index {shown_url(index)}: anybody on the way could change it",
-            hint="Name its https address.",
+            f"--index {shown_url(index)}: without https anyone could change it in transit",
+            hint="Use its https address.",
         )
     if index.startswith("https://"):
         url = f"{index.rstrip('/')}/{CATALOGUE}"
@@ -56,8 +56,8 @@ def catalogue_of(index: str) -> Catalogue:
         return read_catalogue(data, index)
     if not Path(index).is_dir() or any(one.name not in _BESIDE for one in Path(index).iterdir()):
         raise ConfigError(
-            f"{line(index, 200)}: there is no {CATALOGUE}, so this is not a wcw index",
-            hint="Name one that publish has made; for a new one, an empty directory.",
+            f"{line(index, 200)} is not a wcw index: it has no {CATALOGUE}",
+            hint="Name one created by wcw publish, or an empty directory for a new one.",
         )
     return Catalogue()
 
@@ -119,7 +119,7 @@ def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
     there = [one for one in wheels if one.yanked is None]
     release = " ".join(filter(None, (target.recipe, target.version)))
     if not there:
-        return f"the index has no wheel of {release}"
+        return f"the index has no wheel for {release}"
     if torch is not None:
         there = [one for one in there if _of_torch(one, target.torch)]
         if not there:
@@ -127,5 +127,5 @@ def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
     there = [one for one in there if one.cuda == target.cuda]
     beside = f" with torch {target.torch}" if target.torch else ""
     if not there:
-        return f"there is no wheel for CUDA {target.cuda}{beside}"
-    return f"there is none for Python {target.python} and CUDA {target.cuda}{beside}"
+        return f"no wheel for CUDA {target.cuda}{beside}"
+    return f"no wheel for Python {target.python} and CUDA {target.cuda}{beside}"

@@ -77,7 +77,7 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
         notes += upstream(name, versions, here.get(project), tags.get(git), pre=pre)
         if yanked(first[name], here.get(project)):
             back.add(name)
-            says = f"{name} {first[name].version} was yanked by its upstream: it is not built"
-            hint = "Take another release as the recipe's default."
+            says = f"{name} {first[name].version} was yanked upstream, so it is not built"
+            hint = "Choose another release as the recipe's default."
             notes.append(note("upstream-yanked", name, says, hint))
     return Out(out, tuple(notes), frozenset(back))

@@ -41,7 +41,7 @@ _DOTS = 24  # in a wheel's tags: manylinux wheels have 4
 _REFS = 32 << 20  # bytes: pytorch's own repository has 20 MB of them
 _SDIST = 1 << 30  # bytes
 _TAG = re.compile(r"refs/tags/(?:v|release[-/])?(\d[\w.+!-]{0,60})(\^\{\})?")
-_AGAIN = "Nothing is said to be new, and nothing not to be. Try again later."
+_AGAIN = "What is new could not be determined. Try again later."
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -85,16 +85,16 @@ class Project:
         for name, sha256 in known:
             if name not in here:
                 raise LockError(
-                    f"{self.place} does not list {name}, which is pinned here: it is an old copy, "
-                    "a part, or has lost it",
+                    f"{self.place} does not list {name}, which is pinned here: the page is "
+                    "outdated or incomplete",
                     hint=_AGAIN,
                 )
             stated = {one.sha256 for one in here[name]} - {"", sha256}
             if stated and sha256:
                 raise LockError(
-                    f"{self.place} states sha256 {min(stated)} of {name}, pinned is {sha256}",
-                    hint="One file never gets other bytes: tell the one who keeps that index, "
-                    "and take nothing new from it.",
+                    f"{self.place} states sha256 {min(stated)} for {name}, but {sha256} is pinned",
+                    hint="Published files must never change. Report it to the maintainer of that "
+                    "index, and install nothing new from it.",
                 )
 
 
@@ -118,8 +118,8 @@ def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
     for url in places.values():
         if not url.startswith("https://"):
             raise LockError(
-                f"{shown_url(url)}: only indexes behind TLS are asked",
-                hint="Name one with https in UV_DEFAULT_INDEX or PIP_INDEX_URL.",
+                f"{shown_url(url)}: only indexes with TLS are supported",
+                hint="Set UV_DEFAULT_INDEX or PIP_INDEX_URL to an https address.",
             )
     pages = _apart(read_page, [*places.values()])
     return {name: _project(name, url, pages[url]) for name, url in places.items()}
@@ -128,11 +128,11 @@ def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
 def _project(name: str, url: str, page: IndexPage) -> Project:
     place = shown_url(url)
     if not page.ended:
-        raise LockError(f"{place}: the page ends before its end", hint=_AGAIN)
+        raise LockError(f"{place}: the page is truncated", hint=_AGAIN)
     listed = map(listed_on, page.files)
     files = tuple(filter(None, (_file(canonicalize_name(name), one, place) for one in listed)))
     if not files:
-        raise LockError(f"{place}: there is no file of {name} on it", hint=_AGAIN)
+        raise LockError(f"{place}: it has no file of {name}", hint=_AGAIN)
     return Project(name, place, files)
 
 
@@ -187,7 +187,7 @@ def _tags(repository: str) -> Tags:
             refs[name] = commit
         place += length or 4
     if place != len(data) or ends != 2 or "HEAD" not in refs:  # noqa: PLR2004 - of head and of list
-        raise LockError(f"{shown_url(url)}: that is no whole list of git's", hint=_AGAIN)
+        raise LockError(f"{shown_url(url)}: git's list of references is incomplete", hint=_AGAIN)
     found: dict[Version, str] = {}
     tags = [name for name in refs if name.startswith("refs/tags/")]
     for name, commit in sorted(refs.items()):  # what a tag points at follows it, with ^{}
@@ -195,9 +195,9 @@ def _tags(repository: str) -> Tags:
             found[version] = commit
     if tags and not found:
         raise LockError(
-            f"{shown_url(url)}: none of its {len(tags)} tags names a release, such as "
+            f"{shown_url(url)}: none of its {len(tags)} tags is a release; for example "
             f"{line(min(tags).removeprefix('refs/tags/'), 60)}",
-            hint="Its releases have other names than pipelines/publish/watch/pages.py knows.",
+            hint="Its tags have a form that pipelines/publish/watch/pages.py does not know.",
         )
     return Tags(shown_url(repository), refs["HEAD"], found)
 
@@ -226,7 +226,7 @@ def fetched(url: str, most: int) -> bytes:
         if done > most:
             raise LockError(f"it has more than {most} bytes")
         if time.monotonic() > until:
-            raise LockError(f"it did not come within {_SECONDS} s")
+            raise LockError(f"it took longer than {_SECONDS} s")
 
     until = time.monotonic() + _SECONDS
     try:

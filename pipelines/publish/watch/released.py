@@ -88,9 +88,9 @@ def torches(
         if version not in built or not _released(built[version]):
             lone[release] = f"torch {version} is out, without a build with CUDA for Windows"
         elif version not in here:
-            lone[release] = f"torch {version} is on {builds.place}, and not, or yanked, on "
+            lone[release] = f"torch {version} is on {builds.place}, but missing or yanked on "
             lone[release] += project.place
-    wait = "It is looked at again the next time."
+    wait = "The next watch checks it again."
     return found, [note("torch-incomplete", "torch", says, wait) for says in lone.values()]
 
 
@@ -148,7 +148,7 @@ def tools_out(project: Project, lock: ToolchainLock, *, pre: bool = False) -> It
     out = [version for version, files in project.releases(pre=pre).items() if _windows(files)]
     if found := [version for version in out if version > known]:
         says = f"{project.name} {_last(found)} is out; the lock ends with {known}"
-        hint = "If a torch requires it, name it in toolchain.yaml, then type: invoke lock"
+        hint = "If a torch requires it, add it to toolchain.yaml, then: invoke lock"
         yield note("tool-released", project.name, says, hint)
 
 
@@ -169,8 +169,8 @@ def cudas(
         for cuda in torch.builds:
             if known[0] < Version(cuda) < known[-1] and Version(cuda) not in known:
                 missing.setdefault(cuda, []).append(f"torch {release}")
-    has = f"and the lock has toolkits of {', '.join(map(str, known))}"
-    what = "Name its archives in toolchain.yaml, then type: invoke lock"
+    has = f"but the lock has toolkits of {', '.join(map(str, known))}"
+    what = "Add its archives to toolchain.yaml, then: invoke lock"
     notes = [
         note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(beside) or 'out'}, {has}", what)
         for cuda, beside in sorted(missing.items(), key=lambda one: Version(one[0]))
@@ -204,11 +204,11 @@ def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Finding]:
     for date, python, free in _FILE.findall(listing.decode("utf-8", "replace")):
         releases.setdefault(date, set()).add(python + "t" * bool(free))
     if not (whole := [date for date, has in releases.items() if len(has) > 1]):
-        raise LockError("the list of python-build-standalone's releases has none in it")
+        raise LockError("the list of python-build-standalone's releases is empty")
     for tool in lock.tools.values():
         if tool.name == "python" and tool.python not in releases[max(whole)]:
-            says = f"python-build-standalone {max(whole)} has no Python {tool.python} any more"
-            hint = "Keep it as it is, or give it up in toolchain.yaml."
+            says = f"python-build-standalone {max(whole)} no longer has Python {tool.python}"
+            hint = "Keep the pinned one, or remove it from toolchain.yaml."
             yield note("python-withdrawn", "Python", says, hint)
 
 
@@ -234,7 +234,7 @@ def upstream(
     """
     known = {one for one in map(version_of, versions) if one is not None}
     newest = max(known, default=None)
-    add = f"Add it below 'versions' of {shown_file(name)}"
+    add = f"Add it to 'versions' in {shown_file(name)}"
     if project is not None:
         sources = [recipe.source for recipe in versions.values()]
         files = [one for one in sources if isinstance(one, FileSource) and one.pypi]
@@ -266,7 +266,7 @@ def upstream(
         elif tag is not None and tag != recipe.source.commit:
             says = f"{name} {called}: its tag is at {tag[:12]}, the recipe at "
             says += recipe.source.commit[:12]
-            yield note("tag-moved", name, says, "See whether the tag was moved.")
+            yield note("tag-moved", name, says, "Check whether the tag was moved.")
 
 
 def _built(old: Iterable[File], new: Iterable[File]) -> str:
@@ -275,7 +275,7 @@ def _built(old: Iterable[File], new: Iterable[File]) -> str:
     try:
         first, *rest = read_members(urls, _BUILT_BY).values()
     except LockError:
-        return ", and how it is built could not be read"
+        return ", but its build requirements could not be read"
     changed = sorted(n for two in rest for n in {*first, *two} if first.get(n) != two.get(n))
     return f", with another {', '.join(changed)}" if changed else ""
 
@@ -308,7 +308,7 @@ def choose(
     named = list(dict.fromkeys(map(minor, asked)))
     if lacking := [one for one in named if one not in out]:
         raise ConfigError(
-            f"--torch {line(lacking[0], 40)}: there is no such release with CUDA for Windows",
+            f"--torch {line(lacking[0], 40)}: no such release with CUDA for Windows",
             hint=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
         )
     notes: list[Finding] = []
@@ -324,8 +324,8 @@ def choose(
             hint = f"See {shown_file(recipe.name)}."
             notes.append(note("torch-unsupported", recipe.name, says, hint))
         if older := fitting[newest:]:
-            says = f"{recipe.name}: older releases of torch are left out: "
+            says = f"{recipe.name}: older releases of torch are skipped: "
             says += ", ".join(reversed(older))
-            hint = f"Name them: --torch {','.join(reversed(older))}"
+            hint = f"To include them: --torch {','.join(reversed(older))}"
             notes.append(note("torch-left-out", recipe.name, says, hint))
     return wanted, notes

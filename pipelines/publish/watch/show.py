@@ -31,7 +31,7 @@ def show(orders: Sequence[Watched], notes: Sequence[Finding]) -> None:
         _print(order)
     console.print(table(notes, grouped=True))
     if hosts := {one.target.host for order in orders for one in order.cells}:
-        say(f"What can be built is judged by the tools of host {units.few(hosts)}.", "dim")
+        say(f"Whether a cell can be built was judged for host {units.few(hosts)}.", "dim")
     now = sum(len(order.of("build")) for order in orders)
     waiting = sum(len(order.of("later")) for order in orders)
     stuck = sum(len(order.of("pin", "no")) for order in orders)
@@ -39,12 +39,12 @@ def show(orders: Sequence[Watched], notes: Sequence[Finding]) -> None:
     said += f", {waiting} more after these (--most)" if waiting else ""
     said += f", {stuck} that need attention" if stuck else ""
     style = "green" if not waiting + stuck else "yellow"
-    say(said if now + waiting + stuck else "nothing is to be built", style)
+    say(said if now + waiting + stuck else "nothing to build", style)
 
 
 def _print(watched: Watched) -> None:
     title = " ".join(filter(None, (watched.recipe.name, watched.recipe.version)))
-    untested = f", {watched.untested} of them without a test on a GPU" if watched.untested else ""
+    untested = f", {watched.untested} of them not tested on a GPU" if watched.untested else ""
     held = units.counted(watched.held, "cell")
     say(f"{title}: {held} in the index{untested}, {len(watched.cells)} not", "bold")
     lines = [
@@ -66,10 +66,10 @@ def _findings(order: Watched) -> list[Finding]:
     found: dict[Finding, list[str]] = {}
     for one in order.of("pin"):
         others = [name for name in one.lacks if name != "torch"]
-        hint = "--pins FILE writes it, see docs/watch.md"
+        hint = "--pins FILE writes them, see docs/watch.md"
         if others:
-            hint = f"type: invoke lock (if toolchain.yaml names {units.few(others)})"
-        says = f"the lock has no pin of {units.few(one.lacks)}"
+            hint = f"invoke lock (if toolchain.yaml names {units.few(others)})"
+        says = f"the lock has no pin for {units.few(one.lacks)}"
         why = Finding(id=NOT_PINNED, level="warning", actual=says, hint=hint)
         found.setdefault(why, []).append(one.name)
     for one in order.of("no"):

@@ -77,9 +77,9 @@ def of_python(place: Place, driver: Driver) -> Iterator[Finding]:
     if place.platform in ("win32", "linux_i686"):
         yield cause("32-bit-python")
     if place.platform == "win_arm64":
-        yield cause("windows-on-arm", how="an ARM64 one")
+        yield cause("windows-on-arm", how="built for ARM64")
     if place.platform == "win_amd64" and driver.native:
-        yield cause("windows-on-arm", how="an x64 one on Windows for ARM64")
+        yield cause("windows-on-arm", how="built for x64, on Windows for ARM64")
 
 
 def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ def run_child(
             stderr=subprocess.PIPE if apart else subprocess.STDOUT,
         )
     except (OSError, ValueError) as error:
-        return Ended(None, "", f"it cannot be started: {error}")
+        return Ended(None, "", f"it does not start: {error}")
     over = threading.Event()
     kept = [bytearray(), bytearray()]
 
@@ -82,11 +82,11 @@ def run_child(
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        why = f"it was ended after {seconds:.0f} s"
+        why = f"it was killed after {seconds:.0f} s"
         process.kill()
     for one in readers:
         one.join(_GONE)
     if over.is_set():
-        why = f"it has printed more than {_MOST_OUTPUT >> 20} MiB"
+        why = f"it printed more than {_MOST_OUTPUT >> 20} MiB"
     output, errors = (bytes(one).decode("utf-8", "replace") for one in kept)
     return Ended(None if why else process.wait(_GONE), output, why, errors)

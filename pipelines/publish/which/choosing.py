@@ -75,15 +75,15 @@ def _of_platform(row: Row, machine: Machine) -> str:
     has = {platform for *_, platform in row.tags}
     if has & {machine.platform, "any"}:
         return ""
-    return f"it is for {' and '.join(sorted(has))}, and this Python is of {machine.platform}"
+    return f"it is for {' and '.join(sorted(has))}, but this Python is for {machine.platform}"
 
 
 def _of_python(row: Row, machine: Machine) -> str:
     if not any(runs_python(python, abi, machine.python) for python, abi, _ in row.tags):
         said = " and ".join(sorted({f"{python}-{abi}" for python, abi, _ in row.tags}))
-        return f"it is for Python {said}, and this is Python {machine.python}"
+        return f"it is for Python {said}, but this is Python {machine.python}"
     if not takes(row.requires_python, machine.python):
-        return f"it requires Python {row.requires_python}, and this is Python {machine.python}"
+        return f"it requires Python {row.requires_python}, but this is Python {machine.python}"
     return ""
 
 
@@ -108,35 +108,35 @@ def _of_torch(row: Row, machine: Machine) -> str:
     if not row.torch:
         return ""
     if not machine.torch:
-        return f"it is for torch {row.torch}, and no torch is installed"
+        return f"it is for torch {row.torch}, but no torch is installed"
     own, wanted = minor_of(machine.torch), minor_of(row.torch)
     if own == wanted or (row.stable and own > wanted):
         return ""
     later = " and later" if row.stable else ""
-    return f"it is for torch {row.torch}{later}, and torch is {machine.torch}"
+    return f"it is for torch {row.torch}{later}, but this is torch {machine.torch}"
 
 
 def _of_cuda(row: Row, machine: Machine) -> str:
     if not row.torch or not row.cuda or not machine.torch:
         return ""
     if not machine.cuda:
-        return f"it is for CUDA {row.cuda}, and torch {machine.torch} is a build without CUDA"
+        return f"it is for CUDA {row.cuda}, but torch {machine.torch} is a build without CUDA"
     own, wanted = minor_of(machine.cuda), minor_of(row.cuda)
     if row.any_cuda or (own[0] == wanted[0] and wanted <= own):
         return ""
-    return f"it is for CUDA {row.cuda}, and torch is built with CUDA {machine.cuda}"
+    return f"it is for CUDA {row.cuda}, but torch was built with CUDA {machine.cuda}"
 
 
 def _of_driver(row: Row, machine: Machine, by: str) -> str:
     if not row.cuda:
         return ""
     if not machine.driver:
-        return f"it is for CUDA {row.cuda}, and there is no NVIDIA driver"
+        return f"it is for CUDA {row.cuda}, but there is no NVIDIA driver"
     own, wanted = minor_of(machine.driver), minor_of(row.cuda)
     if own[0] < wanted[0] or (by == BY_PTX and own < wanted):
         how = "its PTX" if own[0] == wanted[0] else "it"
         return (
-            f"{how} needs a driver of CUDA {row.cuda}, and the driver is of CUDA {machine.driver}"
+            f"{how} needs a driver for CUDA {row.cuda}, but this one is for CUDA {machine.driver}"
         )
     return ""
 
@@ -146,7 +146,7 @@ def _of_gpus(row: Row, machine: Machine, by: str) -> str:
         return ""
     code = ", ".join([*row.sass, *(f"{one} as PTX" for one in row.ptx)]) or "no GPU"
     own = " and ".join(machine.gpus)
-    return f"it has code for {code}, and " + (
+    return f"it has code for {code}, but " + (
         f"the GPU has compute capability {own}" if own else "there is no GPU"
     )
 

@@ -71,7 +71,7 @@ def read_image(path: str) -> Loaded:
         try:
             machine, whole, image, tables = _headers(data)
         except struct.error:
-            raise UnreadableError("it ends within its headers") from None
+            raise UnreadableError("its headers are truncated") from None
         if not whole:
             return Loaded(machine, False)
         imported = [*read_imports(image, tables[_IMPORTS])] if tables[_IMPORTS] else []
@@ -90,13 +90,13 @@ def read_image(path: str) -> Loaded:
 
 def _headers(data: Data) -> tuple[int, bool, Image, list[int]]:
     if data[:2] != b"MZ":
-        raise UnreadableError("it is no Windows binary")
+        raise UnreadableError("it is not a Windows binary")
     start = int.from_bytes(data[0x3C:0x40], "little")
     signature, machine, count, size, _ = _PE.unpack_from(data, start)
     first = start + 24
     kind = int.from_bytes(data[first : first + 2], "little")
     if signature != b"PE\0\0" or kind not in _DIRECTORIES or count > _MOST_PARTS:
-        raise UnreadableError("it is no Windows binary")
+        raise UnreadableError("it is not a Windows binary")
     wide = kind == 0x20B  # noqa: PLR2004 - PE32+
     at = first + _DIRECTORIES[kind]
     tables = [0] * _MOST_TABLES

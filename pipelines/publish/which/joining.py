@@ -42,13 +42,13 @@ PARTS = (
 )
 _ROOT = Path(__file__).parents[2]
 _OURS = "pipelines"
-_HEAD = '''"""Which wheel of this index fits this Python, and why what is installed does not load.
+_HEAD = '''"""Find the wheel in this index that fits this Python, or why an installed one fails.
 
     python which.py --index https://wheels.example.org/
 
-It needs Python 3.9 or later and nothing else, and installs nothing: it prints the command; --help
-tells the rest. It is {version},
-the modules of which stand below one another.
+It needs only Python 3.9 or later and installs nothing: it prints the command. See --help for more.
+It is generated from {version},
+and consists of its modules, one after the other.
 """
 # ruff: noqa
 # fmt: off
@@ -61,7 +61,7 @@ _BEFORE = """import os
 import sys
 
 if sys.version_info < (3, 9):
-    sys.exit("which.py needs Python 3.9 or later, and this is %d.%d" % sys.version_info[:2])
+    sys.exit("which.py needs Python 3.9 or later, but this is %d.%d" % sys.version_info[:2])
 _own_first = not sys.flags.isolated and not getattr(sys.flags, "safe_path", False)
 if sys.path and _own_first and sys.argv[0] not in ("-c", "-m", ""):
     _own_folder = os.path.dirname(os.path.abspath(sys.argv[0]))

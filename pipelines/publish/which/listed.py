@@ -85,8 +85,8 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
             f"it begins with {shown(start, 40)!r}" if start[:1] not in "{[" else shown(error, 200)
         )
         raise RefusalError(
-            f"{CATALOGUE_NAME} of {shown(where, 200)} is not what an index has: {said}",
-            "Look at the address in a browser; it is that of the index's front page.",
+            f"{CATALOGUE_NAME} of {shown(where, 200)} is not valid: {said}",
+            "Open the address in a browser: it should show the index's front page.",
         ) from None
 
 
@@ -94,15 +94,15 @@ def _rows(data: bytes) -> list[Row]:
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
-        raise ValueError("it has more parts than any index")  # each takes 25 times its bytes
+        raise ValueError("it has too many parts")  # each takes 25 times its bytes
     told = json.loads(data)
     if not isinstance(told, dict) or told.get("schema_version") != 1:
         said = told.get("schema_version") if isinstance(told, dict) else None
         newer = isinstance(said, int) and said > 1
         raise ValueError(
-            f"it is of schema version {shown(said, 20)}: take which.py of that index"
+            f"it has schema version {shown(said, 20)}: use the which.py of that index"
             if newer
-            else "it is none of schema version 1"
+            else "it does not have schema version 1"
         )
     wheels = told.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
@@ -110,7 +110,7 @@ def _rows(data: bytes) -> list[Row]:
     rows = [_row(one) for one in wheels]
     names = [row.file for row, _ in rows]
     if len({*names}) != len(names):
-        raise ValueError("two wheels have one name")
+        raise ValueError("two wheels have the same name")
     return [row for row, plain in rows if plain]
 
 
@@ -119,10 +119,10 @@ def _row(told: Any) -> tuple[Row, bool]:
     text = {key: _text(told, key, form) for key, form in _TEXTS.items()}
     name = _WHEEL.fullmatch(text["file"])
     if name is None:
-        raise ValueError(f"{text['file']} is no name of a wheel")
+        raise ValueError(f"{text['file']} is not the name of a wheel")
     version_key(name["version"])
     if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
-        raise ValueError(f"{text['file']} lies at an address that ends otherwise")
+        raise ValueError(f"{text['file']} has an address with another name")
     smoke = told["smoke"]
     verdict = _text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
@@ -177,7 +177,7 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RefusalError(
-            f"{shown(file.parent, 300)} has no {shown(file.name, 100)} that can be read: "
+            f"{shown(file.parent, 300)}: {shown(file.name, 100)} cannot be read: "
             f"{shown(error.strerror, 100)}",
             "Name the directory or the https address of an index.",
         ) from None
@@ -201,7 +201,7 @@ def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     try:
         remember(base, serial, digest, yanked)
     except OSError as error:
-        said = f"an older list of wheels would not be noticed: {shown(error, 200)}"
+        said = f"older copies of this index will not be noticed: {shown(error, 200)}"
         print(f"which: {said}", file=sys.stderr)
     return rows
 
@@ -212,11 +212,11 @@ def _address(index: str) -> str:
         parts = urllib.parse.urlsplit(index)
         _ = parts.port  # or none that can be
     except ValueError as error:
-        raise RefusalError(f"the address of the index is none: {shown(error, 100)}") from None
+        raise RefusalError(f"the address of the index is invalid: {shown(error, 100)}") from None
     if "@" in parts.netloc:  # it would stand in the command that people pass on
         raise RefusalError(
-            "the address of the index has a user's name or a password in it",
-            "Name one without; this program asks for none.",
+            "the address of the index contains a user name or password",
+            "Remove it: this program does not support signing in.",
         )
     if not index.startswith(("https://", _LOCAL)) or not parts.hostname:
         raise RefusalError(f"{shown(index, 200)}: expected an https address or a directory")
@@ -234,7 +234,7 @@ class _Onward(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         local = req.full_url.startswith(_LOCAL) and newurl.startswith(_LOCAL)
         if not newurl.startswith("https://") and not local:
-            raise RefusalError(f"{shown(req.full_url)} leads to an address without https")
+            raise RefusalError(f"{shown(req.full_url)} redirects to an address without https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -243,7 +243,7 @@ def _fetch(url: str) -> bytes:
     until = time.monotonic() + _PATIENCE
     data = bytearray()
     saved = (
-        f"Save {shown(url)} (curl.exe -O does) and type --index {shown(url).rpartition('/')[0]}/"
+        f"Save {shown(url)} (with curl.exe -O), then add --index {shown(url).rpartition('/')[0]}/"
     )
     saved += f" --catalogue {CATALOGUE_NAME}"
     try:
@@ -259,23 +259,23 @@ def _fetch(url: str) -> bytes:
                 data += piece
                 if len(data) > _MOST_BYTES:
                     raise RefusalError(
-                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: no index"
+                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: not an index"
                     )
                 if time.monotonic() > until:
                     raise RefusalError(f"{shown(url)} takes longer than {_PATIENCE:.0f} s")
             length = answer.headers.get("Content-Length")
             if length is not None and length.isdigit() and int(length) != len(data):
-                raise RefusalError(f"{shown(url)}: {len(data)} of {length} bytes came: try again")
+                raise RefusalError(f"{shown(url)}: got {len(data)} of {length} bytes: try again")
     except urllib.error.HTTPError as error:
-        hint = "Name the address of the index's front page; if it is right, try later."
+        hint = "Use the address of the index's front page. If it is right, try again later."
         if error.code == _FORBIDDEN:
-            hint = f"What stands before it may refuse programs. {saved}"
-        raise RefusalError(f"{shown(url)} answers with {error.code}", hint) from None
+            hint = f"A proxy in front of it may reject programs. {saved}"
+        raise RefusalError(f"{shown(url)}: HTTP status {error.code}", hint) from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         # Windows fetches authorities when it first needs them; Python has those that are there.
         distrusted = isinstance(reason, ssl.SSLCertVerificationError)
-        hint = saved if distrusted else "Is there a way to it?"
+        hint = saved if distrusted else "Check the network connection."
         raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", hint) from None
     return bytes(data)
 

@@ -92,7 +92,7 @@ def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | s
         return there
     there = there or shelf.aside(library)
     key, said = _known(shelf, library) or _of_cudas(shelf, library, there)
-    wants = f"{name} wants {shown(library, 100)}{' when it is first called' if late else ''}"
+    wants = f"{name} imports {shown(library, 100)}{' when it is first called' if late else ''}"
     return cause(key, "warning" if late else "error", wants=wants, **said)
 
 
@@ -122,7 +122,7 @@ def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, dict[str, st
     if rows and shelf.torch and shelf.with_torch and not own and not there:
         return "cpu-torch.cuda", {"built": " or ".join(majors), "torch": shelf.torch.version}
     first = "imports torch first" if shelf.is_torchs(there) else "adds that folder itself"
-    but = f"; {shown(there)} is found only by a program that {first}" if there else ""
+    but = f"; {shown(there)} is only found by a program that {first}" if there else ""
     projects = " or ".join(dict.fromkeys(row[2] for row in rows))
     folder = r"%CUDA_PATH%\bin\x64" if majors[-1:] >= ["13"] else r"%CUDA_PATH%\bin"
     key = "missing-dll.cuda" if rows else "missing-dll"
@@ -140,20 +140,20 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Iterator[Fi
         return
     systems = os.path.join(shelf.place.system, library)
     version, other, msvc = file_version(found), file_version(systems), own.linker
-    said = {"name": name, "found": shown(found), "version": version or "says no version"}
-    has, silent = minor_of(version), "says no version"
+    said = {"name": name, "found": shown(found), "version": version or "no version"}
+    has, silent = minor_of(version), "no version"
     key, do = "old-runtime", tuple[str, ...]()
     if found != systems and os.path.isfile(systems):
         key, do = "old-runtime.shadows", ("ren", found, f"{library}.off")
         said["systems"] = shown(systems)
     if version and has < msvc and msvc[0] == has[0]:
-        why = f" and was built with MSVC {msvc[0]}.{msvc[1]}, which needs one as new"
+        why = f" but was built with MSVC {msvc[0]}.{msvc[1]}, which needs at least that version"
         level = "error" if has < minor_of(MUTEX) <= msvc else "warning"
         yield cause(key, level, do, why=why, **said)
         return
     older = not version or has < minor_of(other)
     if do and older and shelf.read(found) != shelf.read(systems):
-        why = f" before that of Windows ({other or silent})"
+        why = f" instead of the one in Windows ({other or silent})"
         yield cause(key, "warning", do, why=why, **said)
         return
     for copy in shelf.copies(library) if msvc >= minor_of(MUTEX) else ():

@@ -188,7 +188,7 @@ def ask_driver(place: Place) -> Driver:
     if listed.code:
         rows, trouble = [], f"nvidia-smi does not list the GPUs: {listed.why or listed.output}"
     seen = {"driver": release[1], "gpus": [a for a, _ in rows], "names": [b for _, b in rows]}
-    said = trouble or "CUDA programs cannot load its library, and nvidia-smi can"
+    said = trouble or "nvidia-smi can load its library, but CUDA programs cannot"
     return _driver({**told, **seen}, said)
 
 
@@ -197,7 +197,7 @@ def _driver(told: dict[str, object], trouble: str = "") -> Driver:
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
     if odd or len(own) > _MOST_GPUS:  # a wheel for the others alone must not be said to fit
-        trouble = f"not all of {len(own)} GPUs say what they are: {shown(odd[:1] or own[-1:], 60)}"
+        trouble = f"not every GPU was identified, of {len(own)}: {shown(odd[:1] or own[-1:], 60)}"
         own, names = [], []
     return Driver(
         release=str(release) if re.fullmatch(r"\d{1,3}\.\d{1,2}", str(release)) else "",

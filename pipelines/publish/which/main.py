@@ -23,21 +23,21 @@ def words() -> argparse.ArgumentParser:
     """Its command line."""
     made = argparse.ArgumentParser(
         prog="which.py",
-        description="Which wheel of an index fits this Python, and why what is installed does not "
-        "load. It prints the command that installs that wheel, and installs nothing itself.",
+        description="Find the wheel of an index that fits this Python, or why an installed package "
+        "does not load. Prints the command to install the wheel, and installs nothing itself.",
     )
-    made.add_argument("--index", metavar="DIR|URL", help="the index (default: whence this file is)")
-    made.add_argument("--catalogue", metavar="FILE", help="its catalogue.json, saved before")
-    made.add_argument("--package", metavar="NAME", help="this one alone")
+    made.add_argument("--index", metavar="DIR|URL", help="the index (default: this file's own)")
+    made.add_argument("--catalogue", metavar="FILE", help="a saved copy of its catalogue.json")
+    made.add_argument("--package", metavar="NAME", help="only this package")
     made.add_argument(
         "--for", dest="preset", metavar="NAME",
-        help="say where this Python differs from the one that this program brings, such as comfyui",
+        help="show how this Python differs from that of a program such as comfyui",
     )  # fmt: skip
     made.add_argument(
-        "--share", action="store_true", help="print one line about the machine: no names, no paths"
+        "--share", action="store_true", help="print one line about this machine, no names or paths"
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
-    made.add_argument("--no-load", action="store_true", help="import nothing, not even elsewhere")
+    made.add_argument("--no-load", action="store_true", help="do not import any package")
     made.add_argument(
         "--mark", help=argparse.SUPPRESS
     )  # printed last: who ran it knows it is whole
@@ -83,7 +83,7 @@ def _do(options: argparse.Namespace, code_file: str) -> int:
     if options.share:
         driver = ask_driver(place)
         if driver.trouble:  # the line cannot say so, and would look like a machine without
-            print(f"which: of the driver not all is known: {driver.trouble}", file=sys.stderr)
+            print(f"which: the driver was not fully queried: {driver.trouble}", file=sys.stderr)
         torches = installed(place, ["torch"])
         print(machine_of(place, driver, read_torch(place), torches).line)
         return GOOD
@@ -91,7 +91,7 @@ def _do(options: argparse.Namespace, code_file: str) -> int:
     rows, base = fetch_rows(index, options.catalogue or "") if index else ([], "")
     package = project(options.package or "")
     if options.package and index and package not in {row.project for row in rows}:
-        print(f"The index has no {shown(options.package, 80)}.", file=sys.stderr)
+        print(f"The index has no package {shown(options.package, 80)}.", file=sys.stderr)
     preset = options.preset or ""
     found = report(place, rows, package, load=not options.no_load, preset=preset)
     if options.json:

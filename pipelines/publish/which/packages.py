@@ -81,7 +81,7 @@ def _path(package: Installed, path: str) -> str:
 def of_files(package: Installed) -> Iterator[Finding]:
     """What RECORD lists and is not there, or has another size."""
     if package.legacy or package.linked:
-        what = "a link to a folder of sources" if package.linked else "not installed from a wheel"
+        what = "an editable install" if package.linked else "not installed from a wheel"
         yield cause("not-checked.files", package=package.label, what=what)
         return
     if package.files is None:

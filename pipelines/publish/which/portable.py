@@ -34,7 +34,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
     """
     names = [name for name, *_ in PRESETS]
     if wanted and wanted not in names:
-        raise RefusalError(f"--for {shown(wanted, 40)}: there is no such preset",
+        raise RefusalError(f"--for {shown(wanted, 40)}: no such preset",
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
     for name, says, axes, folder, beside in PRESETS:
@@ -42,7 +42,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
         if wanted != name and (wanted or not lies):
             continue
         instead: list[str] = []
-        where = f"{shown(place.executable, 200)} does not lie as this program's Python does"
+        where = f"{shown(place.executable, 200)} is not where the preset's Python is"
         differs = [] if lies else [where]
         for axis, text in axes:
             has = getattr(machine, axis)
@@ -50,7 +50,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
                 has = ".".join(map(str, minor_of(has)))
             if has != text:
                 called = {"python": "Python", "cuda": "torch's CUDA", "torch": "torch"}[axis]
-                differs.append(f"{called} is {has or 'not there'}, and the preset says {text}")
+                differs.append(f"{called} is {has or 'missing'}, but the preset has {text}")
                 instead += [f"--{axis}", has] if has else []
         found.append(Portable(name, says, tuple(differs), tuple(instead)))
     return min(found, key=lambda one: len(one.differs), default=None)

@@ -61,7 +61,7 @@ def ask() -> dict[str, object]:
         told["driver"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
     code = cuda.cuInit(0)
     if code not in (0, _NO_DEVICE):
-        return {**told, "error": f"cuInit says {code}"}
+        return {**told, "error": f"cuInit returned {code}"}
     if code or cuda.cuDeviceGetCount(ctypes.byref(number)):
         return told
     gpus, names = [], []

@@ -260,7 +260,7 @@ def _package(
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
     findings += [one for text in errors for one in lacking_module(place, own, text)]
     if loads and any(one.id == "shadowed" for one in findings):
-        loads, errors = False, ["something else was imported under its name"]
+        loads, errors = False, ["something else with the same name was imported"]
     if loads:  # then these are no reasons why it does not
         findings = [
             replace(one, level="warning") if one.failed and one.id in REFUTED else one
@@ -303,5 +303,5 @@ def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[F
         return
     for finding in by_hand[:1]:
         more = f" (and {len(by_hand) - 1} more like it)" if len(by_hand) > 1 else ""
-        said = f"of the DLLs that it loads by itself, if at all: {finding.actual}{more}"
+        said = f"in a DLL that it loads by itself, if at all: {finding.actual}{more}"
         yield replace(finding, actual=said, level="warning")

@@ -84,8 +84,8 @@ def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
         except ValueError:
             continue
         if absent or wrong:
-            is_ = f"{name} is {own.version}" if own else "that is not installed"
-            said = shown(f"{package.label} requires {name}{versions}, and {is_}")
+            is_ = f"{name} is {own.version}" if own else "it is not installed"
+            said = shown(f"{package.label} requires {name}{versions}, but {is_}")
             # By its name alone pip would take a torch without CUDA.
             do = () if name == "torch" else ("install", pip_line(place, name, versions))
             yield cause("wrong-requirement" if wrong else "missing-requirement", "", do, said=said)

@@ -51,7 +51,7 @@ def version_key(text: str) -> VersionKey:
     """By which versions are compared; :class:`ValueError` for what is none."""
     found = _VERSION.fullmatch(text.strip()[:200])
     if found is None:
-        raise ValueError(f"{shown(text, 80)} is no version")
+        raise ValueError(f"{shown(text, 80)} is not a version")
     release = [int(one) for one in found["release"].split(".")]
     while len(release) > 1 and not release[-1]:
         release.pop()
@@ -94,7 +94,7 @@ def satisfies(version: str, specifiers: str) -> bool:
 def _allows(version: str, clause: str) -> bool:
     found = re.fullmatch(r"(>=|<=|==|!=|~=|>|<)\s*([^*]{1,60}?)(\.\*)?", clause)
     if found is None or (found[3] and found[1] not in ("==", "!=")):
-        raise ValueError(f"{shown(clause, 80)} is no version range")
+        raise ValueError(f"{shown(clause, 80)} is not a version range")
     how, text, star = found.groups()
     own, bound = version_key(version), version_key(text)
     local = bool(bound[5])

@@ -114,19 +114,19 @@ def as_text(found: Report, base: str) -> str:
     for one in found.packages:
         lines += ["", *_package_lines(one)]
     for at in found.strays:
-        lines += ["", f"{shown(at)} is called like a package that is not installed:",
-                  "  a folder of that name is imported in its place."]  # fmt: skip
+        lines += ["", f"{shown(at)} has the name of a package that is not installed:",
+                  "  Python imports that folder instead."]  # fmt: skip
     for choice in found.choices:
         lines += ["", *_choice_lines(found, choice, base)]
     for name in found.absent:
         lines += ["", f"{name} is not installed in this Python."]
     for number, (cause, do, undo) in enumerate(remedies(found)):
-        lines += [] if number else ["", "Commands for these causes, each with what undoes it:"]
+        lines += [] if number else ["", "Commands that fix these causes, and how to undo each:"]
         lines += [f"  {cause}: {do}", f"    undo: {undo}"]
     if not found.choices:
         lines += [
             "",
-            "No wheel can be suggested: no index was given (--index), or it has none for this.",
+            "No wheel can be suggested: no index was given (--index), or it has none of these.",
         ]
     return "\n".join(lines) + "\n"
 
@@ -173,8 +173,8 @@ def _machine_lines(found: Report) -> Iterator[str]:
         for text in own.differs:
             yield from _wrapped(f"{'!' if found.named else '-'} {text}", "        ", "          ")
         if own.differs and own.instead:
-            yield f"          to build for what is here: {' '.join(own.instead)}"
-    yield f"driver  {f'of CUDA {driver.release}' if driver.release else 'none'}"
+            yield f"          to build for this Python: {' '.join(own.instead)}"
+    yield f"driver  {f'for CUDA {driver.release}' if driver.release else 'none'}"
     named = [
         f"{name} (compute capability {gpu})"
         for gpu, name in zip(driver.gpus, (*driver.names, *[""] * len(driver.gpus)))  # noqa: B905 - Python 3.9
@@ -202,15 +202,15 @@ def _finding_lines(findings: Sequence[Finding], indent: str) -> Iterator[str]:
 
 def _package_lines(one: Package) -> Iterator[str]:
     name = f"{one.installed.project} {one.installed.version}"
-    said = {True: "is installed, and loads", False: "is installed, and DOES NOT LOAD"}
+    said = {True: "is installed and loads", False: "is installed but DOES NOT LOAD"}
     if one.partly:
-        said[False] = "can be imported, and NOT ALL OF IT LOADS"
+        said[False] = "can be imported, but NOT ALL OF IT LOADS"
     yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
     for text in one.errors:
         yield from _wrapped(text, "  ", "    ")
     yield from _finding_lines(one.findings, "  ")
     if one.loads is False and not any(finding.failed for finding in one.findings):
-        yield "  Nothing that is known here explains it."
+        yield "  No known cause was found."
 
 
 def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
@@ -220,12 +220,12 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
         yield f"  {row.file}"
         there = _is_there(found, row)
         if there is not None and there.loads and not there.findings:
-            yield "  It is what is installed, and loads: there is nothing to do."
+            yield "  It is already installed and loads: nothing to do."
             return
         if not found.keeps_torch:
             knows = f"takes torch for {found.torch_installed}" if found.torch_installed else (
                 "does not know of torch")  # fmt: skip
-            yield f"  pip {knows}, and would install another: no command is given."
+            yield f"  pip {knows} and would replace it, so no command is given."
             return
         said = commands_of(found, choice, base)
         first = said["cmd" if found.place.windows else "bash"]
@@ -234,9 +234,9 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
             if said.get(form, first) != first:
                 yield f"  in {where}: {said[form]}"
         if not any("pip" in names_in(folder) for folder in found.place.paths):
-            yield f"  This Python has no pip: type -m ensurepip first, or {said['uv']}"
+            yield f"  This Python has no pip: run it with -m ensurepip first, or use {said['uv']}"
     else:
-        yield f"{row.project}: no wheel of the index fits. The nearest is"
+        yield f"{row.project}: no wheel of the index fits. The nearest one:"
         yield f"  {row.file}"
         for rule in choice.missed:
             yield from _wrapped(rule, "  - ", "    ")

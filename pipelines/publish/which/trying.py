@@ -37,7 +37,7 @@ def try_import(
     errors = ended.told.get("errors")
     if ended.code or not isinstance(errors, dict):
         code = f"0x{(ended.code or 0) & 0xFFFFFFFF:08X}"
-        why = ended.why or f"its process ended with {ended.code}"
+        why = ended.why or f"its process exited with {ended.code}"
         why += f" ({code}: {EXITS[code]})" if code in EXITS else ""
         return False, [f"{shown(why)}: {shown(ended.output[-300:])}".rstrip(": ")]
     said = [f"{shown(name, 150)}: {shown(text, 400)}" for name, text in errors.items()]

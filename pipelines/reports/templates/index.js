@@ -57,29 +57,29 @@
     const { platform, python, torch, cuda, driver, gpus } = machine;
     const need = wheel.cuda === "none" ? null : release(wheel.cuda);
     if (platform !== undefined && !wheel.platforms.some((one) => one === platform || one === "any"))
-      found.push(["platform", `it is for ${wheel.platforms.join(", ")}, and this is ${platform}`]);
+      found.push(["platform", `it is for ${wheel.platforms.join(", ")}, but this is ${platform}`]);
     if (python !== undefined && !takes(wheel.pythons, python))
-      found.push(["python", `it is for Python ${wheel.pythons}, and this is ${python}`]);
+      found.push(["python", `it is for Python ${wheel.pythons}, but this is ${python}`]);
     if (torch !== undefined && wheel.torch !== "none") {
       const [own, order] = [wheel.torch.replace("+", ""), torch && compare(release(wheel.torch.replace("+", "")), release(torch))];
-      if (torch === "") found.push(["torch", `it was built against torch ${own}, and there is no torch`]);
+      if (torch === "") found.push(["torch", `it was built for torch ${own}, but there is no torch`]);
       else if (order > 0 || (order < 0 && !wheel.torch.endsWith("+")))
-        found.push(["torch", `it was built against torch ${own}, and this is ${torch}`]);
+        found.push(["torch", `it was built for torch ${own}, but this is ${torch}`]);
       if (torch && cuda !== undefined && need) {
-        if (cuda === "") found.push(["cuda", `it has code of CUDA ${wheel.cuda}, and this torch is a CPU build`]);
+        if (cuda === "") found.push(["cuda", `it was built with CUDA ${wheel.cuda}, but this torch is a CPU build`]);
         else if (!wheel.anyCuda && (need[0] !== release(cuda)[0] || compare(need, release(cuda)) > 0))
-          found.push(["cuda", `it was built with CUDA ${wheel.cuda}, and this torch with ${cuda}`]);
+          found.push(["cuda", `it was built with CUDA ${wheel.cuda}, but this torch with ${cuda}`]);
       }
     }
     const jit = gpus !== undefined && gpus.length > 0 && !natively(wheel, gpus) && gpus.every((gpu) => served(wheel, gpu));
     if (driver !== undefined && need) {
-      if (driver === "") found.push(["driver", "it needs NVIDIA's driver, and there is none"]);
+      if (driver === "") found.push(["driver", "it needs NVIDIA's driver, but there is none"]);
       else if (need[0] > release(driver)[0] || (jit && compare(need, release(driver)) > 0))
-        found.push(["driver", `it was built with CUDA ${wheel.cuda}${jit ? ", of which the driver has to compile PTX" : ""}, and the driver is made for ${driver}`]);
+        found.push(["driver", `it was built with CUDA ${wheel.cuda}${jit ? " and the driver has to compile its PTX" : ""}, but the driver is for CUDA ${driver}`]);
     }
     if (gpus !== undefined) {
       const lacking = gpus.filter((gpu) => !served(wheel, gpu));
-      if (!gpus.length) found.push(["gpu", "it needs a GPU of NVIDIA's, and there is none"]);
+      if (!gpus.length) found.push(["gpu", "it needs an NVIDIA GPU, but there is none"]);
       else if (lacking.length) found.push(["gpu", `it has code for ${wheel.gpus}, which does not run on ${lacking.join(" and ")}`]);
     }
     return found;
@@ -109,7 +109,7 @@
     platform: /^[a-z][a-z0-9_]{0,60}$/, python: /^\d{1,2}\.\d{1,2}t?$/, torch: /^(\d{1,4}\.\d{1,4}[\w.+-]{0,60})?$/,
     cuda: /^(\d{1,2}\.\d{1,2})?$/, driver: /^(\d{1,2}\.\d{1,2})?$/, gpu: /^(\d{1,2}\.\d(,\d{1,2}\.\d){0,63})?$/,
   };
-  const TITLES = { package: "package", platform: "platform", python: "Python", torch: "torch", cuda: "torch's CUDA", driver: "CUDA of nvidia-smi", gpu: "GPU" };
+  const TITLES = { package: "package", platform: "platform", python: "Python", torch: "torch", cuda: "torch's CUDA", driver: "CUDA from nvidia-smi", gpu: "GPU" };
   const EXAMPLES = { platform: "win_amd64", python: "3.12", torch: "2.8.0+cu128", cuda: "12.8", driver: "12.9", gpu: "8.9" };
   const PREFIX = "wcw1:";
   const CUDA_OF = /\+cu(\d\d)(\d)$/; // as torch's wheels are called; half of it, while somebody types, is none
@@ -122,8 +122,8 @@
       const values = found.getAll(key);
       if (!values.length) continue;
       const good = key === "package" ? projects.includes(values[0]) : FORMS[key].test(values[0]);
-      if (values.length > 1) throw new Error(`${key} is said ${values.length} times`);
-      if (!good) throw new Error(`${key}: ${JSON.stringify(values[0].slice(0, 60))} ${key === "package" ? "is not in this index" : `is not of its form, such as ${EXAMPLES[key]}`}`);
+      if (values.length > 1) throw new Error(`${key} is given ${values.length} times`);
+      if (!good) throw new Error(`${key}: ${JSON.stringify(values[0].slice(0, 60))} ${key === "package" ? "is not in this index" : `is invalid; example: ${EXAMPLES[key]}`}`);
       machine[key] = values[0];
     }
     return machine;
@@ -153,7 +153,7 @@
       if (said === "") continue;
       machine[key] = said === "none" && key !== "package" ? "" : said;
       if (key === "package") continue;
-      if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is not of its form, such as ${EXAMPLES[key]}${key === "driver" ? "; the version of the driver itself is another number" : ""}`);
+      if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is invalid; example: ${EXAMPLES[key]}${key === "driver" ? " (CUDA, not the version of the driver itself)" : ""}`);
     }
     if (machine.gpu !== undefined) machine.gpus = machine.gpu ? machine.gpu.split(",") : [];
     return machine;
@@ -208,7 +208,7 @@
   }
 
   function verdicts(wheel) {
-    const link = made("a", "its verdicts");
+    const link = made("a", "test evidence");
     link.href = wheel.about;
     return made("p", `${wheel.smoke}; level ${wheel.level}; `, link, ".");
   }
@@ -227,21 +227,21 @@
     const lacking = KEYS.filter((key) => machine[key] === undefined);
     if (machine.package === undefined) return ask(machine, lacking);
     const best = choose(machine);
-    if (!best) return say("none", `Every wheel of ${machine.package} was yanked`);
+    if (!best) return say("none", `All wheels of ${machine.package} were yanked`);
     const { wheel, miss, native } = best;
     if (miss.length) {
       const list = made("ul", "", ...miss.map(([, text]) => made("li", text)));
-      say("none", `No wheel of ${machine.package} here fits this machine`, made("p", `Nearest is ${wheel.name}, but:`), list, verdicts(wheel));
+      say("none", `No wheel of ${machine.package} here fits this machine`, made("p", `The nearest is ${wheel.name}, but:`), list, verdicts(wheel));
       return Object.assign(answer.dataset, { file: wheel.file, missed: miss.map(([rule]) => rule).join(" ") });
     }
     if (lacking.length) return ask(machine, lacking);
     const typed = command(wheel, machine);
-    if (typed === null) return say("wrong", "The address of the wheel is none that a terminal takes as it is", made("p", "Download the wheel from the table, and install the file."));
+    if (typed === null) return say("wrong", "The address of the wheel cannot be pasted into a terminal", made("p", "Download the wheel from the table and install the file."));
     const notes = [];
     const local = CUDA_OF.exec(machine.torch);
-    if (local && `${local[1]}.${local[2]}` !== machine.cuda) notes.push(`This torch calls itself ${local[0]}, and its CUDA is said to be ${machine.cuda || "none"}: one of them is not so.`);
-    if (!native) notes.push("It has no machine code for this GPU: the driver compiles its PTX at the first use, which takes a while.");
-    if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: see that pip list has just that. Any other torch pip would replace, perhaps by a CPU build.");
+    if (local && `${local[1]}.${local[2]}` !== machine.cuda) notes.push(`The version of this torch ends with ${local[0]}, but the chosen CUDA is ${machine.cuda || "none"}: one of them is wrong.`);
+    if (!native) notes.push("It has no machine code for this GPU: the driver compiles its PTX on first use, which takes a while.");
+    if (machine.torch && !machine.torch.includes("+")) notes.push("This torch version names no CUDA. Check that pip list shows exactly that: pip would replace any other torch, perhaps with a CPU build.");
     const pre = made("pre", "", made("code", typed));
     pre.tabIndex = 0;
     say(notes.length || !wheel.tested ? "mind" : "fits", wheel.name, pre, ...notes.map((text) => made("p", text)), verdicts(wheel));
@@ -256,7 +256,7 @@
       machine = read();
       tell(machine);
     } catch (error) {
-      say("wrong", "That is not understood", made("p", error.message));
+      say("wrong", "Invalid input", made("p", error.message));
     }
     keep(machine);
     filter(machine);
@@ -275,7 +275,7 @@
     } catch (error) {
       fill({});
       update();
-      return say("wrong", "The line is not understood", made("p", error.message));
+      return say("wrong", "Invalid line", made("p", error.message));
     }
     return update();
   }
@@ -287,7 +287,7 @@
     } catch {
       // Only pages by https may write to it: https://w3c.github.io/clipboard-apis/#privacy-async
       if (source) getSelection().selectAllChildren(source);
-      pick("copied").textContent = source && document.execCommand("copy") ? "Copied." : source ? "Marked: copy it with Ctrl+C." : text;
+      pick("copied").textContent = source && document.execCommand("copy") ? "Copied." : source ? "Selected: copy it with Ctrl+C." : text;
     }
   }
 
@@ -330,7 +330,7 @@
   pick("line").addEventListener("input", () => {
     const line = /wcw1:[\w.~%&=+,-]*/.exec(pick("line").value);
     if (line) take(line[0]);
-    else if (pick("line").value.trim()) say("wrong", "The line is not understood", made("p", `It begins with ${PREFIX}`));
+    else if (pick("line").value.trim()) say("wrong", "Invalid line", made("p", `It must begin with ${PREFIX}`));
     else update();
   });
   pick("copy").addEventListener("click", () => copy(answer.querySelector("pre").textContent, answer.querySelector("pre")));
