@@ -1,4 +1,4 @@
-"""Find the wheel in this index that fits this Python, or why an installed one fails.
+"""Find the wheel that fits this Python, and explain why an installed one does not load.
 
     python which.py --index https://wheels.example.org/
 
@@ -3446,8 +3446,8 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
             yield "  It is already installed and loads: nothing to do."
             return
         if not found.keeps_torch:
-            knows = f"takes torch for {found.torch_installed}" if found.torch_installed else (
-                "does not know of torch")  # fmt: skip
+            knows = f"sees torch {found.torch_installed}" if found.torch_installed else (
+                "does not see this torch")  # fmt: skip
             yield f"  pip {knows} and would replace it, so no command is given."
             return
         said = commands_of(found, choice, base)
@@ -3528,8 +3528,8 @@ def words() -> argparse.ArgumentParser:
     """Its command line."""
     made = argparse.ArgumentParser(
         prog="which.py",
-        description="Find the wheel of an index that fits this Python, or why an installed package "
-        "does not load. Prints the command to install the wheel, and installs nothing itself.",
+        description="Find the wheel of an index that fits this Python, and explain why an "
+        "installed one does not load. It prints the install command, but does not run it.",
     )
     made.add_argument("--index", metavar="DIR|URL", help="the index (default: this file's own)")
     made.add_argument("--catalogue", metavar="FILE", help="a saved copy of its catalogue.json")

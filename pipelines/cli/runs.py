@@ -64,7 +64,7 @@ def _show(runs: Sequence[PastRun], *, json: bool, what: str = "", freed: str = "
         return
     without = show(runs) if runs else []
     if without:
-        say(f"No room here for: {', '.join(without)}; --json has everything.", "dim")
+        say(f"Columns hidden to fit: {', '.join(without)} (see --json).", "dim")
     many = units.counted(len(runs), "run")
     size = units.size(sum(run.size for run in runs))
     if what:

@@ -51,7 +51,7 @@ def print_table(plan: Plan) -> None:
     spare = [name for name in _SPARE if name in known]
     without = print_columns(console, lines, fold=["archs"], wrap=["verdict"], spare=spare)
     if without:
-        say(f"No room here for: {', '.join(without)}; --format json has everything.", "dim")
+        say(f"Columns hidden to fit: {', '.join(without)} (see --format json).", "dim")
     _print_shares(plan)
     _print_findings(rows)
     _print_ways(rows)

@@ -47,7 +47,7 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     known = built is not None and built.kept  # an earlier command has shown it all
     collected = log.run.result(CollectResult) or CollectResult()
     if not collected.files:
-        raise AuditError("the build downloaded no file to audit", hint="Build again.")
+        raise AuditError("no built file was downloaded", hint="Build again.")
     for row in collected.files:
         file = log.run.path / row.path
         with fold(f"Audit {file.name}"):

@@ -178,7 +178,7 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
         what = "the wheel is" if plan.share is None else "the objects are"
         say(f"nothing was rebuilt: {what} from an earlier build with the same inputs")
     if plan.recipe.is_wheel and not done.wheels and plan.share is None:
-        raise BuildError("the build succeeded but produced no wheel", hint="Does it build wheels?")
+        raise BuildError("the build succeeded but produced no wheel", hint="Is it a wheel project?")
 
 
 def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:

@@ -57,7 +57,7 @@ class WithCompany(SuiteHooks):
         """With the wheels beside it, which are sent first."""
         taken = run.result(PrebuiltResult)
         if taken is None or taken.company is None:
-            raise ConfigError(f"run {run.id} has no wheel for --wheel", hint="Start a new run.")
+            raise ConfigError(f"run {run.id} has no record of its --wheel", hint="Start a new run.")
         return {
             **spec,
             "packages": bring(session, self.plan, taken.company),

@@ -103,7 +103,7 @@ def _require_own(facts: RunFacts, *, shown: bool) -> None:
     if facts.publishable is not True and not shown:
         raise AuditError(
             "wheels from its host cannot be published: its compiler or its Windows is a stand-in "
-            "for the real one (Windows binaries under Wine)",
+            "for the real one (genuine Windows binaries under Wine)",
             hint="Build it on a Windows host, or run its tests on one with a GPU: wcw test --host "
             "HOST. docs/evidence/levels.md describes what is required.",
         )

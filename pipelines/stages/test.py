@@ -354,7 +354,7 @@ def _machine(told: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
     ]
     way = gpu.way if found else "none"
     if found and way == "none":
-        way = "unknown: no GPU was configured for the host"
+        way = "unknown: the host is configured without a GPU"
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
     seen = {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.requested}

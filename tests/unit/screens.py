@@ -67,6 +67,6 @@ def broken(lines: Iterable[str], whole: str, columns: int) -> list[str]:
         if word.start() // columns < (word.end() - 1) // columns and line[: word.start()].strip()
     ]
     known, shown = {*whole.split()}, {word for line in lines for word in line.split()}
-    spared = next((line for line in lines if line.startswith("No room here for:")), "")
+    spared = next((line for line in lines if line.startswith("Columns hidden to fit:")), "")
     strange = {word for word in shown - known if word not in spared}
     return sorted({*found, *strange} | (set() if spared else known - shown))

@@ -167,7 +167,7 @@ def test_a_wheel_that_changes_before_the_audit(tmp_path: Path) -> None:
 def test_nothing_that_came_home_is_no_success(tmp_path: Path) -> None:
     line, _ = at_desk(tmp_path)
     home(line)
-    with pytest.raises(AuditError, match="downloaded no file"):
+    with pytest.raises(AuditError, match="no built file was downloaded"):
         line.do(AUDIT)
 
 

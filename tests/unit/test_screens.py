@@ -98,7 +98,7 @@ def test_no_word_is_broken_and_no_path_is_cut(name: str, project: Path) -> None:
         (80, ["a path/to/a/w... of it"], ["path/to/a/w...", "path/to/a/wheel.whl"]),
         (15, ["of it a path/to/a/wheel.whl"], ["path/to/a/wheel.whl"]),
         (15, ["of it a", "path/to/a/wheel.whl"], []),
-        (80, ["of it a", "No room here for: path"], []),
+        (80, ["of it a", "Columns hidden to fit: path"], []),
     ],
     ids=["whole", "cut by us", "cut short", "cut by the terminal", "a line of its own", "left out"],
 )

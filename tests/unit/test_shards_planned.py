@@ -214,7 +214,7 @@ def test_a_plan_says_what_shares_take(capsys: pytest.CaptureFixture[str]) -> Non
     assert cell["shares"]["count"] == 4
     assert cell["shares"]["longest_seconds"] < cell["shares"]["alone_seconds"] / 3
     said = " ".join(divided("4", capsys, **one).split())
-    assert "each cell: 4 shares of 73 units: the longest takes about 1 h" in said
+    assert "each cell: 4 shards of 73 units: the longest takes about 1 h" in said
     rows = json.loads(divided("2", capsys, format="gha", **one))["include"]
     assert [row["share"] for row in rows] == ["1/2", "2/2"]
     assert len({row["part"] for row in rows}) == 2
@@ -222,7 +222,7 @@ def test_a_plan_says_what_shares_take(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_more_shares_than_a_matrix_may_have(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match=r"\d{3} shares of \d+ cells; a matrix has at most 256"):
+    with pytest.raises(ConfigError, match=r"\d{3} shards of \d+ cells; a matrix has at most 256"):
         divided("100", capsys, format="gha")
 
 

@@ -278,7 +278,7 @@ def with_gpu(line: Line, way: GpuWay) -> Line:
         (own(True), GPU0, ("the host's own", "gpu: true", "MCDM")),
         (own(None), GPU0, ("the host's own", "", "MCDM")),
         (by_vfio(0, 1), GPU0, ("VFIO in a virtual machine", "gpu: 0", "MCDM")),
-        (GpuWay(), GPU0, ("unknown: no GPU was configured for the host", "", "MCDM")),
+        (GpuWay(), GPU0, ("unknown: the host is configured without a GPU", "", "MCDM")),
         (own(None), NO_GPU, ("none", "", "")),
         (GpuWay(), {}, ("", "", "")),
     ],

@@ -200,7 +200,7 @@ def test_a_run_is_tested_for_its_own_architectures(tmp_path: Path) -> None:
     line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
     target = line.plan.target.model_copy(update={"archs": parse("80;90")})
     line.plan = replace(line.plan, target=target)
-    with pytest.raises(ConfigError, match="is of archs 90, not 80;90") as caught:
+    with pytest.raises(ConfigError, match="is for archs 90, not 80;90") as caught:
         run_test(line)
     assert caught.value.hint == "Type: invoke test --archs '90'"
     line.close()

@@ -465,7 +465,7 @@ def test_a_disk_is_sealed_with_what_it_is(volume: Local) -> None:
 
 def test_what_windows_has_not_left_in_good_order_is_not_sealed(volume: Local) -> None:
     (volume.folder / "windows.boot").unlink()
-    with pytest.raises(HostError, match="not shut down in good order"):
+    with pytest.raises(HostError, match="not shut down cleanly"):
         disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
     assert disks.look(volume).record is None
     with pytest.raises(disks.DamagedDiskError, match="never finished"):

@@ -74,7 +74,7 @@ def test_it_is_one_file_for_python_3_9(file: Path) -> None:
     }
     assert imported <= {*sys.stdlib_module_names}
     assert "pipelines" not in imported
-    assert text.startswith('"""Find the wheel in this index that fits this Python')
+    assert text.startswith('"""Find the wheel that fits this Python')
     joining.joined.cache_clear()
     assert joined() == file.read_bytes()
     own = joining._ROOT.parent / joining.WHICH

@@ -104,7 +104,7 @@ def test_of_a_torn_torch_no_command_is_given(tmp_path: Path) -> None:
     about.write_text("Metadata-Version: 2.4\nName: torch\nVersion: 2.9.0+cu128\n")
     rows = read_catalogue_rows(catalogue(wheel()))
     found = report(windows.place(), rows, driver=RTX_4090, load=False)
-    assert "pip takes torch for 2.9.0+cu128" in as_text(found, "https://x.org/")
+    assert "pip sees torch 2.9.0+cu128" in as_text(found, "https://x.org/")
     assert as_object(found, "https://x.org/")["wheels"]["flash-attn"]["command"] is None
 
 

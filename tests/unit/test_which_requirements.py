@@ -37,7 +37,7 @@ def test_versions_fit_as_packaging_says(
 
 @pytest.mark.parametrize("wanted", ["==", ">=x", "~=1.*", "===1", "1.0", ">=1;"])
 def test_what_is_no_range_is_not_understood(wanted: str) -> None:
-    with pytest.raises(ValueError, match="no version"):
+    with pytest.raises(ValueError, match="not a version"):
         satisfies("1.0", wanted)
 
 

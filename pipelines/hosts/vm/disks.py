@@ -32,7 +32,7 @@ _HASH = f'for file in {_FILES}; do if [ -e "$file" ]; then sha256sum "$file"; fi
 # Only the files a machine needs are kept of the installation: not 8 GB of ISO.
 _WHOLE = """
 [ -f data.qcow2 ] || { echo "there is no data.qcow2" >&2; exit 3; }
-[ -f windows.boot ] || { echo "Windows was not shut down in good order" >&2; exit 3; }
+[ -f windows.boot ] || { echo "Windows was not shut down cleanly" >&2; exit 3; }
 rm -rf tmp setup.img ./*.iso ./*.part
 qemu-img check -q data.qcow2 >&2 || { echo "qemu-img finds errors in data.qcow2" >&2; exit 3; }
 qemu-img info --output=json data.qcow2 | tr -d '\\n'

@@ -116,7 +116,7 @@ def shown_at(file: str, kind: Kind, sha256: str) -> str:
 
 
 #: Each wheel of a preview is yanked with this reason, and on the pages it is for no Python.
-PREVIEW = "preview: built without Windows, to try out this index; do not use it"
+PREVIEW = "preview: built without Windows, to try this index, and not for use"
 
 
 class Smoke(Model):

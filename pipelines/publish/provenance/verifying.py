@@ -167,7 +167,7 @@ def _checks(  # noqa: PLR0917 - what verify is given
 def _policy(said: Said, requirements: Mapping[str, str]) -> Iterator[Finding]:
     builder = as_dict(as_dict(said.predicate.get("runDetails")).get("builder")).get("id")
     if not said.ours or builder != BUILDER:
-        kind = f"{line(said.built.get('buildType', 'none'), 120)} by {line(builder or 'nobody')}"
+        kind = f"{line(said.built.get('buildType', 'none'), 120)} by {line(builder or 'no one')}"
         yield _found("builder", "error", f"not built by this program: {kind}")
     else:
         for name, found in policy.refusals(said.predicate):

@@ -42,7 +42,7 @@ PARTS = (
 )
 _ROOT = Path(__file__).parents[2]
 _OURS = "pipelines"
-_HEAD = '''"""Find the wheel in this index that fits this Python, or why an installed one fails.
+_HEAD = '''"""Find the wheel that fits this Python, and explain why an installed one does not load.
 
     python which.py --index https://wheels.example.org/
 

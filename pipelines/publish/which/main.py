@@ -23,8 +23,8 @@ def words() -> argparse.ArgumentParser:
     """Its command line."""
     made = argparse.ArgumentParser(
         prog="which.py",
-        description="Find the wheel of an index that fits this Python, or why an installed package "
-        "does not load. Prints the command to install the wheel, and installs nothing itself.",
+        description="Find the wheel of an index that fits this Python, and explain why an "
+        "installed one does not load. It prints the install command, but does not run it.",
     )
     made.add_argument("--index", metavar="DIR|URL", help="the index (default: this file's own)")
     made.add_argument("--catalogue", metavar="FILE", help="a saved copy of its catalogue.json")

@@ -223,8 +223,8 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
             yield "  It is already installed and loads: nothing to do."
             return
         if not found.keeps_torch:
-            knows = f"takes torch for {found.torch_installed}" if found.torch_installed else (
-                "does not know of torch")  # fmt: skip
+            knows = f"sees torch {found.torch_installed}" if found.torch_installed else (
+                "does not see this torch")  # fmt: skip
             yield f"  pip {knows} and would replace it, so no command is given."
             return
         said = commands_of(found, choice, base)
