@@ -1205,7 +1205,7 @@ def run_child(
             stderr=subprocess.PIPE if apart else subprocess.STDOUT,
         )
     except (OSError, ValueError) as error:
-        return Ended(None, "", f"it does not start: {error}")
+        return Ended(None, "", f"it cannot be started: {error}")
     over = threading.Event()
     kept = [bytearray(), bytearray()]
 

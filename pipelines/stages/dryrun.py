@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 10  # of the names in front
 _SHARES = "each shard has its own, and so does the link"
-NOTHING = "nothing was changed (--dry-run)"
+NOTHING = "nothing was done (--dry-run)"
 
 
 def show_build(line: Line) -> None:

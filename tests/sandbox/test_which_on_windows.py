@@ -285,7 +285,7 @@ def test_genuine_torch_is_read_and_holds_names(windows: Windows, torch: str) -> 
     causes = {one["id"]: one["actual"] for one in found["findings"]}
     assert [*causes] == ["torch-mismatch", "missing-export"]
     assert (
-        "?gone@at@@YAXXZ of torch_cpu.dll, and that of torch 2.10.0+cpu"
+        "?gone@at@@YAXXZ from torch_cpu.dll, but that of torch 2.10.0+cpu"
         in (causes["missing-export"])
     )
     files = with_module(own({**IMPORTS, "c10_cuda.dll": ["stream"]}), ".pyd")

@@ -211,7 +211,7 @@ def test_what_cannot_be_built_is_refused_as_ever(tmp_path: Path) -> None:
 def test_a_test_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line, session = at_desk(tmp_path)
     show_test(line)
-    assert "nothing was changed" in capsys.readouterr().out
+    assert "nothing was done" in capsys.readouterr().out
     assert session.asked == []
 
 

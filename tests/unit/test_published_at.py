@@ -109,7 +109,7 @@ def test_another_wheel_than_the_manifest_speaks_of(served: Path, cache: Cache) -
     lied(served, __init___py=b"import os; os.abort()\n")
     (served / "manifest.json").write_text(manifest)
     for address in (f"{AT}/manifest.json", f"{AT}/wheels/{wheel.name}"):
-        with pytest.raises(AuditError, match=rf"and {AT}/manifest\.json says"):
+        with pytest.raises(AuditError, match=rf"but {AT}/manifest\.json states"):
             published_at(address, cache)
 
 

@@ -310,8 +310,8 @@ def test_a_hostile_wheel_is_refused_before_it_is_built(tmp_path: Path, published
         (lambda data: data["inputs"].update(materials={}), "reproducible: true"),
         (lambda data: data.update(schema=1), "not a valid manifest"),
         (lambda data: data.update(inputs="x"), "not a valid manifest"),
-        (lambda data: data["files"].clear(), "tells of 0 wheels"),
-        (lambda data: data["files"].append(data["files"][0]), "tells of 2 wheels"),
+        (lambda data: data["files"].clear(), "has 0 wheels"),
+        (lambda data: data["files"].append(data["files"][0]), "has 2 wheels"),
         (lambda data: data["files"][0].update(sha256="x"), "not a valid manifest"),
         (lambda data: data["files"][0].update(path="wheels/..\\x.whl"), "is not a wheel name"),
         (

@@ -318,11 +318,11 @@ def test_pages_that_cannot_be_read(world: World, capsys: Said) -> None:
         server.page(place, cut(recorded(project)), PEP691)
         wrong(world, capsys, f"{place}: not an index page")
         server.page(place, html)
-        wrong(world, capsys, f"{place}: it has no file of {project} on it")
+        wrong(world, capsys, f"{place}: it has no file of {project}")
         server.page(place, "", status=503)
         wrong(world, capsys, f"{place}: HTTP status 503")
         world.says(project, recorded("flash-attn" if project == "torch" else "torch"))
-        wrong(world, capsys, f"it has no file of {project} on it")
+        wrong(world, capsys, f"it has no file of {project}")
         world.says(project, recorded(project))
     text = builds(names(OUT))
     for part in (text[: len(text) // 2], text.replace("</html>", "")):
@@ -347,13 +347,13 @@ def test_pages_that_lie(world: World, capsys: Said) -> None:
     (pin,) = (s for s in load_lock().tools["torch-2.10-cu128-cp312"].sources)
     world.builds(builds(names(OUT)).replace(str(pin.sha256), "0" * 64))
     wrong(
-        world, capsys, f"states sha256 {'0' * 64} of torch-2.10.0+cu128-cp312-cp312-win_amd64.whl"
+        world, capsys, f"states sha256 {'0' * 64} for torch-2.10.0+cu128-cp312-cp312-win_amd64.whl"
     )
     twice = f'<a href="/whl/cu128/{pin.file.replace("+", "%2B")}#sha256={"1" * 64}">{pin.file}</a>'
     text = builds(names(OUT))
     for both in (text.replace("<h1>", twice + "<h1>"), text.replace("</body>", twice + "</body>")):
         world.builds(both)
-        wrong(world, capsys, f"states sha256 {'1' * 64} of {pin.file}")
+        wrong(world, capsys, f"states sha256 {'1' * 64} for {pin.file}")
     other = f'<a href="/whl/cu130/torch-2.9.0-cp313-cp313-win_amd64.whl">{pin.file}</a>'
     world.builds(builds(names(OUT), more=other))
     wrong(world, capsys, f"the page calls it {pin.file}")
@@ -365,7 +365,7 @@ def test_pages_that_lie(world: World, capsys: Said) -> None:
     for one in page["files"]:
         one["hashes"] = {"sha256": "1" * 64}
     world.says("flash-attn", page)
-    wrong(world, capsys, f"states sha256 {'1' * 64} of flash_attn-")
+    wrong(world, capsys, f"states sha256 {'1' * 64} for flash_attn-")
 
 
 @pytest.mark.parametrize(
@@ -637,11 +637,11 @@ def test_what_an_index_holds(world: World, capsys: Said) -> None:
     assert program.run(["publish", *words]) == 0
     answer = answered(world, capsys)
     assert name not in cells(answer)
-    assert f"{name}: {wheel['file']} was yanked: wrong numbers -> Its name is taken" in notes(
+    assert f"{name}: {wheel['file']} was yanked: wrong numbers -> Its file name is taken" in notes(
         answer
     )
     world.publish(("3.12", "2.14", "13.0"), archs="80")
-    assert "in the index has no code for 120, 90 -> Its name is taken" in notes(
+    assert "in the index has no code for 120, 90 -> Its file name is taken" in notes(
         answered(world, capsys)
     )
     # As a build here would take them: pipeline.yaml's before the recipe's.
@@ -747,7 +747,7 @@ def test_a_bound_on_cells(world: World, capsys: Said) -> None:
     asked = answered(world, capsys, *words, "--archs", "90;80")["matrix"]["include"]
     assert [one["archs"] for one in asked] == ["90;80"]
     wrong(world, capsys, "--pins .: that is a directory", "--pins", ".", code=2)
-    wrong(world, capsys, "--torch 2.99: there is no such", "--torch", "2.99", code=2)
+    wrong(world, capsys, "--torch 2.99: no such release", "--torch", "2.99", code=2)
     wrong(world, capsys, "--json and --format gha exclude each other", "--json", code=2)
     assert world.watch("--format", "xml") == ConfigError.exit_code
 
@@ -839,9 +839,9 @@ def test_lies_of_new_torch(world: World, capsys: Said, tmp_path: Path) -> None:
     pins = ("--torch", "2.16", "--pins", str(tmp_path / "watched.yaml"))
     wrong(world, capsys, ".metadata: it cannot be fetched: HTTPError", *pins)
     world.metadata(version="2.15.0")
-    wrong(world, capsys, "is that of torch 2.15.0+cu130", *pins)
+    wrong(world, capsys, "is for torch 2.15.0+cu130", *pins)
     world.metadata(lambda text: text.replace("Name: torch", "Name: tortch"))
-    wrong(world, capsys, "is that of tortch 2.16.0+cu130", *pins)
+    wrong(world, capsys, "is for tortch 2.16.0+cu130", *pins)
     world.metadata(lambda _: "\0\1\2")
     wrong(world, capsys, "METADATA of torch-2.16.0+cu130-cp312-cp312-win_amd64.whl", *pins)
     world.metadata(lambda text: text + "x" * (1 << 20))

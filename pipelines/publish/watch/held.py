@@ -119,7 +119,7 @@ def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
     there = [one for one in wheels if one.yanked is None]
     release = " ".join(filter(None, (target.recipe, target.version)))
     if not there:
-        return f"the index has no wheel for {release}"
+        return f"the index has no wheel of {release}"
     if torch is not None:
         there = [one for one in there if _of_torch(one, target.torch)]
         if not there:

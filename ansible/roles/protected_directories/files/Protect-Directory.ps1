@@ -41,7 +41,7 @@ function Assert-Protected {
     $link = ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) -ne 0
     if ($link -or $trusted -notcontains $owner -or $others.Count -gt 0) {
         $shown = @($rules | ForEach-Object -Process { '{0} 0x{1:x}' -f $_.IdentityReference.Value, [int] $_.FileSystemRights })
-        $message = '{0} is not safe to use: others may have put there what is in it. Found owner {1}, link: {2}, {3}'
+        $message = '{0} is not safe to use: other users may have put files there. Found owner {1}, link: {2}, {3}'
         throw (New-Object -TypeName System.Security.SecurityException -ArgumentList ($message -f $Path, $owner, $link, ($shown -join ', ')))
     }
 }
