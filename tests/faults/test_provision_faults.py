@@ -112,7 +112,7 @@ def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
     with pytest.raises(ProvisionError) as caught:
         provision(line)
     assert caught.value.exit_code == 7
-    for part in ("the tool: wanted tool 1, found missing", "exited with 3", "not licensed"):
+    for part in ("the tool: expected tool 1, found missing", "exited with 3", "not licensed"):
         assert part in caught.value.message
     home = line.plan.out / "provision/simulated/the-tool"
     assert str(home) in caught.value.message

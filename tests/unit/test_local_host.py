@@ -416,7 +416,7 @@ def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
     line = lines.open_line({"archs": "80"})
     needs = {"build_requires": (), "test_requires": (), "host_requires": ("wcw-generator",)}
     line.plan = replace(line.plan, recipe=line.plan.recipe.model_copy(update=needs))
-    with pytest.raises(ProvisionError, match="programs: wanted wcw-generator") as caught:
+    with pytest.raises(ProvisionError, match="programs: expected wcw-generator") as caught:
         run_build(line)
     assert "install wcw-generator there" in caught.value.hint
     assert not [*tmp_path.glob("b/*")], "nothing was sent"
