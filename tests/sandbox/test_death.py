@@ -111,7 +111,7 @@ def test_a_build_outlives_its_sandbox(
     died, known, after = time.monotonic(), 0.0, []
     for line in build.stdout:
         after.append(line)
-        if "has ended, and the job with it" in line:
+        if "has stopped, and the job with it" in line:
             known = time.monotonic() - died
     assert build.wait(30) == 0, "".join([*before, *after])
     said = "".join(after)
