@@ -32,7 +32,7 @@ from pipelines.reports.model import Suite
 PYTHONS = [p for p in os.environ.get("SMOKE_TORCH_PYTHONS", "").split(os.pathsep) if p]
 #: The only reasons for which a case may be skipped where torch has CUDA.
 REASONS = (
-    "nobody says which architectures were ordered",
+    "which architectures were ordered is not known",
     "no GPU was asked for on this host",
     "this Python always has the global lock",
 )

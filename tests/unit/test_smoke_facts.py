@@ -246,7 +246,7 @@ def devices(*numbers: int) -> dict[str, Any]:
         (
             devices(-1) | {"nvml": "not asked: no nvml.dll"},
             {"count": 1, "numbers": [0]},
-            "which GPUs are here is not told: not asked: no nvml.dll",
+            "which GPUs are here is not known: not asked: no nvml.dll",
         ),
     ],
 )
@@ -263,9 +263,9 @@ def test_gpus_are_compared_with_what_was_asked_for(
     ("bridge", "asked", "said"),
     [
         ("1 libcuda.so.1", {"bridged": True}, ""),
-        ("1 libcuda.so.1", {"bridged": False}, r"is a bridge \(1 libcuda.so.1\), for which nobody"),
-        ("1 libcuda.so.1", {}, "for which nobody asked"),
-        ("1 libcuda.so.1", {"asked": "", "bridged": False}, "for which nobody asked"),
+        ("1 libcuda.so.1", {"bridged": False}, r"is a bridge \(1 libcuda.so.1\), which was not"),
+        ("1 libcuda.so.1", {}, "which was not asked for"),
+        ("1 libcuda.so.1", {"asked": "", "bridged": False}, "which was not asked for"),
         ("", {"bridged": True}, "a bridge to Linux' driver was asked for, and the driver here is"),
         ("", {"bridged": False}, ""),
     ],
