@@ -237,6 +237,6 @@ def host_facts(host: str | None, *, gpu: bool) -> HostFacts:
     with aside(host, gpu=gpu) as line:
         native = gpus_of(line.session)
         msvc = default_toolset(line.session, line.plan.host)
-        return HostFacts.told(
+        return HostFacts.from_session(
             line.session.facts, name=line.plan.host.name, native=native, msvc=msvc
         )

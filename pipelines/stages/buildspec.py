@@ -48,7 +48,7 @@ def job_id(plan: BuildPlan, made_of: Materials, part: str = "") -> str:
 
     ``part``: what :meth:`.hooks.BuildHooks.part` says.
     """
-    digest = hashlib.sha256((plan.anew + part).encode())
+    digest = hashlib.sha256((plan.fresh + part).encode())
     digest.update(json.dumps(sorted(made_of.rows())).encode())
     return digest.hexdigest()[:12]
 
@@ -176,7 +176,7 @@ def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     that are divided have none: with one they have other commands, and hosts differ in that.
     """
     layout = plan.layout
-    if plan.anew or plan.divided:
+    if plan.fresh or plan.divided:
         return None
     if not (plan.recipe.compile_cache and within(plan.recipe.cuda, _CACHED)):
         return None

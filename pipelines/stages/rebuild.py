@@ -49,7 +49,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
             f"{published.manifest} asks for {published.axes}, which is read as {asked}",
             hint="Its architectures and releases are not written as a manifest of ours has them.",
         )
-    line.plan = replace(plan, anew=f"{time.time_ns():x}")
+    line.plan = replace(plan, fresh=f"{time.time_ns():x}")
     refuse_unbuildable(line.plan)
     with TemporaryDirectory(prefix="wcw-rebuild-") as room:
         theirs = None

@@ -100,7 +100,7 @@ def test_the_compile_cache_is_used_where_it_gives_the_same_bytes(tmp_path: Path)
     cache = build_spec(desk, "/b/j", "a", "", 4)["cache"]
     assert cache["without"] == {"NVCC_APPEND_FLAGS": ["--objdir-as-tempdir"]}
     assert (cache["place"], cache["packages"]) == ("", ""), "it stands at the fixed place"
-    again = replace(desk, anew="1")
+    again = replace(desk, fresh="1")
     assert build_spec(again, "/b/j", "a", "", 4)["cache"] is None
     windows = changed(plan_for(tmp_path))
     assert windows.recipe.reproducible
