@@ -132,7 +132,7 @@ def planned(
     """The cells of what was asked for, of which ``select`` fits the name.
 
     The request's axes have several values between commas where a matrix has several; lists of
-    architectures stand between ``|``. What it leaves out comes from where a build takes it. ``facts``
+    architectures stand between ``|``. The rest comes from where a build takes it. ``facts``
     are of a host that was asked. Nothing is fetched and no host is connected to; only what a recipe
     names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what is not understood.
     """

@@ -182,7 +182,7 @@ def _gpu(test: SmokeResult) -> dict[str, str]:
     values = {"gpu_way": test.gpu_way, "gpu_asked": test.gpu_asked}
     values["driver_model"] = test.driver_models
     if bridge := test.bridge:
-        values |= {"bridge": bridge.told, "bridge selftest": bridge.selftest}
+        values |= {"bridge": bridge.name, "bridge selftest": bridge.selftest}
         values["bridge driver"] = f"{bridge.driver}, CUDA {bridge.cuda}" if bridge.driver else ""
         values |= {f"bridge warning {n}": warning for n, warning in enumerate(bridge.warnings, 1)}
     return _written(values)

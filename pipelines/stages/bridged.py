@@ -32,7 +32,7 @@ class Bridged(SuiteHooks):
         believed = host.gpu_way.bridged and known.selftest and not _strange(told, done, known)
         if not believed or cases > done.outcomes.get("passed", 0):
             cases = 0
-        bridge = known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
+        bridge = known.model_copy(update={"name": name if done.gpus else "", "cases": cases})
         for said in bridge.warnings:
             say(f"  GPU bridge: {said}", style="yellow")
         return {"bridge": bridge}
@@ -42,7 +42,7 @@ class Bridged(SuiteHooks):
 
         :class:`SmokeError` where they differ.
         """
-        gpu, name = self.plan.host.gpu_way, done.bridge.told if done.bridge else ""
+        gpu, name = self.plan.host.gpu_way, done.bridge.name if done.bridge else ""
         if name and not gpu.bridged:
             raise SmokeError(
                 f"the driver there is a bridge ({name}), for which nobody asked",

@@ -14,13 +14,13 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from rich.progress import Progress, TaskID
 
 from pipelines.core import units
-from pipelines.core.beside import tell_units
 from pipelines.core.console import bars, console, fold, host_line, say, units_progress
 from pipelines.core.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.core.hosttext import line as one_line
 from pipelines.core.hosttext import safe
 from pipelines.core.logs import detailed
 from pipelines.core.model import first_problem
+from pipelines.core.onlooker import tell_units
 from pipelines.diagnosis import Settings, diagnose
 from pipelines.doctor.thresholds import load_thresholds
 from pipelines.hosts.live import LiveSession

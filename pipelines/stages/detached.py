@@ -13,7 +13,6 @@ from typing import IO, Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from pipelines.core.beside import heed
 from pipelines.core.console import say
 from pipelines.core.errors import (
     AuthError,
@@ -23,6 +22,7 @@ from pipelines.core.errors import (
     RemoteError,
 )
 from pipelines.core.hosttext import safe
+from pipelines.core.onlooker import heed
 from pipelines.hosts.live import LiveSession
 from pipelines.record.job import JobRecord
 from pipelines.record.run import Run

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipelines.core import plugins
-from pipelines.core.beside import tell_stage
 from pipelines.core.console import say
 from pipelines.core.errors import (
     BuildError,
@@ -22,6 +21,7 @@ from pipelines.core.errors import (
     TransferError,
 )
 from pipelines.core.hosttext import line as one_line
+from pipelines.core.onlooker import tell_stage
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.results import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError, LockError
-from pipelines.core.files import beside, sha256_of
+from pipelines.core.files import find_nearby, sha256_of
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import read_bytes
 from pipelines.publish.provenance.statement import MANIFEST, read_manifest
@@ -60,7 +60,7 @@ def read_published(asked: str) -> Published:
             hint=f"Name a wheel with its {MANIFEST} beside it, or that {MANIFEST}.",
         )
     if path.suffix == ".whl":
-        manifest = beside(path, MANIFEST)
+        manifest = find_nearby(path, MANIFEST)
         if manifest is None:
             raise ConfigError(
                 f"{line(path, 300)}: there is no {MANIFEST} with it",

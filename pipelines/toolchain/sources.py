@@ -190,9 +190,9 @@ _TICK = 100_000_000
 def sha256_once(path: Path) -> str:
     """The sha256 of ``path``, computed once for each state of it; ``OSError`` if it is unreadable.
 
-    It is remembered next to the file, with what the file system says of the file: another size, time
-    or inode, and it is computed again. A cache that was copied or restored is thus hashed again, for
-    its files have other inodes and times of change.
+    It is kept next to the file, with what the file system says of the file: another size, time or
+    inode, and it is computed again. So is all of a cache that was copied or restored: its files
+    have other inodes and times of change.
     """
     note = path.with_name(f".{path.name}.hashed")
     state = _state(path)

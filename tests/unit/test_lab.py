@@ -62,7 +62,7 @@ def run_of(
         system="Wine 10.0",
         gpus=tuple(GpuResult(name=name, capability="8.9") for name in gpus),
         bridge=Bridge(
-            told="1 libcuda.so.1", cases=cases, driver="580.1", selftest="passed", gpus=gpus
+            name="1 libcuda.so.1", cases=cases, driver="580.1", selftest="passed", gpus=gpus
         ),
     )
     state = state or outcome

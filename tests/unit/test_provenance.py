@@ -32,7 +32,7 @@ from pipelines.cli import lines
 from pipelines.cli.program import run as wcw
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import HOSTS
-from pipelines.core.files import beside, sha256_of
+from pipelines.core.files import find_nearby, sha256_of
 from pipelines.core.finding import Finding
 from pipelines.publish.provenance import attesting, signing
 from pipelines.publish.provenance.policy import read_requirements
@@ -703,7 +703,7 @@ def test_a_name_in_the_wheel_that_is_no_text(desk: Desk) -> None:
 
 
 def test_a_wheel_at_the_top_has_nothing_above_it() -> None:
-    assert beside(Path("/no-such-wheel.whl"), "no-such-manifest.json") is None
+    assert find_nearby(Path("/no-such-wheel.whl"), "no-such-manifest.json") is None
 
 
 # -- files that are none ---------------------------------------------------------------------------

@@ -333,7 +333,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
     path = run_test(line)
     done = kept(line)
     assert done.bridge == Bridge(
-        told=TOLD,
+        name=TOLD,
         cases=1,
         driver="580.1",
         cuda="13.0",
@@ -476,7 +476,7 @@ def test_a_bridge_without_a_gpu_is_no_success(tmp_path: Path) -> None:
         run_test(bridging(line))
     done = kept(line)
     assert done.bridge is not None
-    assert (done.bridge.told, done.bridge.cases) == ("", 0)
+    assert (done.bridge.name, done.bridge.cases) == ("", 0)
 
 
 def test_what_a_bridge_is_called_is_harmless(tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ def test_what_a_bridge_is_called_is_harmless(tmp_path: Path) -> None:
     run_test(bridging(line))
     done = kept(line)
     assert done.bridge is not None
-    assert len(done.bridge.told) < 200
+    assert len(done.bridge.name) < 200
 
 
 def test_the_suite_is_told_that_a_bridge_is_asked_for(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from securesystemslib.signer import SSlibKey
 
 from pipelines.core.errors import AuditError, ConfigError, named
 from pipelines.core.evidence import Evidence
-from pipelines.core.files import beside, sha256_of
+from pipelines.core.files import find_nearby, sha256_of
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict, differing, parse, read_bytes
@@ -104,7 +104,7 @@ def find(wheel: Path) -> Path:
     A signed one comes first. :class:`ConfigError` where there is none.
     """
     for name in (wheel.name + SIGNED, wheel.name + UNSIGNED):
-        if found := beside(wheel, name):
+        if found := find_nearby(wheel, name):
             return found
     raise ConfigError(
         f"{line(wheel, 300)}: there is no {line(wheel.name, 200)}{SIGNED} with it",
@@ -315,7 +315,7 @@ def _manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
     if not said.ours:
         kind = line(said.built.get("buildType", "none"), 120)
         return _found("manifest", "unknown", f"not checked: built as {kind}")
-    path = beside(wheel, MANIFEST) or provenance.with_name(MANIFEST)
+    path = find_nearby(wheel, MANIFEST) or provenance.with_name(MANIFEST)
     if not path.is_file():
         return _found("manifest", "unknown", "not checked: there is none with it")
     try:

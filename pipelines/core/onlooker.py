@@ -1,8 +1,8 @@
-"""Work that goes on beside other work of this process: who hears of it, and may have it leave.
+"""One of several works of this process: who hears of it, and may have it leave.
 
 Several runs in one process, each in its own thread, must not share a terminal. Within
-:func:`told_to` what a work says reaches its onlooker alone; nothing else of the program has to know
-that there are others. Threads that a work starts itself are not within.
+:func:`reporting_to` what a work says reaches its onlooker alone; nothing else of the program has to
+know that there are others. Threads that a work starts itself are not within.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class LeaveError(KeyboardInterrupt):
     """A work is to leave what it does where it is; what runs on its host goes on there.
 
-    As Ctrl-C is it no error of anybody: a run that it ends is taken up again.
+    Like Ctrl-C it is no error: a run that it ends is taken up again.
     """
 
 
@@ -48,7 +48,7 @@ def onlooker() -> Onlooker | None:
 
 
 @contextmanager
-def told_to(one: Onlooker) -> Iterator[None]:
+def reporting_to(one: Onlooker) -> Iterator[None]:
     """Within it ``one`` hears of what this thread does."""
     before = _onlooker.set(one)
     try:
