@@ -280,7 +280,7 @@ NOT_OURS = {"align-c2719"}
 def test_no_default_of_ours_breaks_a_rule_of_ours(name: str) -> None:
     """Every version of every recipe, as it is and in the cells of every preset."""
     for recipe in load_versions(name).values():
-        axes = [{}, *(one.axes.told for one in load_presets().values())]
+        axes = [{}, *(one.axes.flags for one in load_presets().values())]
         for asked in axes:
             cuda, torch = asked.get("cuda", recipe.cuda), asked.get("torch", recipe.torch or "")
             if not within(cuda, recipe.supports.cuda) or cuda not in str(

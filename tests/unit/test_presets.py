@@ -29,7 +29,7 @@ def test_each_is_a_cell_that_there_is() -> None:
     for name, one in presets.load_presets().items():
         if one.refused:
             continue
-        assert {"python", "cuda"} <= one.axes.told.keys(), name
+        assert {"python", "cuda"} <= one.axes.flags.keys(), name
         python, cuda = one.axes.python, one.axes.cuda
         assert any(python in t.python and cuda in t.cuda for t in load_torches().values()), name
 
