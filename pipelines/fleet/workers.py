@@ -171,8 +171,8 @@ class HostWorker:
             gone=gone,
         )
         try:
-            told = {"run": result.run, "details": result.details}
-            return Ended.model_validate(dict(ended) | told)
+            more = {"run": result.run, "details": result.details}
+            return Ended.model_validate(dict(ended) | more)
         except ValidationError as problem:  # a thread that dies would be waited for without end
             error = self._unexpected(problem)
             return ended.model_copy(update={"outcome": "failed", "error": error_of(error)})
