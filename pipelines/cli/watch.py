@@ -99,8 +99,8 @@ def watch(
         notes += made.notes
     orders = bounded(orders, bound, asked_before)
     if format == "json":
-        told = show.as_json(index, catalogue.generation, out.torches, orders, notes)
-        answer(told | {"matrix": as_gha(orders, archs or "")})
+        document = show.as_json(index, catalogue.generation, out.torches, orders, notes)
+        answer(document | {"matrix": as_gha(orders, archs or "")})
         return
     if format == "gha":
         answer(dumps(as_gha(orders, archs or ""), separators=(",", ":")))

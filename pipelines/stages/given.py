@@ -89,7 +89,7 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
         found += [name for one in audit.files for name in values_of(one.checks, "libraries")]
     said = []
     cuda = next((one.cuda for one in audit.files), "")
-    named = {canonicalize_name(Requirement(text).name) for text in company.beside}
+    named = {canonicalize_name(Requirement(text).name) for text in company.companions}
     if projects := hint_for(found, installed, cuda, named):
         said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
     for one in load_limits() if plan.host.capabilities.emulated else ():
@@ -145,9 +145,9 @@ class AuditGiven(AuditHooks):
         return one
 
 
-def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = None) -> Path:
+def run_given(line: Line, *, companions: Iterable[str] = (), script: str | None = None) -> Path:
     """Test a wheel that others have built: take, audit, install and run it; the run's directory."""
-    line.plan = order(line.plan, beside=beside, script=script)
+    line.plan = order(line.plan, companions=companions, script=script)
     refuse_ungiven(line.plan)
     run = line.begin_run()
     with line.reported():
@@ -158,12 +158,12 @@ def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = No
     return run.path
 
 
-def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None:
+def show_given(line: Line, *, companions: Iterable[str], script: str | None) -> None:
     """Print what :func:`run_given` would do with this line; no index is asked.
 
     Raises what it would before it begins.
     """
-    plan = order(line.plan, beside=beside, script=script)
+    plan = order(line.plan, companions=companions, script=script)
     assert plan.given is not None  # noqa: S101 - `order` has it
     suite = suite_of_given(plan.given.script)
     refuse_ungiven(plan)
@@ -175,10 +175,10 @@ def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None
     say(NOTHING, style="green")
 
 
-def order(plan: BuildPlan, *, beside: Iterable[str], script: str | None) -> BuildPlan:
+def order(plan: BuildPlan, *, companions: Iterable[str], script: str | None) -> BuildPlan:
     """The plan with all that was asked for; :class:`ConfigError` for what cannot be."""
     assert plan.given is not None  # noqa: S101 - whoever calls has looked
-    given = with_companions(plan.given, beside, script)
+    given = with_companions(plan.given, companions, script)
     refuse_incompatible(given, plan.target.python, _platforms(plan))
     suite_of_given(given.script)
     return replace(plan, given=given)
@@ -212,7 +212,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
             company=Dependencies(
                 packages=tuple(_row(given, _kept(plan, one), one) for one in fetched),
                 libraries=tuple(_found(plan, given, fetched)),
-                beside=given.companions,
+                companions=given.companions,
                 notes=tuple(notes),
             ),
         )

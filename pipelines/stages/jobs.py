@@ -33,7 +33,7 @@ def show(line: Line) -> None:
         say(f"No room here for: {', '.join(without)}; --json has everything.", "dim")
 
 
-def told(line: Line) -> dict[str, Any]:
+def as_json(line: Line) -> dict[str, Any]:
     """For programs: ``schema`` 1, and the host's jobs; times are seconds since 1970."""
     return {
         "schema": 1,

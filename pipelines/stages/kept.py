@@ -62,7 +62,7 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
     yield Shelf(name, "wheels beside those of others", len(given), sum(given))
 
 
-def told(line: Line) -> dict[str, Any]:
+def as_json(line: Line) -> dict[str, Any]:
     """For programs: ``schema`` 1, and each shelf; sizes in bytes."""
     return {"schema": 1, "kept": [asdict(shelf) for shelf in shelves(line, [*_here(line)])]}
 

@@ -125,7 +125,7 @@ def _rebuilt(run: Run, published: Published, room: Path) -> CheckedWheel:
     return audited_wheel(run, published.file, room)[0]
 
 
-def told(run: Run) -> dict[str, object]:
+def as_json(run: Run) -> dict[str, object]:
     """The verdict of a run, for programs; ``None`` where it did not come to one."""
     result = run.result(RebuildResult)
     made = result.compared if result else None

@@ -145,7 +145,7 @@ def numbers(case: Case, house: Path, host: Mapping[str, object], out: Path) -> N
     plan = resolve(settings, Request(wheel=case.wheel))
     line = Line(plan, LiveSession(plan.host))
     try:
-        run_given(line, beside=(NUMPY, *case.beside), script=str(SCRIPTS / case.script))
+        run_given(line, companions=(NUMPY, *case.beside), script=str(SCRIPTS / case.script))
     finally:
         line.close()
     done = line.run.result(SmokeResult)

@@ -70,10 +70,10 @@ def test_a_wheel_with_what_it_requires_and_a_script(line: Line, tmp_path: Path) 
         foreign(house, requires=["dep"], files={"other/__init__.py": b"VALUE = %d\n" % value})
         with line_of(line, tmp_path, wheel) as own:
             if value == 1:
-                run_given(own, beside=["tool==1.0"], script=str(script))
+                run_given(own, companions=["tool==1.0"], script=str(script))
             else:
                 with pytest.raises(SmokeError, match="1 of 12 smoke cases failed"):
-                    run_given(own, beside=["tool==1.0"], script=str(script))
+                    run_given(own, companions=["tool==1.0"], script=str(script))
             taken, done = own.run.result(PrebuiltResult), own.run.result(SmokeResult)
             assert taken is not None
             assert taken.company is not None

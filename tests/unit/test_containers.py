@@ -380,7 +380,7 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
     assert "wcw-x-old-1" in shown
     assert "no answer. Look there." in shown
     assert "2 of them are unused" in shown
-    told = {place["place"]: place for place in stage.told(settings)["places"]}
+    told = {place["place"]: place for place in stage.as_json(settings)["places"]}
     assert told["engine ssh://ci@far"]["error"] == "no answer"
     assert [t["unowned"] for t in told["the default Docker engine"]["things"]].count("") == 1
     with pytest.raises(HostError):

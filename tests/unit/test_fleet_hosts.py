@@ -13,7 +13,7 @@ import pytest
 from plans import LAB
 from sessions import Here
 
-from pipelines.cli.fleets import refuse_beside_fleet
+from pipelines.cli.fleets import refuse_with_fleet
 from pipelines.config.fleet import FleetSettings
 from pipelines.config.model import Config
 from pipelines.core.errors import ConfigError, HostError, StorageError
@@ -316,4 +316,4 @@ def test_what_means_one_host_or_one_run_does_not_go_with_a_fleet(
     calls: list[tuple[str, dict[str, Any]]], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        refuse_beside_fleet(calls)
+        refuse_with_fleet(calls)

@@ -78,7 +78,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_jobs_for_programs() -> None:
-    told = jobs.told(line(RUNNING, ENDED, HOSTILE))
+    told = jobs.as_json(line(RUNNING, ENDED, HOSTILE))
     running, ended, hostile = told["jobs"]
     assert (told["schema"], told["host"]) == (1, "lab1")
     assert running == {
@@ -96,7 +96,7 @@ def test_jobs_for_programs() -> None:
     assert (ended["ended"], ended["exit"]) == (1795248465.4 + 3725, 3)
     assert "\x1b" not in json.dumps(hostile)
     assert len(json.dumps(hostile)) < 2000
-    assert jobs.told(line())["jobs"] == []
+    assert jobs.as_json(line())["jobs"] == []
 
 
 def test_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -520,7 +520,7 @@ def test_an_invoke_of_another_environment(tmp_path: Path, module: str) -> None:
     path = shadowed(tmp_path, "pydantic", "raise ModuleNotFoundError('no', name='pydantic')")
     code, out, err = start(sys.executable, "-m", module, "--list", PYTHONPATH=path)
     assert (code, out) == (4, "")
-    assert "lacks pydantic" in err
+    assert "has no pydantic" in err
     assert "scripts/setup" in err
 
 

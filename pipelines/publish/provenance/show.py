@@ -22,7 +22,7 @@ _NOTES = ("directory", "stand-in")
 _DIGITS = 12  # of a hash; all of them are in the JSON
 
 
-def told(facts: WheelFacts, found: Sequence[Sbom]) -> dict[str, Any]:
+def as_json(facts: WheelFacts, found: Sequence[Sbom]) -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "schema": 1,
