@@ -65,9 +65,9 @@ class WithCompany(SuiteHooks):
             "system": False,
         }
 
-    def hint(self, run: Run, told: str) -> str:
+    def hint(self, run: Run, text: str) -> str:
         """What of it is missing, or does not go with the host."""
-        return cure_of(self.plan, run, told)
+        return cure_of(self.plan, run, text)
 
 
 def library_names(plan: BuildPlan, company: Dependencies) -> Iterator[str]:
@@ -77,19 +77,19 @@ def library_names(plan: BuildPlan, company: Dependencies) -> Iterator[str]:
             yield from archive.namelist()
 
 
-def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
+def cure_of(plan: BuildPlan, run: Run, text: str) -> str:
     """What to do about what failed cases tell of a wheel that was given; empty: nothing known."""
     taken, audit = run.result(PrebuiltResult), run.result(AuditResult)
     if taken is None or taken.taken is None or taken.company is None or audit is None:
         return ""
     company = taken.company
     installed = dict(map(_release_of, [taken.taken, *company.packages]))
-    found = [*mentioned(told)]
-    if not found and _NOT_LOADED.search(told):  # Windows does not say which
+    found = [*mentioned(text)]
+    if not found and _NOT_LOADED.search(text):  # Windows does not say which
         found += [name for one in audit.files for name in values_of(one.checks, "libraries")]
     said = []
     cuda = next((one.cuda for one in audit.files), "")
-    named = {canonicalize_name(Requirement(text).name) for text in company.companions}
+    named = {canonicalize_name(Requirement(one).name) for one in company.companions}
     if projects := hint_for(found, installed, cuda, named):
         said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
     for one in load_limits() if plan.host.capabilities.emulated else ():
@@ -99,7 +99,7 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
                 f"{one.project} {version} is installed, and {one.why}. "
                 f"Name a release below {one.below} with --with."
             )
-    if plan.host.capabilities.emulated and not plan.host.gpu_way.requested and _NO_GPU.search(told):
+    if plan.host.capabilities.emulated and not plan.host.gpu_way.requested and _NO_GPU.search(text):
         said.append("No GPU was asked for: --gpu gives a host of kind sandbox this machine's.")
     return " ".join(said)
 
@@ -265,9 +265,9 @@ def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list
 def _chosen(closure: Closure, given: ExternalWheel) -> Offer:
     """The one wheel of it that was asked for: of that project, and of that release."""
     found = [one for one in closure.offers if _is_of(one, given)]
-    told = [parse_wheel_filename(one.file)[1] for one in found]
+    versions = [parse_wheel_filename(one.file)[1] for one in found]
     asked = Version(given.version)
-    if len(told) != 1 or asked not in (told[0], Version(told[0].public)):
+    if len(versions) != 1 or asked not in (versions[0], Version(versions[0].public)):
         names = ", ".join(line(one.file, 100) for one in found) or "no wheel"
         raise LockError(
             f"{given.release} was asked for, and uv chose {names}",

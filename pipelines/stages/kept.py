@@ -103,8 +103,8 @@ def prune(line: Line, days: float) -> None:
         dependency_wheels.prune, root=layout.join(layout.wheels, COMPANIONS), days=days
     )
     limit = disk_gib(line.plan.compile_cache) << 30
-    told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
-    if told["busy"]:
+    answer = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
+    if answer["busy"]:
         say(f"{line.plan.host.name}: a build is at the compile cache: left alone", "yellow")
     for job in removed:
         say(f"removed build {safe(str(job), 40)} on {line.plan.host.name}")

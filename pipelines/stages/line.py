@@ -73,7 +73,7 @@ class Line:
         """What provisioning left, once it was done in this process."""
         self._run: Run | None = None
         self._remade = 0
-        self._untold: list[dict[str, Any]] | None = None
+        self._unreported: list[dict[str, Any]] | None = None
         """The files of a run of which nothing was said yet."""
 
     @property
@@ -170,7 +170,7 @@ class Line:
         try:
             yield
         except BaseException:
-            self._untold = []
+            self._unreported = []
             try:
                 report(run)
                 write_manifest(run)
@@ -178,11 +178,11 @@ class Line:
                 say(f"the reports could not be written either: {error.message}", style="red")
             raise
         report(run)
-        self._untold = write_manifest(run)
+        self._unreported = write_manifest(run)
 
     def tell(self) -> None:
         """Say how the run stands: once, however many commands have worked at it."""
-        rows, self._untold = self._untold, None
+        rows, self._unreported = self._unreported, None
         if rows is None:
             return
         from pipelines.reports.write import tell

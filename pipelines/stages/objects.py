@@ -38,7 +38,7 @@ class Lender:
     made: ShardsResult
 
     @property
-    def told(self) -> str:
+    def name(self) -> str:
         """Its name and its host's."""
         return f"{self.run.id} ({line(self.target.host, 80)})"
 
@@ -144,14 +144,14 @@ def require_same(
         theirs = _with_compilers(one.materials, one.made.compilers)
         if unlike := theirs.differences(ours):
             raise LockError(
-                f"the objects of {one.told} were made of other things than are here "
+                f"the objects of {one.name} were made of other things than are here "
                 f"({named(unlike)}):\n{listed(unlike)}",
                 hint="Compile the share again on a host with the same toolchain, or link there.",
             )
         first = first or one
         if (mine := _units(one)) != (known := _units(first)):
             raise AuditError(
-                f"{one.told} has other compile units than {first.told}:\n"
+                f"{one.name} has other compile units than {first.name}:\n"
                 + few(differing(mine, known), "\n"),
                 hint="Their hosts differ in something that the build goes by: do both again, and "
                 "look at the first lines of their build.log.",

@@ -66,31 +66,31 @@ def read_published(asked: str) -> Published:
                 f"{line(path, 300)}: there is no {MANIFEST} with it",
                 hint=f"Put the {MANIFEST} that was published with it beside it, or name that.",
             )
-        return told_by(manifest, str(manifest), path.name).with_wheel(path)
-    told = told_by(path, str(path))
-    places = (path.with_name("wheels") / told.file, path.with_name(told.file))
-    return told.with_wheel(next((place for place in places if place.is_file()), None))
+        return published_by(manifest, str(manifest), path.name).with_wheel(path)
+    published = published_by(path, str(path))
+    places = (path.with_name("wheels") / published.file, path.with_name(published.file))
+    return published.with_wheel(next((place for place in places if place.is_file()), None))
 
 
-def told_by(manifest: Path, said: str, file: str = "") -> Published:
+def published_by(manifest: Path, said: str, file: str = "") -> Published:
     """What a file tells, of the wheel called ``file`` or of its only one; ``said`` names it.
 
     Raises :class:`ConfigError` as :func:`read_published` does.
     """
     try:
-        told = read_manifest(read_bytes(manifest))
+        document = read_manifest(read_bytes(manifest))
     except ValueError as error:
         raise ConfigError(
             f"{said} is no manifest that can be read: {line(error, 300)}",
             hint=f"Name the {MANIFEST} of a run, or the wheel beside it.",
         ) from None
-    if not told.inputs.reproducible or not told.inputs.materials:
+    if not document.inputs.reproducible or not document.inputs.materials:
         raise ConfigError(
             f"{said}: its wheel was not built with reproducible: true, so no two builds of it "
             "need be alike",
             hint="Write it into the recipe, build and publish anew: docs/reproducible.md.",
         )
-    names = [name for name in told.wheels if file in ("", name)]
+    names = [name for name in document.wheels if file in ("", name)]
     if len(names) != 1:
         raise ConfigError(
             f"{said} tells of {len(names)} wheels" + (f" called {line(file, 200)}" if file else ""),
@@ -102,15 +102,15 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
             f"{said}: {line(name, 200)} is no wheel's name",
             hint="Take the manifest from whoever published the wheel.",
         )
-    asked_for = {axis: getattr(told.inputs, axis) for axis in AXES if axis != "host"}
+    asked_for = {axis: getattr(document.inputs, axis) for axis in AXES if axis != "host"}
     return Published(
         said,
         name,
-        told.sha256(name)[0],
+        document.sha256(name)[0],
         None,
         {axis: text for axis, text in asked_for.items() if text},
-        told.inputs.materials,
-        told.made_by,
+        document.inputs.materials,
+        document.made_by,
     )
 
 

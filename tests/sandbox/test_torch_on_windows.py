@@ -54,7 +54,7 @@ def provisioned(line: Line) -> dict[str, str]:
 def torch_line(line: Line, libcxx_there: None) -> Iterator[Line]:
     """The line with torch 2.10; what it was comes back."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("provisioned", "_run", "_untold"):
+        for name in ("provisioned", "_run", "_unreported"):
             patch.setattr(line, name, None)
         patch.setattr(line, "plan", with_torch(line.plan, "2.10"))
         line.begin_run()

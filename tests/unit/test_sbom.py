@@ -188,8 +188,8 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     rows = {row.name: row for row in seen.components}
     assert (rows["CUTLASS"].version, rows["CUTLASS"].role) == ("4.2", "vendored")
     assert rows["CUTLASS"].purl == "pkg:github/nvidia/cutlass@v4.2"
-    assert rows["CUTLASS"].told == {"directory": "csrc/cutlass"}
-    assert seen.told["gpu:architectures"] == "90a"
+    assert rows["CUTLASS"].properties == {"directory": "csrc/cutlass"}
+    assert seen.properties["gpu:architectures"] == "90a"
     built = line.run.result(BuildResult)
     assert built is not None
     assert rows["pkg"].sha256 == built.source_sha256
@@ -227,10 +227,10 @@ def test_of_an_environment_that_is_there_no_hash_is_claimed(tmp_path: Path) -> N
     assert rows["CUTLASS"].version == "3.3.3"
     assert "pytest" not in rows
     for name in ("torch", "gcc", "CUDA compiler", "Python", "setuptools"):
-        assert (rows[name].sha256, rows[name].told) == ("", {"unknown": "sha256"})
+        assert (rows[name].sha256, rows[name].properties) == ("", {"unknown": "sha256"})
     pinned = rows["flash_attn-2.8.3.post2.tar.gz"]
     assert pinned.sha256 == getattr(plan.recipe.source, "sha256", None)
-    assert pinned.told["built of sha256"] == hashlib.sha256(source).hexdigest()
+    assert pinned.properties["built of sha256"] == hashlib.sha256(source).hexdigest()
 
 
 def of_flash_attn(
@@ -260,7 +260,9 @@ def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert not problem_of(json.dumps(told).encode(), "1.6", strict=True)
     assert materials(plan, "0" * 64, None).root["patch"] == {patch.file: patch.sha256}
     rows = sbom(json.dumps(told).encode()).components
-    assert [row.told["patched by"] for row in rows if "patched by" in row.told] == [patch.file]
+    assert [row.properties["patched by"] for row in rows if "patched by" in row.properties] == [
+        patch.file
+    ]
 
 
 def test_a_patch_that_is_another_one_is_another_bill(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
         )
         if one.of_another:
             say(f"it is not of this wheel: {one.subject}", style="bold red")
-        for name, text in one.told.items():
+        for name, text in one.properties.items():
             say(f"{name}: {text}", style="dim")
         if one.components:
             console.print(_table(one.components))
@@ -63,8 +63,9 @@ def _table(rows: Sequence[Component]) -> Table:
     for title in ("", "component", "version", "license", "sha256"):
         table.add_column(title, overflow="fold")
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
-        version = row.version or ("not known" if row.told.get("unknown") == "version" else "-")
-        notes = [f"{name}: {row.told[name]}" for name in _NOTES if name in row.told]
+        own = row.properties
+        version = row.version or ("not known" if own.get("unknown") == "version" else "-")
+        notes = [f"{name}: {own[name]}" for name in _NOTES if name in own]
         digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
         words = (row.role, row.name, version, row.license or "-", digits)
         cells = [escape(safe(word, 100)) for word in words]
