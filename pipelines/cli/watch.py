@@ -91,7 +91,7 @@ def watch(
     notes = [*out.notes, *ahead(catalogue, out.torches)]
     notes += [note for one in found for note in one.notes]
     if file is not None:
-        lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
+        lacking = [one for order in orders for one in order.of("pin") if one.missing == ("torch",)]
         targets = [one.target for one in lacking]
         made = pins_of(lock, out.torches, targets, home=TORCH_BUILDS)
         made.write(file)

@@ -27,9 +27,9 @@ from winrm.exceptions import InvalidCredentialsError
 
 from pipelines.audit import cards
 from pipelines.cli.program import run
+from pipelines.publish.which.answer import as_object
 from pipelines.publish.which.looking import Driver
 from pipelines.publish.which.reporting import report
-from pipelines.publish.which.told import as_object
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs_errors import explain
 from pipelines.session.transports.winrs_http import Adapter
@@ -84,7 +84,7 @@ def environment(told: dict[str, Any], room: Path) -> Any:
         tag = one.get("tag", "cp312-cp312-win_amd64")
         windows.package(one["project"], one["version"], binaries(one["files"]),
                         requires=one.get("requires", ()), tag=tag)  # fmt: skip
-    driver = Driver(told.get("driver", "12.9"), ("8.9",), lacks=tuple(told.get("lacks", ())))
+    driver = Driver(told.get("driver", "12.9"), ("8.9",), missing=tuple(told.get("lacks", ())))
     found = report(windows.place(), [], told["package"], driver=driver, load=False)
     return as_object(found, "https://wheels.example.org/")
 

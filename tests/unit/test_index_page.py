@@ -192,7 +192,7 @@ FILES = ("audit.json", "smoke.xml", "manifest.json", "intoto.jsonl")
 
 @pytest.mark.parametrize("there", [FILES, ("audit.json", "manifest.json"), ()])
 def test_what_was_not_shown_is_said(there: tuple[str, ...]) -> None:
-    one = wheel(beside=dict.fromkeys(there, "ab" * 32))
+    one = wheel(attached=dict.fromkeys(there, "ab" * 32))
     tree = Tree(pages(one)["about/flash-attn.html"])
     links = tree.all("a", "href")
     for kind in FILES:

@@ -15,11 +15,11 @@ from pipelines.config import presets
 from pipelines.core import model
 from pipelines.core.errors import ConfigError
 from pipelines.matrix.torches import load_torches
+from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.data import PRESETS
 from pipelines.publish.which.looking import Place
 from pipelines.publish.which.reporting import Report, report
 from pipelines.publish.which.texts import RefusalError
-from pipelines.publish.which.told import as_object, as_text
 
 SETS = "--for comfyui: --python 3.13 --cuda 13.0"
 

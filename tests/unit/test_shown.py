@@ -64,9 +64,11 @@ def plain(tmp_path: Path) -> Wheel:
 def beside(tmp_path: Path) -> dict[str, bytes]:
     """What the catalogue names, each with the hash that it has there."""
     row = plain(tmp_path)
-    found = {kind: (tmp_path / "index" / row.beside_url(kind)).read_bytes() for kind in row.beside}
+    found = {
+        kind: (tmp_path / "index" / row.attached_url(kind)).read_bytes() for kind in row.attached
+    }
     for kind, data in found.items():
-        assert hashlib.sha256(data).hexdigest() == row.beside[kind]
+        assert hashlib.sha256(data).hexdigest() == row.attached[kind]
     return {str(kind): data for kind, data in found.items()}
 
 
@@ -167,7 +169,7 @@ def test_a_signed_statement_is_published_with_its_manifest(tmp_path: Path, built
     there = tmp_path / "downloads"
     there.mkdir()
     row = plain(tmp_path)
-    for url in (row.url, row.beside_url("manifest.json"), row.beside_url("intoto.jsonl")):
+    for url in (row.url, row.attached_url("manifest.json"), row.attached_url("intoto.jsonl")):
         shutil.copy(tmp_path / "index" / url, there)
     public = tmp_path / "public.pem"
 
@@ -200,7 +202,7 @@ def test_a_statement_of_another_wheel_is_refused(tmp_path: Path, built: Run, cap
 def test_a_file_beside_that_is_gone_breaks_the_index(tmp_path: Path, capsys: Said) -> None:
     run = finished(tmp_path / "out")
     published(tmp_path, str(run.path))
-    (tmp_path / "index" / plain(tmp_path).beside_url("audit.json")).unlink()
+    (tmp_path / "index" / plain(tmp_path).attached_url("audit.json")).unlink()
     assert published(tmp_path, str(run.path)) == ConfigError.exit_code
     assert "is damaged" in " ".join(capsys.readouterr().err.split())
 
@@ -285,7 +287,7 @@ def test_from_an_index_to_a_rebuild_and_its_verdict(
 
         monkeypatch.setattr(obtaining, "_http", here)
         cache = Cache(load_lock(), tmp_path / "cache")
-        found = published_at(f"{AT}/{row.beside_url('manifest.json')}", cache)
+        found = published_at(f"{AT}/{row.attached_url('manifest.json')}", cache)
     assert found.wheel is not None
     assert found.sha256 == row.sha256
     line = we(tmp_path)

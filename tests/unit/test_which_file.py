@@ -27,12 +27,12 @@ from pipelines.cli.program import run
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.which import children, joining, trying
+from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.children import run_child
 from pipelines.publish.which.joining import joined
 from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.publish.which.looking import Driver, this_place
 from pipelines.publish.which.reporting import Report, report
-from pipelines.publish.which.told import as_object, as_text
 
 pytestmark = pytest.mark.slow
 
@@ -266,8 +266,8 @@ def test_an_import_that_fails_hangs_or_floods_is_told(
     def ended_with(text: str, seconds: float = 20) -> children.Ended:
         return run_child([sys.executable, "-c", text], seconds)
 
-    assert ended_with("print('wcw1 {\"a\": 1}')").told == {"a": 1}
-    assert ended_with("print('wcw1 [')").told == {}
+    assert ended_with("print('wcw1 {\"a\": 1}')").result == {"a": 1}
+    assert ended_with("print('wcw1 [')").result == {}
     ended = ended_with("import time; time.sleep(60)", 0.5)
     assert (ended.code, ended.why) == (None, "it was ended after 0 s")
     monkeypatch.setattr(children, "_MOST_OUTPUT", 1 << 20)

@@ -16,12 +16,12 @@ from test_which_choice import answering, catalogue, sends, wheel
 from test_which_file import Linux, file
 
 from pipelines.publish.which import looking, main
+from pipelines.publish.which.answer import as_object, as_text, typed, uv_installs
 from pipelines.publish.which.causes import built_for
 from pipelines.publish.which.listed import fetch_rows, read_catalogue_rows
 from pipelines.publish.which.looking import Installed, Place, ask_driver, this_place
 from pipelines.publish.which.reporting import Report, report
 from pipelines.publish.which.texts import RefusalError
-from pipelines.publish.which.told import as_object, as_text, typed, uv_installs
 from pipelines.publish.which.trying import lacking_module
 
 assert file  # a fixture

@@ -172,8 +172,8 @@ def cudas(
     has = f"and the lock has toolkits of {', '.join(map(str, known))}"
     what = "Name its archives in toolchain.yaml, then type: invoke lock"
     notes = [
-        note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(beside) or 'out'}, {has}", what)
-        for cuda, beside in sorted(missing.items(), key=lambda one: Version(one[0]))
+        note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(users) or 'out'}, {has}", what)
+        for cuda, users in sorted(missing.items(), key=lambda one: Version(one[0]))
     ]
     for cuda in (cuda for cuda in there if Version(cuda) > last):
         says = f"CUDA {cuda} is out; the drivers in compat.yaml end with that of CUDA {last}"
