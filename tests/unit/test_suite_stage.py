@@ -304,11 +304,11 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     assert (done.gpu_way, done.gpu_asked, done.gpus) == ("none", "gpu: true", ())
     view = load_view(line.run)
     assert view.verdict == "failed"
-    assert view.gpu_told == "none, although gpu: true was requested"
-    assert view.gpu_told in (line.run.path / "report.html").read_text()
+    assert view.gpu_summary == "none, although gpu: true was requested"
+    assert view.gpu_summary in (line.run.path / "report.html").read_text()
     with console.capture() as shown:
         console.print(render([view]))
-    assert f"GPU: {view.gpu_told}" in shown.get()
+    assert f"GPU: {view.gpu_summary}" in shown.get()
     assert r"although gpu\: true was requested" in (line.run.path / "summary.md").read_text()
     assert 'name="gpu_asked" value="gpu: true"' in (line.run.path / "junit.xml").read_text()
 
