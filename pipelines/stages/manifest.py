@@ -103,7 +103,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
             "reproducible": "fixed place" in built.materials.root,
             "materials": built.materials.model_dump(),
         },
-        "toolset": {"asked": facts.toolset or None, "told": _toolsets(audited)},
+        "toolset": {"asked": facts.toolset or None, "found": _toolsets(audited)},
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
         "evidence": evidence_of(facts, run.result(SmokeResult)),
         "tools": {name: tool.model_dump() for name, tool in sorted(facts.tools.items())},

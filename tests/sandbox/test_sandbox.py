@@ -97,7 +97,7 @@ def test_the_main_job(line: Line) -> None:
         assert len(names) > 10
         assert not tree_faults(names)
     manifest = json.loads((path / "manifest.json").read_text())
-    assert manifest["toolset"] == {"asked": "stand-in", "told": ["stand-in 14.0"]}
+    assert manifest["toolset"] == {"asked": "stand-in", "found": ["stand-in 14.0"]}
 
 
 def test_every_directory_of_a_bare_host_was_made_the_one_way(line: Line) -> None:

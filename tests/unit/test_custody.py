@@ -246,7 +246,7 @@ def test_a_wheel_of_another_tool_set_is_refused(
             continue
         line.do(AUDIT)
         write_manifest(line.run)
-        told = json.loads((line.run.path / "manifest.json").read_text())["toolset"]["told"]
+        told = json.loads((line.run.path / "manifest.json").read_text())["toolset"]["found"]
         assert told == [f"{asked.name} {'14.44' if asked is MSVC else '14.0'}"]
 
 

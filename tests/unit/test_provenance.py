@@ -515,7 +515,7 @@ def test_a_name_that_protobuf_alone_takes_for_another(
     [
         {"evidence": "R"},
         {"evidence": ["R"], "toolset": "x", "publishable": False},
-        {"toolset": {"told": 5}, "stages": 5, "host": None},
+        {"toolset": {"found": 5}, "stages": 5, "host": None},
     ],
 )
 def test_parameters_of_other_shapes(desk: Desk, inner: dict[str, Any]) -> None:
@@ -972,7 +972,7 @@ def other_wheel(desk: Desk, _: pytest.MonkeyPatch) -> None:
         forged,
         other_wheel,
         edited(lambda said: said.update(evidence="R", publishable=True)),
-        edited(lambda said: said["toolset"].update(told=["MSVC 14.44"])),
+        edited(lambda said: said["toolset"].update(found=["MSVC 14.44"])),
         edited(lambda said: said["inputs"].update(recipe="flash-attn")),
         edited(lambda said: said["host"].update(windows="10.0.26100")),
         edited(lambda said: said.update(run="20260101-000000-other")),

@@ -83,7 +83,7 @@ def test_audit_report_and_manifest_lie_beside_a_wheel(tmp_path: Path) -> None:
     assert len(read_pytest(found["smoke.xml"]).cases) == row.smoke.cases
     assert found["manifest.json"] == (run.path / "manifest.json").read_bytes()
     variant = next(one for one in catalogue(tmp_path)["wheels"] if one["made_from"])
-    assert variant["beside"] == {}, "they speak of the plain wheel"
+    assert variant["attached"] == {}, "they speak of the plain wheel"
 
 
 def test_a_report_is_written_anew(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def _evidence(said: Said) -> Iterator[Finding]:
         f"recorded with the key {keys or '(not named)'}",
     )
     if inner.get("publishable") is not True:
-        tools = as_dict(inner.get("toolset")).get("told")
+        tools = as_dict(inner.get("toolset")).get("found")
         tools = tools if isinstance(tools, list) and tools else ["a tool set that was not read"]
         found = f"not for publishing: built with {line(', '.join(map(str, tools)), 200)}"
         yield _found("publishing", "warning", found)
