@@ -45,7 +45,7 @@ class _Ours(Console):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is looked at as it comes, which one of several works is not."""
+        """Whether it is watched live, which one of several runs is not."""
         return onlooker() is None and super().is_terminal
 
 

@@ -4,7 +4,7 @@ Recipes, smoke suites, resources and signatures lie in one directory with one la
 
     recipes/NAME.yaml    smoke/SUITE/test_*.py    resources.yaml    signatures.yaml
 
-``.wcw`` by ``pipeline.yaml`` is the repository's own. A package brings one by an entry point of
+``.wcw`` next to ``pipeline.yaml`` is the repository's. A package brings one by an entry point of
 the group :data:`GROUP`, whose value names a directory within it, with dots. The repository's own is
 looked at first, then those of packages, then what is built in. Two packages that bring the same
 name are refused, unless the repository has it as well: which was meant would not be clear.

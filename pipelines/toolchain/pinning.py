@@ -102,7 +102,7 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
         found.append(checked)
 
     # Next to the cache's own files, for a rename does not leave a file system. What broke off lies
-    # in a directory of no process; the one that goes on with it gives it a name of its own.
+    # in a directory that belongs to no process; one that goes on with it gives it its own name.
     left = cache.root / "downloads" / f".{name}.part"
     mine = own_part(left.with_name(name))
     with contextlib.suppress(OSError):
