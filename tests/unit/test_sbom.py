@@ -260,7 +260,7 @@ def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert not problem_of(json.dumps(told).encode(), "1.6", strict=True)
     assert materials(plan, "0" * 64, None).root["patch"] == {patch.file: patch.sha256}
     rows = sbom(json.dumps(told).encode()).components
-    assert [row.properties["patched by"] for row in rows if "patched by" in row.properties] == [
+    assert [p["patched by"] for row in rows if "patched by" in (p := row.properties)] == [
         patch.file
     ]
 

@@ -64,9 +64,7 @@ def plain(tmp_path: Path) -> Wheel:
 def beside(tmp_path: Path) -> dict[str, bytes]:
     """What the catalogue names, each with the hash that it has there."""
     row = plain(tmp_path)
-    found = {
-        kind: (tmp_path / "index" / row.attached_url(kind)).read_bytes() for kind in row.attached
-    }
+    found = {k: (tmp_path / "index" / row.attached_url(k)).read_bytes() for k in row.attached}
     for kind, data in found.items():
         assert hashlib.sha256(data).hexdigest() == row.attached[kind]
     return {str(kind): data for kind, data in found.items()}

@@ -63,10 +63,9 @@ def _table(rows: Sequence[Component]) -> Table:
     for title in ("", "component", "version", "license", "sha256"):
         table.add_column(title, overflow="fold")
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
-        own = row.properties
+        own, digits = row.properties, row.sha256[:_DIGITS] or "-"  # of others these may be letters
         version = row.version or ("not known" if own.get("unknown") == "version" else "-")
         notes = [f"{name}: {own[name]}" for name in _NOTES if name in own]
-        digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
         words = (row.role, row.name, version, row.license or "-", digits)
         cells = [escape(safe(word, 100)) for word in words]
         if notes:

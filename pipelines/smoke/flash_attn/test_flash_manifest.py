@@ -36,21 +36,19 @@ def test_head_dimension(dim: int, record_suite: Record) -> None:
     import flash_check as fc
     import torch
 
-    results: dict[str, dict[str, str]] = {"forward": {}, "backward": {}}
+    has: dict[str, dict[str, str]] = {"forward": {}, "backward": {}}
     for dtype in fc.DTYPES:
         inputs = fc.normal(dtype, (128, 128), dim, (2, 2), 1)
-        results["forward"][dtype] = attempt(
-            lambda inputs=inputs: flash_attn.flash_attn_func(*inputs)
-        )
-        if results["forward"][dtype] != "yes":
-            results["backward"][dtype] = "no: its forward fails"
+        has["forward"][dtype] = attempt(lambda inputs=inputs: flash_attn.flash_attn_func(*inputs))
+        if has["forward"][dtype] != "yes":
+            has["backward"][dtype] = "no: its forward fails"
             continue
         out = flash_attn.flash_attn_func(*inputs)
-        results["backward"][dtype] = attempt(
+        has["backward"][dtype] = attempt(
             lambda out=out, inputs=inputs: torch.autograd.grad(out.sum(), inputs)
         )
     refused = []
-    for way, by_dtype in results.items():
+    for way, by_dtype in has.items():
         answers = set(by_dtype.values())
         text = answers.pop() if len(answers) == 1 else str(by_dtype)
         record_suite(f"has.{way}.hdim{dim}", text)

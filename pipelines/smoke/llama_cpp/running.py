@@ -64,15 +64,10 @@ def opened(path: Path, *, gpu: bool = True, flash: bool = False) -> Iterator[Run
         assert model, "".join(said)[-2000:]
         ended.callback(llama_cpp.llama_model_free, model)
         options = llama_cpp.llama_context_default_params()
-        options.n_ctx, options.n_batch, options.n_ubatch, options.n_seq_max = (
-            4 * CONTEXT,
-            CONTEXT,
-            CONTEXT,
-            4,
-        )
+        options.n_ctx, options.n_seq_max = 4 * CONTEXT, 4
+        options.n_batch = options.n_ubatch = CONTEXT
         options.offload_kqv = options.op_offload = gpu
-        enabled, disabled = 1, 0
-        options.flash_attn_type = enabled if flash else disabled
+        options.flash_attn_type = int(flash)  # 1: enabled, 0: disabled
         context = llama_cpp.llama_init_from_model(model, options)
         assert context, "".join(said)[-2000:]
         ended.callback(llama_cpp.llama_free, context)
