@@ -87,8 +87,8 @@ def test_a_wheel_with_what_it_requires_and_a_script(line: Line, tmp_path: Path) 
             assert "found = True" in report
             assert "loaded = True" in report
     first, second, third = views
-    told = {figure.subject: figure.value for figure in first.figures}
-    assert told == {"value": 1.0, "third": 0.333}
+    figures = {figure.subject: figure.value for figure in first.figures}
+    assert figures == {"value": 1.0, "third": 0.333}
     assert not [d for d in compare(first, second).differences if d.kind == "number"]
     (other,) = [d for d in compare(first, third).differences if d.kind == "number"]
     assert (other.subject, other.before, other.after) == ("value", "1", "3")

@@ -127,14 +127,14 @@ def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
     (built,) = (run_build(line) / "wheels").glob("*.whl")
     bought = line.plan.cache.fetch("markupsafe-cp311")
     published = replace(MSVC, stamp="")
-    for path, true, lie, told in (
+    for path, true, lie, tool in (
         (built, STUB, MSVC, "stand-in 14"),
         (bought, published, STUB, "MSVC 14"),
     ):
         facts = inspect(path)
         right, wrong = toolset(facts, true), toolset(facts, lie)
         assert right.level == "ok"
-        assert [one.rpartition(".")[0] for one in right.values] == [told]
+        assert [one.rpartition(".")[0] for one in right.values] == [tool]
         assert wrong.failed
         assert f"was built with {true.name}, not with {lie.name}" in wrong.hint
         local = f"{facts.version.partition('+')[0]}+cu130{lie.stamp}"

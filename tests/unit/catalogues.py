@@ -105,7 +105,7 @@ def large(count: int = 500) -> Catalogue:
 
 def machine_of(line: str) -> Machine:
     """The machine in a line that ``which.py --share`` printed."""
-    told = dict(parse_qsl(line.removeprefix(PREFIX), keep_blank_values=True))
-    gpus = tuple(filter(None, told.get("gpu", "").split(",")))
+    values = dict(parse_qsl(line.removeprefix(PREFIX), keep_blank_values=True))
+    gpus = tuple(filter(None, values.get("gpu", "").split(",")))
     keys = ("platform", "python", "torch", "cuda", "driver")
-    return Machine(**{key: told.get(key, "") for key in keys}, gpus=gpus)
+    return Machine(**{key: values.get(key, "") for key in keys}, gpus=gpus)

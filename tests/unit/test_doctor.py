@@ -628,8 +628,8 @@ def test_nothing_is_provisioned_into_an_existing_environment() -> None:
     verdict = judge("tool chain: msvc-toolset", {STUDIO: []}, purpose)
     assert (verdict.level, verdict.command.split()[:2]) == ("error", ["winget", "install"])
     programs = {"ninja", "git", "sccache"}
-    told = diagnose(changed({f"{TOOLS}/{name}": None for name in programs}), purpose)
-    found = {each.id: each for each in told if each.subject in ("paths", "tool chain")}
+    findings = diagnose(changed({f"{TOOLS}/{name}": None for name in programs}), purpose)
+    found = {each.id: each for each in findings if each.subject in ("paths", "tool chain")}
     assert not programs & set(found)
     assert found["build-root"].level == "warning"
     assert "pipeline.yaml" in found["build-root"].hint
@@ -688,9 +688,9 @@ def test_rules_name_their_source(
 def test_a_driver_is_held_against_a_minor_release_of_cuda_13(driver: str, level: str) -> None:
     """580 runs machine code of 13.2, and does not compile its PTX."""
     facts = changed({f"{TOOLS}/gpus": [GPU | {"driver": driver}]})
-    (told,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.title == "GPU 0 driver"]
-    assert told.level == level
-    assert ("595" in told.hint) == (level == "warning")
+    (one,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.title == "GPU 0 driver"]
+    assert one.level == level
+    assert ("595" in one.hint) == (level == "warning")
 
 
 def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -710,10 +710,10 @@ def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.Monke
 
 def test_a_toolset_that_does_not_fit_is_told_once() -> None:
     verdicts = diagnose(changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_purpose(cuda="12.1"))
-    told = [v for v in verdicts if v.subject == "tool chain" and v.level == "error"]
-    assert [v.id for v in told] == ["msvc-toolset"]
-    assert told[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
-    assert "vcvars_ver=14.38" in told[0].hint
+    errors = [v for v in verdicts if v.subject == "tool chain" and v.level == "error"]
+    assert [v.id for v in errors] == ["msvc-toolset"]
+    assert errors[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
+    assert "vcvars_ver=14.38" in errors[0].hint
 
 
 @pytest.mark.parametrize(
@@ -796,7 +796,7 @@ def test_wanted_values_stand_in_one_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provisioned", "told", "level", "found", "hint"),
+    ("provisioned", "reply", "level", "found", "hint"),
     [
         (False, row(git=r"C:\g\git.exe", cargo="x"), "ok", r"C:\g\git.exe; x", ""),
         (False, row(False, git="x"), "error", "not there: cargo", "install cargo on that machine"),
@@ -806,11 +806,11 @@ def test_wanted_values_stand_in_one_file() -> None:
     ],
 )
 def test_programs_that_the_build_starts(
-    provisioned: bool, told: Any, level: str, found: str, hint: str
+    provisioned: bool, reply: Any, level: str, found: str, hint: str
 ) -> None:
     spec = {"kind": "commands", "names": ["git", "cargo"], "places": []}
     purpose = with_purpose(settings=(*SETTINGS, Setting("programs", spec, provisioned)))
-    verdict = judge("tool chain: programs-of-the-build", {f"{RES}/programs": told}, purpose)
+    verdict = judge("tool chain: programs-of-the-build", {f"{RES}/programs": reply}, purpose)
     assert (verdict.level, verdict.actual) == (level, found)
     assert hint in verdict.hint
     assert verdict.expected in ("", "git, cargo")
@@ -875,9 +875,9 @@ def assert_harmless(facts: Any) -> None:
         assert bool(verdict.hint) >= (verdict.level in ("warning", "error"))
     text = render(verdicts, 80)
     assert not CONTROL.search(text.replace("\n", ""))
-    told = json.dumps(report.as_json(verdicts, PURPOSE), allow_nan=False, ensure_ascii=False)
-    assert told.encode(), "no halves of surrogate pairs"
-    assert json.loads(told)["level"] == worst(v.level for v in verdicts)
+    dumped = json.dumps(report.as_json(verdicts, PURPOSE), allow_nan=False, ensure_ascii=False)
+    assert dumped.encode(), "no halves of surrogate pairs"
+    assert json.loads(dumped)["level"] == worst(v.level for v in verdicts)
 
 
 @given(JSON, JSON)
@@ -1022,12 +1022,12 @@ def test_the_summary(levels: list[Any], said: str) -> None:
 
 def test_json_says_all() -> None:
     verdicts = diagnose(changed(SICK), PURPOSE)
-    told: Any = report.as_json(verdicts, PURPOSE)
-    assert list(told) == ["schema", "host", "order", "level", "summary", "findings"]
-    assert (told["schema"], told["host"], told["level"]) == (2, "lab1", "error")
-    assert told["order"]["archs"] == "80;90"
-    assert sum(told["summary"].values()) == len(told["findings"]) == len(verdicts)
-    for row, verdict in zip(told["findings"], verdicts, strict=True):
+    document: Any = report.as_json(verdicts, PURPOSE)
+    assert list(document) == ["schema", "host", "order", "level", "summary", "findings"]
+    assert (document["schema"], document["host"], document["level"]) == (2, "lab1", "error")
+    assert document["order"]["archs"] == "80;90"
+    assert sum(document["summary"].values()) == len(document["findings"]) == len(verdicts)
+    for row, verdict in zip(document["findings"], verdicts, strict=True):
         assert Finding(**row) == verdict
 
 
@@ -1128,9 +1128,9 @@ def test_skew_is_measured_by_the_quickest_trip(
 
     def ping() -> float:
         trip = next(trips)
-        told = now[0] + trip * late - 100
+        clock = now[0] + trip * late - 100
         now[0] += trip
-        return told
+        return clock
 
     monkeypatch.setattr(time, "time", lambda: now[0])
     monkeypatch.setattr(time, "monotonic", lambda: now[0] - 77)
@@ -1227,10 +1227,10 @@ def environment(tmp_path: Path, **values: str) -> Finding:
     purpose = run.purpose_of(replace(plan, recipe=recipe, target=target, place=place))
     (setting,) = purpose.of("distributions")
     assert not setting.provisioned
-    told = row(not values.pop("wrong", ""), **values)
+    answer = row(not values.pop("wrong", ""), **values)
     (verdict,) = [
         v
-        for v in diagnose(changed({f"{RES}/{setting.id}": told}), purpose)
+        for v in diagnose(changed({f"{RES}/{setting.id}": answer}), purpose)
         if v.id == "python-packages"
     ]
     return verdict
@@ -1303,12 +1303,12 @@ def noisy() -> Any:
 def test_json_alone_is_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = diagnosed(make_plan(Host(noisy), tmp_path), as_json=True)
     out, err = capsys.readouterr()
-    told = json.loads(out)
+    document = json.loads(out)
     assert out.startswith("{")
     assert out.endswith("}\n")
     assert "starting something" in err
-    assert told["host"] == "lab1"
-    assert [v["id"] for v in told["findings"]] == [v.id for v in outcome.findings]
+    assert document["host"] == "lab1"
+    assert [v["id"] for v in document["findings"]] == [v.id for v in outcome.findings]
 
 
 def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1389,10 +1389,10 @@ def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
 
 def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run.run_doctor(None, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["host"], told["order"]) == (None, None)
-    assert {v["subject"] for v in told["findings"]} == {"this machine"}
-    (python,) = [v for v in told["findings"] if v["id"] == "python"]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["host"], document["order"]) == (None, None)
+    assert {v["subject"] for v in document["findings"]} == {"this machine"}
+    (python,) = [v for v in document["findings"] if v["id"] == "python"]
     assert python["level"] == "ok"
     assert outcome.purpose is None
 

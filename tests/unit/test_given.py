@@ -659,13 +659,13 @@ def test_a_script_that_wants_a_gpu_is_told_how_to_get_one(tmp_path: Path) -> Non
     line, _ = at_desk_given(tmp_path, str(foreign(house)), house, Suite(PASSED))
     run_given(line)
     desk = line.plan.host
-    told = "no CUDA-capable device is detected"
-    assert cure_of(line.plan, line.run, told) == "", "a machine that is what it is"
+    text = "no CUDA-capable device is detected"
+    assert cure_of(line.plan, line.run, text) == "", "a machine that is what it is"
     desk.capabilities = replace(desk.capabilities, emulated=True)
-    assert "--gpu gives" in cure_of(line.plan, line.run, told)
+    assert "--gpu gives" in cure_of(line.plan, line.run, text)
     assert "--gpu" not in cure_of(line.plan, line.run, "wrong numbers")
     desk.gpu_way = by_bridge("bridge")
-    assert "--gpu" not in cure_of(line.plan, line.run, told)
+    assert "--gpu" not in cure_of(line.plan, line.run, text)
     line.close()
 
 
@@ -768,10 +768,10 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     assert [one.file for one in company.packages] == [f"{chosen}-py3-none-any.whl"]
     assert any(note.startswith("numpy<2: ") for note in company.notes) == (not companions)
     line.do(AUDIT)
-    told = cure_of(line.plan, line.run, "ended by something")
-    assert told.startswith("numpy 2.1.0 is installed") == bool(companions)
+    hint = cure_of(line.plan, line.run, "ended by something")
+    assert hint.startswith("numpy 2.1.0 is installed") == bool(companions)
     if companions:
-        assert told.endswith("Name a release below 2 with --with.")
+        assert hint.endswith("Name a release below 2 with --with.")
     line.close()
 
 

@@ -119,8 +119,8 @@ def test_an_edited_record_is_left_out_and_named(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     lab.keep(record, folder)
     path = folder / record.name
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"passed": True}))
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"passed": True}))
     (folder / "other.json").write_text("{}")
     found, wrong = lab.read_records(folder)
     assert found == []

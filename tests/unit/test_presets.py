@@ -134,9 +134,9 @@ def test_which_knows_its_python(tmp_path: Path) -> None:
     assert "this is ComfyUI's portable Python for Windows: --for comfyui" in text
     assert "- torch's CUDA is 12.8, and the preset says 13.0" in text
     assert "to build for what is here: --cuda 12.8" in text
-    told = as_object(found, "")["preset"]
-    assert told["name"] == "comfyui"
-    assert told["instead"] == ["--cuda", "12.8"]
+    preset = as_object(found, "")["preset"]
+    assert preset["name"] == "comfyui"
+    assert preset["instead"] == ["--cuda", "12.8"]
     older = seen(replace(place, python="3.12"))
     assert older.portable is not None
     assert older.portable.preset == "comfyui-cu126"  # one axis is other, of the first it is two

@@ -117,10 +117,10 @@ def as_many_of_others(run: Run) -> None:
     report, manifest = run.path / "smoke.xml", run.path / "manifest.json"
     was = sha256_of(report)
     report.write_text(report.read_text().replace("test_1", "test_of_another_wheel_1"))
-    told = json.loads(manifest.read_text())
-    (row,) = (row for row in told["files"] if row["sha256"] == was)
+    document = json.loads(manifest.read_text())
+    (row,) = (row for row in document["files"] if row["sha256"] == was)
     row |= {"sha256": sha256_of(report), "size": report.stat().st_size}
-    manifest.write_text(json.dumps(told, indent=2) + "\n")
+    manifest.write_text(json.dumps(document, indent=2) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_the_verdict_of_a_rebuild_is_published_and_its_wheel_is_not(
     run = again(tmp_path, before.sha256, verdict)
     for _ in range(2):
         assert published(tmp_path, str(run.path)) == 0
-        (told,) = plain(tmp_path).rebuilt
-        assert (told.verdict, told.run) == (verdict, run.id)
+        (rebuilt,) = plain(tmp_path).rebuilt
+        assert (rebuilt.verdict, rebuilt.run) == (verdict, run.id)
         assert len(catalogue(tmp_path)["wheels"]) == 2
 
 
@@ -291,5 +291,5 @@ def test_from_an_index_to_a_rebuild_and_its_verdict(
     line = we(tmp_path)
     run_rebuild(line, found)
     assert published(tmp_path, str(line.run.path)) == 0
-    (told,) = plain(tmp_path).rebuilt
-    assert (told.verdict, told.run) == ("identical", line.run.id)
+    (rebuilt,) = plain(tmp_path).rebuilt
+    assert (rebuilt.verdict, rebuilt.run) == ("identical", line.run.id)

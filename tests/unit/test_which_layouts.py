@@ -362,9 +362,9 @@ def test_a_path_that_uv_is_given_is_no_command(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, told: object, smi: str = "", system: str = "") -> str:
+def answered(monkeypatch: pytest.MonkeyPatch, data: object, smi: str = "", system: str = "") -> str:
     """The driver, as one word a thing, where its library says so and ``nvidia-smi`` is a script."""
-    monkeypatch.setattr(looking, "PROBE", f"print('wcw1 ' + {json.dumps(told)!r})")
+    monkeypatch.setattr(looking, "PROBE", f"print('wcw1 ' + {json.dumps(data)!r})")
     if smi:
         path = Path(system) / "nvidia-smi.exe"
         path.write_text(f"#!/bin/sh\n{smi}")
