@@ -728,7 +728,7 @@ class Machine:
     @property
     def line(self) -> str:
         """As one line, which the index's page reads."""
-        told = {
+        values = {
             "platform": self.platform,
             "python": self.python,
             "torch": self.torch,
@@ -736,7 +736,7 @@ class Machine:
             "driver": self.driver,
             "gpu": ",".join(self.gpus),
         }
-        return PREFIX + "&".join(f"{key}={quote(value, safe=',')}" for key, value in told.items())
+        return PREFIX + "&".join(f"{key}={quote(value, safe=',')}" for key, value in values.items())
 
 
 # -------------------- publish/which/listed.py
@@ -817,16 +817,16 @@ def _rows(data: bytes) -> list[Row]:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
         raise ValueError("it has too many parts")  # each takes 25 times its bytes
-    told = json.loads(data)
-    if not isinstance(told, dict) or told.get("schema_version") != 1:
-        said = told.get("schema_version") if isinstance(told, dict) else None
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("schema_version") != 1:
+        said = document.get("schema_version") if isinstance(document, dict) else None
         newer = isinstance(said, int) and said > 1
         raise ValueError(
             f"it has schema version {shown(said, 20)}: use the which.py of that index"
             if newer
             else "it does not have schema version 1"
         )
-    wheels = told.get("wheels")
+    wheels = document.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
         raise ValueError(f"it has no list of at most {_MOST_WHEELS} wheels")
     rows = [_row(one) for one in wheels]
@@ -836,22 +836,22 @@ def _rows(data: bytes) -> list[Row]:
     return [row for row, plain in rows if plain]
 
 
-def _row(told: Any) -> tuple[Row, bool]:
+def _row(entry: Any) -> tuple[Row, bool]:
     """A wheel, and whether it is a plain one that may be taken."""
-    text = {key: _text(told, key, form) for key, form in _TEXTS.items()}
+    text = {key: _text(entry, key, form) for key, form in _TEXTS.items()}
     name = _WHEEL.fullmatch(text["file"])
     if name is None:
         raise ValueError(f"{text['file']} is not the name of a wheel")
     version_key(name["version"])
     if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
         raise ValueError(f"{text['file']} has an address with another name")
-    smoke = told["smoke"]
+    smoke = entry["smoke"]
     verdict = _text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
         **text,
-        sass=tuple(_listed(told, "sass")),
-        ptx=tuple(_listed(told, "ptx")),
+        sass=tuple(_listed(entry, "sass")),
+        ptx=tuple(_listed(entry, "ptx")),
         project=project(name["name"]),
         version=name["version"],
         tags=tuple(
@@ -860,23 +860,23 @@ def _row(told: Any) -> tuple[Row, bool]:
             for abi in name["abi"].split(".")
             for platform in name["platform"].split(".")
         ),
-        stable=told.get("stable", False) is True,
-        any_cuda=told.get("any_cuda", False) is True,
+        stable=entry.get("stable", False) is True,
+        any_cuda=entry.get("any_cuda", False) is True,
         tested=verdict == "passed",
         smoke=f"tested on {gpus}" if verdict == "passed" else "UNTESTED on any GPU",
     )
-    return row, not name["label"] and told.get("yanked") is None
+    return row, not name["label"] and entry.get("yanked") is None
 
 
-def _text(told: Any, key: str, form: str) -> str:
-    value = told[key] if key != "requires_python" else told.get(key, "")
+def _text(entry: Any, key: str, form: str) -> str:
+    value = entry[key] if key != "requires_python" else entry.get(key, "")
     if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
         raise ValueError(f"{key}: {shown(value, 80)}")
     return value
 
 
-def _listed(told: Any, key: str) -> list[str]:
-    values = told.get(key, [])
+def _listed(entry: Any, key: str) -> list[str]:
+    values = entry.get(key, [])
     if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
         raise ValueError(f"{key}: {shown(values, 80)}")
     return [_text({key: one}, key, _ARCHES) for one in values]
@@ -909,12 +909,12 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
 
 def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     """The wheels, unless a later catalogue of the index at ``base`` was seen here before."""
-    rows, told = read_catalogue_rows(data, where), json.loads(data)
+    rows, document = read_catalogue_rows(data, where), json.loads(data)
     if base.startswith(_LOCAL):  # a port of this machine, of another program each time
         return rows
-    generation = told.get("generation")
+    generation = document.get("generation")
     serial, digest = generation if isinstance(generation, int) else 0, sha256(data).hexdigest()
-    yanked = [one["file"] for one in told["wheels"] if one.get("yanked") is not None]
+    yanked = [one["file"] for one in document["wheels"] if one.get("yanked") is not None]
     if why := older(base, serial, digest, yanked):
         raise RefusalError(
             f"{CATALOGUE_NAME} of {shown(where, 200)}: {shown(why, 300)}",
@@ -1178,7 +1178,7 @@ class Ended:
     """The end of its standard error, where that was kept by itself."""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The object of its last marked line; empty where there is none."""
         for line in reversed(self.output.splitlines()):
             if line.startswith(_MARK):
@@ -1719,14 +1719,14 @@ def ask() -> dict[str, object]:
     except OSError:
         return {"driver": "", "gpus": [], "names": []}
     number = ctypes.c_int()
-    told: dict[str, object] = {"driver": "", "gpus": [], "names": []}
+    data: dict[str, object] = {"driver": "", "gpus": [], "names": []}
     if not cuda.cuDriverGetVersion(ctypes.byref(number)) and number.value > 0:
-        told["driver"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
+        data["driver"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
     code = cuda.cuInit(0)
     if code not in (0, _NO_DEVICE):
-        return {**told, "error": f"cuInit returned {code}"}
+        return {**data, "error": f"cuInit returned {code}"}
     if code or cuda.cuDeviceGetCount(ctypes.byref(number)):
-        return told
+        return data
     gpus, names = [], []
     for at in range(min(number.value, _MOST + 1)):  # of more than the most there is no answer
         device, part = ctypes.c_int(), ctypes.c_int()
@@ -1739,7 +1739,7 @@ def ask() -> dict[str, object]:
             both.append(str(part.value))
         gpus.append(f"error {failed}" if failed else ".".join(both))
         names.append(name.value.decode("ascii", "replace"))
-    return {**told, "gpus": gpus, "names": names}
+    return {**data, "gpus": gpus, "names": names}
 
 
 if __name__ == "__main__":
@@ -1826,7 +1826,7 @@ class Place:
     """The folder of packages that are this user's alone; empty: it is not used."""
     system: str = ""
     """Windows' own DLLs."""
-    beside: tuple[str, ...] = ()
+    dll_folders: tuple[str, ...] = ()
     """Where Python's own DLLs are, and those that torch adds to the search besides its own."""
     cuda: str = ""
     """CUDA's toolkit, as ``CUDA_PATH`` names it."""
@@ -1849,7 +1849,7 @@ class Driver:
     """``ARM64`` where Windows is of that machine."""
     trouble: str = ""
     """Why it cannot be used, or not be asked."""
-    lacks: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     """Instructions that the processor does not have, of those that were asked for."""
 
 
@@ -1925,9 +1925,9 @@ def this_place() -> Place:
     free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     windows = sys.platform == "win32"
     root = os.environ.get("SYSTEMROOT", r"C:\Windows") if windows else ""
-    beside = [os.path.dirname(os.path.abspath(sys.executable))] if windows else []
+    dlls = [os.path.dirname(os.path.abspath(sys.executable))] if windows else []
     for prefix in (sys.exec_prefix, sys.base_exec_prefix) if windows else ():
-        beside += [prefix, os.path.join(prefix, "DLLs"), os.path.join(prefix, "Library", "bin")]
+        dlls += [prefix, os.path.join(prefix, "DLLs"), os.path.join(prefix, "Library", "bin")]
     return Place(
         executable=sys.executable or "",
         python=f"{sys.version_info[0]}.{sys.version_info[1]}{free}",
@@ -1936,7 +1936,7 @@ def this_place() -> Place:
         suffixes=tuple(importlib.machinery.EXTENSION_SUFFIXES),
         user=site.getusersitepackages() if site.ENABLE_USER_SITE else "",
         system=os.path.join(root, "System32") if windows else "",
-        beside=tuple(dict.fromkeys(beside)),
+        dll_folders=tuple(dict.fromkeys(dlls)),
         cuda=os.environ.get("CUDA_PATH", "") if windows else "",
     )
 
@@ -1944,30 +1944,30 @@ def this_place() -> Place:
 def ask_driver(place: Place) -> Driver:
     """NVIDIA's driver, by itself and else by ``nvidia-smi``."""
     ended = run_child([place.executable, "-I", "-S", "-c", PROBE], _PROBE_SECONDS)
-    told = ended.told
-    if told.get("driver") and not told.get("error"):
-        return _driver(told)
-    trouble = shown(told.get("error") or ended.why or ("" if told else ended.output[-200:]), 200)
+    data = ended.result
+    if data.get("driver") and not data.get("error"):
+        return _driver(data)
+    trouble = shown(data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200)
     # By itself shutil.which would take one that lies in the current folder of Windows.
     smi = os.path.join(place.system, "nvidia-smi.exe") if place.system else "nvidia-smi"
     if shutil.which(smi) is None:
-        return _driver(told, trouble)
+        return _driver(data, trouble)
     release = _SMI.search(run_child([smi], _PROBE_SECONDS).output)
     listed = run_child(
         [smi, "--query-gpu=compute_cap,name", "--format=csv,noheader"], _PROBE_SECONDS
     )
     rows = [row.partition(",")[::2] for row in listed.output.splitlines() if row.strip()]
     if release is None:
-        return _driver(told, trouble or "nvidia-smi does not reach it")
+        return _driver(data, trouble or "nvidia-smi does not reach it")
     if listed.code:
         rows, trouble = [], f"nvidia-smi does not list the GPUs: {listed.why or listed.output}"
     seen = {"driver": release[1], "gpus": [a for a, _ in rows], "names": [b for _, b in rows]}
     said = trouble or "nvidia-smi can load its library, but CUDA programs cannot"
-    return _driver({**told, **seen}, said)
+    return _driver({**data, **seen}, said)
 
 
-def _driver(told: dict[str, object], trouble: str = "") -> Driver:
-    release, gpus, names = told.get("driver"), _listed_in(told, "gpus"), _listed_in(told, "names")
+def _driver(data: dict[str, object], trouble: str = "") -> Driver:
+    release, gpus, names = data.get("driver"), _listed_in(data, "gpus"), _listed_in(data, "names")
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
     if odd or len(own) > _MOST_GPUS:  # a wheel for the others alone must not be said to fit
@@ -1977,14 +1977,14 @@ def _driver(told: dict[str, object], trouble: str = "") -> Driver:
         release=str(release) if re.fullmatch(r"\d{1,3}\.\d{1,2}", str(release)) else "",
         gpus=tuple(own),
         names=tuple(shown(one, 80) for one in names),
-        native="ARM64" if told.get("native") == "ARM64" else "",
+        native="ARM64" if data.get("native") == "ARM64" else "",
         trouble=shown(trouble, 200),
-        lacks=("avx",) if told.get("avx") is False else (),
+        missing=("avx",) if data.get("avx") is False else (),
     )
 
 
-def _listed_in(told: dict[str, object], key: str) -> list[object]:
-    found = told.get(key)
+def _listed_in(data: dict[str, object], key: str) -> list[object]:
+    found = data.get(key)
     return found if isinstance(found, list) else []
 
 
@@ -2096,8 +2096,8 @@ def read_torch(place: Place) -> Torch | None:
     """The torch that would be imported; ``None`` where there is none that says what it is."""
     folder = found_at(place, "torch")
     text = read_text(os.path.join(folder, "version.py")) if folder else None
-    told = dict(_assigned(text or ""))
-    version, cuda = told.get("__version__"), told.get("cuda")
+    assigned = dict(_assigned(text or ""))
+    version, cuda = assigned.get("__version__"), assigned.get("cuda")
     if not isinstance(version, str) or not re.fullmatch(
         r"\d{1,4}\.\d{1,4}[\w.+-]{0,60}", version, re.ASCII
     ):
@@ -2148,8 +2148,8 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
         raise RefusalError(f"--for {shown(wanted, 40)}: no such preset",
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
-    for name, says, axes, folder, beside in PRESETS:
-        lies = _lies(place, folder, beside)
+    for name, says, axes, folder, siblings in PRESETS:
+        lies = _lies(place, folder, siblings)
         if wanted != name and (wanted or not lies):
             continue
         instead: list[str] = []
@@ -2167,13 +2167,13 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
     return min(found, key=lambda one: len(one.differs), default=None)
 
 
-def _lies(place: Place, folder: str, beside: tuple[str, ...]) -> bool:
+def _lies(place: Place, folder: str, siblings: tuple[str, ...]) -> bool:
     """Whether its program lies in a folder of that name, beside one of these."""
     path = ntpath if "\\" in place.executable else posixpath
     own = path.dirname(place.executable)
     above = path.dirname(own)
     return path.basename(own).lower() == folder.lower() and any(
-        os.path.lexists(path.join(above, one)) for one in beside
+        os.path.lexists(path.join(above, one)) for one in siblings
     )
 
 
@@ -2200,10 +2200,10 @@ class Shelf:
     _read: dict[str, Loaded | str] = field(default_factory=dict)
     _copies: dict[str, list[str]] | None = None
 
-    def find(self, name: str, beside: str) -> str:
-        """The file of a DLL that is wanted by one in the folder ``beside``; empty: none."""
+    def find(self, name: str, own: str) -> str:
+        """The file of a DLL that is wanted by one in the folder ``own``; empty: none."""
         first = (self._torchs,) if self.with_torch else ()
-        for folder in (*first, beside, *self.place.beside, *self._toolkits(), self.place.system):
+        for folder in (*first, own, *self.place.dll_folders, *self._toolkits(), self.place.system):
             if path := self._in(folder, name):
                 return path
         return ""
@@ -2384,7 +2384,7 @@ def is_release_of(said: str, own: str) -> bool:
 def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """A processor without instructions that torch has been compiled for."""
     hint, _, needs = KNOWN["torch"]
-    if torch and needs in driver.lacks:
+    if torch and needs in driver.missing:
         yield cause("old-processor", needs=needs.upper(), hint=hint)
 
 
@@ -2705,7 +2705,7 @@ def of_dlls(
     """
     left = list(paths)
     seen = set() if seen is None else seen
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     done: set[str] = set()
     while left and len(done) < _MOST_DLLS:
         path = left.pop(0)
@@ -2719,8 +2719,8 @@ def of_dlls(
                 continue
             # One run-time is told of once, whatever takes it.
             key = one.level, one.hint if one.id == "old-runtime" else one.actual
-            if key not in told:
-                told.add(key)
+            if key not in reported:
+                reported.add(key)
                 yield one
     if left:
         yield cause("not-checked.dlls", count=_MOST_DLLS)
@@ -2942,7 +2942,7 @@ def try_import(
     words = list(dict.fromkeys(words))
     command = [shelf.place.executable, "-c", LOADER, *words[:_MOST_MODULES]]
     ended = run_child(command, _LOAD_SECONDS)
-    errors = ended.told.get("errors")
+    errors = ended.result.get("errors")
     if ended.code or not isinstance(errors, dict):
         code = f"0x{(ended.code or 0) & 0xFFFFFFFF:08X}"
         why = ended.why or f"its process exited with {ended.code}"
@@ -3238,7 +3238,7 @@ def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[F
         yield replace(finding, actual=said, level="warning")
 
 
-# -------------------- publish/which/told.py
+# -------------------- publish/which/answer.py
 # The answer for people and for programs.
 
 _WIDTH = 98

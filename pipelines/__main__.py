@@ -26,7 +26,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
         from pipelines.cli.program import run
     except ImportError as error:
         print(
-            f"{SetupError.title} error: this Python ({sys.executable}) lacks {error.name}\n"
+            f"{SetupError.title} error: this Python ({sys.executable}) has no {error.name}\n"
             "-> In a checkout type: scripts/setup, then ./wcw in place of wcw or invoke",
             file=sys.stderr,
         )

@@ -31,7 +31,7 @@ def cache(line: Line, *, prune: bool = False, days: str | None = None, json: boo
     if json and prune:
         raise ConfigError("--json shows what is kept", hint="Leave out --prune, or --json.")
     if json:
-        answer(kept.told(line))
+        answer(kept.as_json(line))
     elif prune:
         kept.prune(line, old)
     else:

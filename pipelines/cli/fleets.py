@@ -32,7 +32,7 @@ _NOT_WITH = {
 }
 
 
-def refuse_beside_fleet(calls: Sequence[Call]) -> None:
+def refuse_with_fleet(calls: Sequence[Call]) -> None:
     """Refuse what does not go with ``--fleet``, before anything is begun."""
     for name, flags in calls:
         if name not in _STEPS:

@@ -8,7 +8,7 @@ from pipelines.cli.options import Flags
 
 @command(help={"clean": "remove what no configuration uses any more"})
 def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
-    """Show the hosts and what was made for them; --clean removes what nobody owns."""
+    """Show the hosts and what was made for them; --clean removes what is no longer used."""
     from pipelines.config.model import load_config
     from pipelines.core.console import answer
     from pipelines.core.errors import ConfigError
@@ -18,7 +18,7 @@ def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
     if json and clean:
         raise ConfigError("--json shows what there is", hint="Leave out --clean, or --json.")
     if json:
-        answer(work.told(settings))
+        answer(work.as_json(settings))
     elif clean:
         work.clean(settings)
     else:

@@ -29,7 +29,7 @@ def jobs(
     if json:
         if cancel is not None or follow is not None:
             raise ConfigError("--json lists jobs", hint="Leave out --follow and --cancel.")
-        answer(stage.told(line))
+        answer(stage.as_json(line))
         return
     if cancel is not None:
         stage.cancel(line, cancel)

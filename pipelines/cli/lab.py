@@ -16,7 +16,7 @@ _OF_HERE = ("host", "python", *FETCH)
     help={
         "wheel": "FILE, NAME==VERSION of an index, or URL",
         "suite": "a script with known numbers, or a pytest file or directory: docs/lab.md",
-        "with": "NAME==VERSION to install beside it, and whose DLLs are found; may be repeated",
+        "with": "NAME==VERSION to install with it, and whose DLLs are found; may be repeated",
         "at": "a Linux machine with a GPU for ssh, such as root@gpu1 (default: this one)",
         "give_back": "with --at: a command that ends the machine's rent, run in every case",
     },
@@ -45,7 +45,7 @@ def lab(
     from pipelines.stages import rented
     from pipelines.stages.given import run_given
 
-    path, beside = Path(suite or ""), tuple(with_ or ())
+    path, companions = Path(suite or ""), tuple(with_ or ())
     if not suite or not path.exists():
         raise ConfigError(
             f"--suite {suite or ''}: there is no such file or directory",
@@ -57,11 +57,11 @@ def lab(
     digest, out, failed = records.digest_of(path), home() / load_config().out, None
     with rented.given_back(give_back or ""):
         if at:
-            run, failed = rented.test_there(at, wheel, path, beside, out)
+            run, failed = rented.test_there(at, wheel, path, companions, out)
         else:
             line = open_line({**flags, "wheel": wheel, "gpu": True})
             try:
-                run_given(line, beside=beside, script=suite)
+                run_given(line, companions=companions, script=suite)
             except SmokeError as error:
                 failed = error
             run = line.run

@@ -155,7 +155,7 @@ def _at(request: Request, settings: Config, native: tuple[str, ...] | None = Non
 
 @contextmanager
 def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
-    """A line of its own with a host, beside the one that is open."""
+    """A line of its own with a host, in addition to the one that is open."""
     from pipelines.hosts.live import LiveSession
     from pipelines.matrix.buildplan import Request, resolve
     from pipelines.stages.line import Line
@@ -196,7 +196,7 @@ def tell_line() -> None:
 
 
 def require_cells() -> None:
-    """Raise an error if cells of this order failed; what it has done was told."""
+    """Raise an error if cells of this order failed; what it has done was reported."""
     if _matrix is not None:
         _matrix.require_all()
 
@@ -237,6 +237,6 @@ def host_facts(host: str | None, *, gpu: bool) -> HostFacts:
     with aside(host, gpu=gpu) as line:
         native = gpus_of(line.session)
         msvc = default_toolset(line.session, line.plan.host)
-        return HostFacts.told(
+        return HostFacts.from_session(
             line.session.facts, name=line.plan.host.name, native=native, msvc=msvc
         )

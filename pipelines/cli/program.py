@@ -31,7 +31,7 @@ from pipelines.cli.diagnose import diagnose
 from pipelines.cli.doctor import doctor
 from pipelines.cli.exit import attempt
 from pipelines.cli.fleet import fleet
-from pipelines.cli.fleets import open_fleet, refuse_beside_fleet, refuse_without_fleet
+from pipelines.cli.fleets import open_fleet, refuse_with_fleet, refuse_without_fleet
 from pipelines.cli.hosts import hosts
 from pipelines.cli.init import init
 from pipelines.cli.jobs import jobs
@@ -72,7 +72,7 @@ COMMANDS |= {
 }
 #: What the program is called.
 NAMES = ("wcw", "windows-cuda-wheels")
-#: Arguments of invoke that its own code reads; nobody can type them.
+#: Arguments of invoke that its own code reads; they cannot be typed.
 _INNER = ("complete", "debug", "list-depth", "list-format", "write-pyc")
 
 
@@ -152,7 +152,7 @@ class Wcw(Program):
         raise ConfigError("there is no command on this line", hint="Type: wcw --help")
 
     def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - of invoke's settings
-        """How much is told, which is all that there is to set."""
+        """How much is printed, which is all that there is to set."""
         if verbosity := self.args.verbose.value:
             from pipelines.core.logs import configure
 
@@ -174,7 +174,7 @@ class Wcw(Program):
         line = complete(calls, typed)
         refuse(calls, alone={name for name, one in COMMANDS.items() if one.alone})
         if line.get("fleet"):
-            refuse_beside_fleet(calls)
+            refuse_with_fleet(calls)
         else:
             refuse_without_fleet(calls)
         return calls, line

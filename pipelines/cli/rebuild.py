@@ -17,7 +17,7 @@ def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
     from pipelines.matrix.buildplan import open_cache
     from pipelines.stages.published import read_published
     from pipelines.stages.publishedat import published_at
-    from pipelines.stages.rebuild import run_rebuild, told
+    from pipelines.stages.rebuild import as_json, run_rebuild
 
     if "://" in subject:
         cache = open_cache(settings_of(request_of(flags)[1]))
@@ -31,4 +31,4 @@ def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
         run_rebuild(line, published)
     finally:
         if json and line.begun:
-            answer(told(line.run))
+            answer(as_json(line.run))

@@ -13,7 +13,7 @@ def run_report(names: Sequence[str]) -> Path:
     """Make the reports of the runs called ``names`` again; the HTML page.
 
     Names are those of :func:`find`, or none: ``latest``; or one name of a fleet. One run's page is
-    ``report.html`` in its directory; that of several stands beside the first one's directory, and
+    ``report.html`` in its directory; that of several lies next to the first one's directory, and
     tells of a damaged one that it is damaged. ``summary.md`` comes with it. Raises
     :class:`ConfigError` for what is no run, ``StorageError`` when the page cannot be written.
     """

@@ -35,7 +35,7 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
         raise AuditError(f"{one.file} has sha256 {facts.sha256}, and {one.sha256} is stated")
     found = all_of(facts)
     if json:
-        answer(show.told(facts, found))
+        answer(show.as_json(facts, found))
     else:
         show.show(facts, found)
     good = (

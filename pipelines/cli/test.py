@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 @command(
     shared=(*ALL, "for_", *FETCH, "gpu", "wheel", "select", *FLEET),
     help={
-        "with": "NAME==VERSION to install beside --wheel, and whose DLLs are found; "
-        "may be repeated",
+        "with": "NAME==VERSION to install with --wheel, and whose DLLs are found; may be repeated",
         "script": "run with --wheel: a .py file, or a pytest file or directory "
         "(docs/foreign-wheels.md)",
         "run": "whose wheel: a name below out/, or a run's directory (default: the latest)",
@@ -36,15 +35,15 @@ def smoke_test(
 ) -> None:
     """Smoke-test the latest wheel, or one that others have built, and report as JUnit."""
     if line.plan.given is not None:
-        beside = tuple(with_ or ())
+        companions = tuple(with_ or ())
         if dry_run:
             from pipelines.stages.given import show_given
 
-            show_given(line, beside=beside, script=script)
+            show_given(line, companions=companions, script=script)
         else:
             from pipelines.stages.given import run_given
 
-            run_given(line, beside=beside, script=script)
+            run_given(line, companions=companions, script=script)
         return
     if with_ or script:
         flag = "--script" if script else "--with"

@@ -64,11 +64,11 @@ def verify(
     file, *named = (Path(name).expanduser() for name in (wheel, provenance) if name is not None)
     for missing in (path for path in (file, *named) if not path.is_file()):
         raise ConfigError(f"{missing}: there is no such file", hint="Name one that is here.")
-    beside = named[0] if named else find(file)
+    statement = named[0] if named else find(file)
     paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]
     requirements = read_requirements(require or ())
-    found = look(file, beside, keys, load_lock(), requirements).accepting(enough)
+    found = look(file, statement, keys, load_lock(), requirements).accepting(enough)
     if json:
         answer({"schema": 1, **found.model_dump(mode="json"), "exit": found.code})
     else:

@@ -91,7 +91,7 @@ def watch(
     notes = [*out.notes, *ahead(catalogue, out.torches)]
     notes += [note for one in found for note in one.notes]
     if file is not None:
-        lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
+        lacking = [one for order in orders for one in order.of("pin") if one.missing == ("torch",)]
         targets = [one.target for one in lacking]
         made = pins_of(lock, out.torches, targets, home=TORCH_BUILDS)
         made.write(file)
@@ -99,8 +99,8 @@ def watch(
         notes += made.notes
     orders = bounded(orders, bound, asked_before)
     if format == "json":
-        told = show.as_json(index, catalogue.generation, out.torches, orders, notes)
-        answer(told | {"matrix": as_gha(orders, archs or "")})
+        document = show.as_json(index, catalogue.generation, out.torches, orders, notes)
+        answer(document | {"matrix": as_gha(orders, archs or "")})
         return
     if format == "gha":
         answer(dumps(as_gha(orders, archs or ""), separators=(",", ":")))

@@ -14,7 +14,7 @@ from pipelines.core.versions import Release
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
 
-#: Of one folder or file, in a regular expression for nobody.
+#: Of one folder or file, never in a regular expression.
 Part = Annotated[str, StringConstraints(pattern=r"^[\w.+ -]{1,80}$")]
 
 
@@ -26,7 +26,7 @@ class Axes(Model):
     cuda: Release | None = None
 
     @property
-    def told(self) -> dict[str, str]:
+    def flags(self) -> dict[str, str]:
         """Those that it sets."""
         return {name: text for name, text in self if text}
 
@@ -39,8 +39,8 @@ class Preset(Dated):
     axes: Axes
     folder: Part
     """In which its python.exe lies."""
-    beside: Annotated[tuple[Part, ...], Field(min_length=1)]
-    """One of these lies beside that folder."""
+    siblings: Annotated[tuple[Part, ...], Field(min_length=1)]
+    """One of these lies next to that folder."""
     refused: str = ""
     """Why nothing can be built for it, where that is so."""
 
@@ -76,11 +76,11 @@ def applied(name: str, axes: Mapping[str, str]) -> tuple[dict[str, str], str]:
     What was typed wins. Raises :class:`ConfigError` for a name that there is none of.
     """
     chosen = preset(name)
-    told = chosen.axes.told
-    own = {axis: text for axis, text in told.items() if axis not in axes}
+    flags = chosen.axes.flags
+    own = {axis: text for axis, text in flags.items() if axis not in axes}
     kept = [
         f"--{axis} {axes[axis]} is typed, and not {text}"
-        for axis, text in told.items()
+        for axis, text in flags.items()
         if axis in axes and axes[axis] != text
     ]
     said = " ".join(f"--{axis} {text}" for axis, text in own.items()) or "nothing more"

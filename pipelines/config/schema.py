@@ -32,7 +32,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def recipe_schema() -> dict[str, Any]:
     """What a recipe file may hold: the model's keys, and ``versions`` with those that vary.
 
-    A key that is required may stand in every version instead of at the top, so editors are told
+    A key that is required may stand in every version instead of at the top, so editors know
     of types and unknown keys; that nothing is missing is only known when the file is loaded.
     """
     made = _described(Recipe)
@@ -132,7 +132,7 @@ _TABLE = re.compile(r"(<!-- keys of (\w+) -->\n)(?:.*?\n)??(<!-- -->)", re.DOTAL
 
 
 def document(text: str) -> str:
-    """``docs/configuration.md`` with its tables made anew."""
+    """``docs/configuration.md`` with its tables regenerated."""
     schema = config_schema()
     known = {**schema["$defs"], "Config": schema}
 

@@ -28,10 +28,10 @@ from rich.progress import (
 from rich.text import Text
 
 from pipelines.core import github
-from pipelines.core.beside import onlooker
 from pipelines.core.called import with_pages
 from pipelines.core.errors import PipelineError
 from pipelines.core.hosttext import redact, redact_all, safe
+from pipelines.core.onlooker import onlooker
 from pipelines.core.tables import Trimming, between_words
 
 
@@ -45,7 +45,7 @@ class _Ours(Console):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody looks at it as it comes: at one of several works nobody does."""
+        """Whether it is watched live, which one of several runs is not."""
         return onlooker() is None and super().is_terminal
 
 

@@ -114,7 +114,7 @@ class RemoteError(PipelineError):
 
 
 class UnexpectedError(PipelineError):
-    """What nobody foresaw: a fault of this program, its trace is in a file; please report it."""
+    """Unforeseen: a fault of this program, its trace is in a file; please report it."""
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h
     title = "unexpected"

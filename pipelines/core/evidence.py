@@ -97,8 +97,8 @@ class GpuResult(Model):
 class Bridge(Model):
     """What stands in for Windows' GPU driver on a host: a DLL that hands its calls to Linux'."""
 
-    told: str = ""
-    """What that DLL calls itself, as a smoke suite was told by it."""
+    name: str = ""
+    """What that DLL calls itself, as a smoke suite has read it."""
     cases: int = 0
     """How many cases of that suite have passed on a GPU, as far as it tells."""
     driver: str = ""

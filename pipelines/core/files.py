@@ -104,8 +104,8 @@ def own_part(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
 
 
-def beside(path: Path, name: str) -> Path | None:
-    """A file called ``name`` beside that one, or above its directory, as runs have manifests."""
+def find_nearby(path: Path, name: str) -> Path | None:
+    """A file called ``name`` next to that one, or above its directory, as runs have manifests."""
     folder = path.absolute().parent
     places = (folder / name, folder.parent / name)
     return next((place for place in places if place.is_file()), None)

@@ -30,7 +30,7 @@ class Redacting(logging.Filter):
         """Change the record in place; it is always kept."""
         try:
             said = record.getMessage()
-        except (TypeError, ValueError):  # wrong arguments, which then stay untold
+        except (TypeError, ValueError):  # wrong arguments, which are then left out
             said = str(record.msg)
         record.msg, record.args = line(said, _LIMIT), None
         if record.exc_info:
@@ -58,7 +58,7 @@ def configure(verbosity: int) -> None:
 
 
 def detailed() -> bool:
-    """Whether ``-v`` was said: what is as it should be is then told one by one."""
+    """Whether ``-v`` was said: what is as it should be is then listed one by one."""
     return logging.getLogger(ROOT).isEnabledFor(logging.INFO)
 
 

@@ -132,8 +132,8 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], list[str]]:
-    """A key as the file has it, without the words that pydantic adds, and the keys beside it."""
-    here, beside = [model], [*model.model_fields]
+    """A key as the file has it, without the words that pydantic adds, and its siblings."""
+    here, siblings = [model], [*model.model_fields]
     names: list[str] = []
     plain = 0  # parts to come that are names or numbers of a collection, whatever they look like
     for part in loc:
@@ -146,11 +146,11 @@ def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str],
         if plain:
             plain -= 1
             continue
-        beside = [key for one in here for key in one.model_fields]
+        siblings = [key for one in here for key in one.model_fields]
         if fields := [one.model_fields[part] for one in here if part in one.model_fields]:
             here = [inner for each in fields for inner in _models(each.annotation)]
             plain = max(_levels(each.annotation) for each in fields)
-    return names, beside
+    return names, siblings
 
 
 def _is_meant(model: type[BaseModel], part: int | str) -> bool:

@@ -1,6 +1,6 @@
 """Standard output and error that nothing can make fail: no encoding, closed pipe or full disk.
 
-A build that runs for hours must not end because nobody reads what it says. What could not be
+A build that runs for hours must not end because its output is not read. What could not be
 written is remembered, so that who prints an answer can say that it is not whole.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-#: What stands for our own symbols where an encoding lacks them.
+#: What stands for our own symbols in an encoding without them.
 _PLAIN = {
     "│": "|",
     "✓": "+",
@@ -37,7 +37,7 @@ _STANDARD = 2  # the highest of the descriptors that every program expects to be
 
 
 def plain(error: UnicodeError) -> tuple[str, int]:
-    """Of characters that an encoding lacks: our symbols in ASCII, a question mark for others."""
+    """Of characters not in an encoding: our symbols in ASCII, a question mark for others."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]

@@ -4,10 +4,10 @@ Recipes, smoke suites, resources and signatures lie in one directory with one la
 
     recipes/NAME.yaml    smoke/SUITE/test_*.py    resources.yaml    signatures.yaml
 
-``.wcw`` beside ``pipeline.yaml`` is the repository's own. A package brings one by an entry point of
+``.wcw`` next to ``pipeline.yaml`` is the repository's. A package brings one by an entry point of
 the group :data:`GROUP`, whose value names a directory within it, with dots. The repository's own is
 looked at first, then those of packages, then what is built in. Two packages that bring the same
-name are refused, unless the repository has it as well: nobody could say which was meant.
+name are refused, unless the repository has it as well: which was meant would not be clear.
 https://packaging.python.org/en/latest/specifications/entry-points/
 """
 
@@ -117,13 +117,13 @@ def each(name: str) -> tuple[Found, ...]:
     )
 
 
-def refuse_doubles(told: Iterable[tuple[Found, Iterable[str]]], what: str) -> None:
+def refuse_doubles(files: Iterable[tuple[Found, Iterable[str]]], what: str) -> None:
     """Raise :class:`ConfigError` where two packages bring a thing of one name.
 
-    ``told`` are files of :func:`each` with the names in them. What the repository has itself is
+    ``files`` are those of :func:`each` with the names in them. What the repository has itself is
     meant, whoever brings it as well.
     """
-    rows = [(found, {*names}) for found, names in told]
+    rows = [(found, {*names}) for found, names in files]
     mine = {name for found, names in rows if found.own for name in names}
     whose: dict[str, Found] = {}
     for found, names in rows:

@@ -85,7 +85,7 @@ def print_columns(
 ) -> list[str]:
     """Print ``lines``, values with markup by column; what was left out for want of room.
 
-    Where nobody's screen sets the width, none does. In a terminal columns ``fold`` are broken
+    Without a terminal the width has no limit. In a terminal columns ``fold`` are broken
     anywhere, ``wrap`` at spaces, and those of ``spare`` are given up, the first first.
     """
     shown, left_out = list(lines[0]) if lines else [], []

@@ -1,7 +1,7 @@
 """How numbers are written for people, in reports and on the terminal.
 
 Durations have three rules: :func:`seconds` of what was measured, :func:`elapsed` of what may still
-run, :func:`estimate` of what nobody knows to the second.
+run, :func:`estimate` of what is not known to the second.
 """
 
 from __future__ import annotations

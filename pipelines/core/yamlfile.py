@@ -1,6 +1,6 @@
 """YAML as the pipeline's files use it: one document without tags, no key twice, all of it bounded.
 
-The parser's events are looked at before anything is made of them. They are told one after the
+The parser's events are looked at before anything is made of them. They come one after the
 other, whatever they nest, so neither depth nor aliases cost more than the file is long. (libyaml's
 and PyYAML's own are of different types, and have the same fields.)
 """
@@ -146,11 +146,11 @@ class _Open:
             self.of_value = not self.of_value
 
 
-def _look(told: Iterable[Any]) -> None:
+def _look(parsed: Iterable[Any]) -> None:
     """Raise :class:`_RefusedError` for what may not stand in a file of ours."""
     stack: list[_Open] = []
     anchors: dict[str, tuple[int, int]] = {}  # size and height of what stands behind one
-    for event in told:
+    for event in parsed:
         mark, key = event.start_mark, None
         if getattr(event, "tag", None) is not None:
             raise _RefusedError(f"the tag {event.tag[:40]}", mark, "Take it out.")

@@ -80,5 +80,5 @@ def diagnose(
 
 
 def _of_area(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """What the host cannot give, or this machine lacks for it."""
+    """What the host cannot give, or this machine does not have for it."""
     return (one.model_copy(update={"subject": toolchain.AREA}) for one in findings)

@@ -1,6 +1,6 @@
 """Findings on a bridge to this machine's GPU driver: what is there of it without a look inside.
 
-What the driver lacks is a finding of the host's own rules; here stands what there is.
+What the driver does not support is a finding of the host's own rules; here stands what there is.
 """
 
 from __future__ import annotations

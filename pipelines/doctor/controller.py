@@ -87,11 +87,11 @@ def _downloads(facts: Facts) -> Finding:
 
 
 def _git(facts: Facts) -> Finding:
-    found, told = facts.text("git"), facts.at("git")
+    found, answer = facts.text("git"), facts.at("git")
     if found:
         return finding(AREA, "git", "ok", found)
-    if not told.absent:
-        return finding(AREA, "git", "unknown", told.why)
+    if not answer.absent:
+        return finding(AREA, "git", "unknown", answer.why)
     return finding(AREA, "git", "warning", "not found", "git, to fetch sources", INSTALL_GIT)
 
 

@@ -34,7 +34,7 @@ MODELS = {
 
 def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
     """Each kind of GPU: its name, whether the wheel runs on it, its driver and driver model."""
-    told = facts.at("tools", "gpus")
+    answer = facts.at("tools", "gpus")
     asked = purpose.gpu_asked or "gpu: true"
     wanted = f"a GPU: {asked} was asked for" if purpose.gpu else ""
     kinds: dict[tuple[str | None, ...], list[int]] = {}
@@ -47,7 +47,7 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
         kinds.setdefault(seen, []).append(number)
     for (name, arch, driver, model), numbers in kinds.items():
         title = f"GPU {','.join(map(str, numbers))}"
-        yield finding(AREA, title, "ok" if name else "unknown", name or "it does not tell its name")
+        yield finding(AREA, title, "ok" if name else "unknown", name or "it reports no name")
         yield _covered(f"{title} capability", arch, purpose)
         if model == BRIDGED and driver:  # what is known of versions here is of Windows' drivers
             found = f"{driver} of Linux, whose CUDA the host's own rules judge"
@@ -61,16 +61,16 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
         yield finding(AREA, "GPU", "error", found, wanted, hint)
     if rows:
         return
-    if (told.tree == [] or told.absent) and purpose.gpu:
+    if (answer.tree == [] or answer.absent) and purpose.gpu:
         hint = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"
         yield finding(AREA, "GPU", "error", "none found", wanted, hint)
-    elif told.tree == [] or told.absent:
+    elif answer.tree == [] or answer.absent:
         yield finding(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
-    elif purpose.gpu and told.failed:
+    elif purpose.gpu and answer.failed:
         look = on_host("nvidia-smi", first=f"reinstall NVIDIA's driver ({_DRIVERS})")
-        yield finding(AREA, "GPU", "error", f"not to be asked: {told.why}", wanted, *look)
+        yield finding(AREA, "GPU", "error", f"not to be asked: {answer.why}", wanted, *look)
     else:
-        yield finding(AREA, "GPU", "unknown", told.why, wanted)
+        yield finding(AREA, "GPU", "unknown", answer.why, wanted)
 
 
 def _covered(name: str, arch: str | None, purpose: Purpose) -> Finding:
@@ -78,7 +78,7 @@ def _covered(name: str, arch: str | None, purpose: Purpose) -> Finding:
     version = known(arch)
     built = purpose.target.archs
     if version is None or not str(built):
-        return finding(AREA, name, "unknown", arch or "not told")
+        return finding(AREA, name, "unknown", arch or "not reported")
     number = f"{version.major}{version.minor}"
     if any(serves(sass, number) for sass in built.sass):
         return finding(AREA, name, "ok", f"{arch}, which {built} covers")
@@ -98,7 +98,7 @@ def _covered(name: str, arch: str | None, purpose: Purpose) -> Finding:
 def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Finding:
     version, wanted = known(driver), f"one for CUDA {purpose.target.cuda}"
     if driver is None or version is None:
-        return finding(AREA, name, "unknown", driver or "not told", wanted)
+        return finding(AREA, name, "unknown", driver or "not reported", wanted)
     rules = [rule for rule in compat.rules if "driver" in rule.when]
     for rule in broken(rules, {"driver": driver, "cuda": purpose.target.cuda}):
         found = f"{driver}: {rule.says.removesuffix('.')}"
@@ -114,6 +114,6 @@ def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> 
 
 def _model(name: str, model: str | None) -> Finding:
     if model not in MODELS:
-        return finding(AREA, name, "unknown", model or "not told", " or ".join(MODELS))
+        return finding(AREA, name, "unknown", model or "not reported", " or ".join(MODELS))
     says, source = MODELS[model]
     return finding(AREA, name, "ok", f"{model}: {says}", source=source)

@@ -1,7 +1,7 @@
 """Gathers the facts: of this machine, and of the host through its session.
 
-Reaching a host may start it (a sandbox, a container) or put a Python there that it lacks, as every
-other task would; the inspection itself changes nothing. What it stands on is looked at before.
+Reaching a host may start it (a sandbox, a container) or put a missing Python there, as every other
+task would; the inspection itself changes nothing. What it stands on is looked at before.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def measure_skew(session: Session) -> float:
     trips: list[tuple[float, float]] = []
     for _ in range(_PINGS):
         wall, began = time.time(), time.monotonic()
-        told = float(session.call(rpc.ping))
+        clock = float(session.call(rpc.ping))
         trip = time.monotonic() - began
-        trips.append((trip, told - (wall + trip / 2)))
+        trips.append((trip, clock - (wall + trip / 2)))
     return min(trips)[1]
 
 

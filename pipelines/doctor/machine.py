@@ -14,7 +14,7 @@ from pipelines.matrix.compat import Compat
 from pipelines.remote.resources import page_file
 
 AREA = "host"
-_OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need
+_OLDEST = 17763  # Server 2019 and Windows 10 1809; anything older is too old for CUDA and MSVC
 _FILES = 4  # page files in one verdict
 _OTHER = "name another host of pipeline.yaml with --host"
 _DAY = 86400.0
@@ -72,15 +72,15 @@ def _system(facts: Facts, compat: Compat) -> Finding:
 
 
 def _processor(facts: Facts) -> Finding:
-    told, cores = facts.text("facts", "machine"), facts.number("facts", "cpus")
-    if told is None or not cores:
+    architecture, cores = facts.text("facts", "machine"), facts.number("facts", "cpus")
+    if architecture is None or not cores:
         return finding(AREA, "processor", "unknown", facts.at("facts", "machine").why, "x64")
     model = facts.text("machine", "cpu", "model")
-    found = f"{cores:.0f} cores, {model or told}"
-    if told.upper() in ("AMD64", "X86_64"):
+    found = f"{cores:.0f} cores, {model or architecture}"
+    if architecture.upper() in ("AMD64", "X86_64"):
         return finding(AREA, "processor", "ok", found)
     wanted = "x64: CUDA for Windows has nothing else"
-    return finding(AREA, "processor", "error", f"{found}, {told}", wanted, _OTHER)
+    return finding(AREA, "processor", "error", f"{found}, {architecture}", wanted, _OTHER)
 
 
 def _bits(facts: Facts) -> Finding:
@@ -108,12 +108,12 @@ def _rights(facts: Facts) -> Finding:
 
 def _password(facts: Facts) -> Finding:
     """Once it has expired every sign-in is refused, as a wrong one would be."""
-    told = facts.at("machine", "password", "left")
-    wanted, left = f"no end within {_SOON} days", told.signed()
-    if told.absent:
+    answer = facts.at("machine", "password", "left")
+    wanted, left = f"no end within {_SOON} days", answer.signed()
+    if answer.absent:
         return finding(AREA, "password", "ok", "never expires")
     if left is None:
-        return finding(AREA, "password", "unknown", told.why, wanted)
+        return finding(AREA, "password", "unknown", answer.why, wanted)
     found = f"expires in {max(0.0, left) / _DAY:.0f} days"
     if left > _SOON * _DAY:
         return finding(AREA, "password", "ok", found)
@@ -123,14 +123,14 @@ def _password(facts: Facts) -> Finding:
 
 
 def _policies(facts: Facts) -> Finding:
-    """A wheel that was just built is signed by nobody."""
-    told, wanted = facts.at("machine", "policies"), "none that blocks unsigned modules"
-    state, enforced = told.signed("smart_app_control"), told.flag("enforced")
+    """A wheel that was just built is not signed."""
+    answer, wanted = facts.at("machine", "policies"), "none that blocks unsigned modules"
+    state, enforced = answer.signed("smart_app_control"), answer.flag("enforced")
     allow, off = "have it allow the build root and the Pythons there", "switch it off there"
     judged: tuple[tuple[bool, Level, str, str], ...] = (
         (state == 1, "error", "Smart App Control is on", f"{off}, for good"),
         (bool(enforced), "error", "a WDAC policy is on", allow),
-        (bool(told.flag("applocker")), "warning", "AppLocker's rules are on", allow),
+        (bool(answer.flag("applocker")), "warning", "AppLocker's rules are on", allow),
         (state == 2, "warning", "Smart App Control may switch itself on", off),  # noqa: PLR2004
     )
     for is_on, level, found, hint in judged:
@@ -138,7 +138,7 @@ def _policies(facts: Facts) -> Finding:
             more = {"hint": f"{hint}, or {_OTHER}", "source": _CONTROL}
             return finding(AREA, "policies", level, found, wanted, **more)
     if enforced is None:
-        return finding(AREA, "policies", "unknown", told.why, wanted)
+        return finding(AREA, "policies", "unknown", answer.why, wanted)
     return finding(AREA, "policies", "ok", "none")
 
 
@@ -170,10 +170,10 @@ def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
 
 def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     """What may still be reserved; "the paging file is too small" comes from here."""
-    name, least, told = "commit limit", limits.memory_per_job, facts.at("machine", "commit")
-    limit, used, jobs = told.number("limit"), told.number("used"), _jobs(facts, purpose)
+    name, least, answer = "commit limit", limits.memory_per_job, facts.at("machine", "commit")
+    limit, used, jobs = answer.number("limit"), answer.number("used"), _jobs(facts, purpose)
     if limit is None or used is None or jobs is None:
-        return finding(AREA, name, "unknown", told.why)
+        return finding(AREA, name, "unknown", answer.why)
     free = max(0.0, limit - used)
     wanted = f"{jobs * least.warn:g} GiB free, for {jobs} compile jobs"
     found = f"{gib(free, 1)} of {gib(limit, 1)} free"
@@ -190,10 +190,10 @@ def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
 def _page_file(facts: Facts, setting: Setting) -> Finding:
     """Any will do for a start; provisioning wants one of fixed bounds."""
     name, wanted = "page file", "one, of fixed size or managed by Windows"
-    told = facts.checked(setting).at("values")
-    if not isinstance(told.tree, dict):
-        return finding(AREA, name, "unknown", told.why, wanted)
-    texts = (line(f"{path} {sizes}") for path, sizes in [*told.tree.items()][:_FILES])
+    values = facts.checked(setting).at("values")
+    if not isinstance(values.tree, dict):
+        return finding(AREA, name, "unknown", values.why, wanted)
+    texts = (line(f"{path} {sizes}") for path, sizes in [*values.tree.items()][:_FILES])
     if found := "; ".join(filter(None, texts)):
         return finding(AREA, name, "ok", found)
     value = page_file.setting(cast(page_file.Spec, setting.spec))
@@ -205,10 +205,10 @@ def _page_file(facts: Facts, setting: Setting) -> Finding:
 def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     least = limits.sandbox_disk if purpose.sandbox else limits.host_disk
     name, wanted = "disk of builds", f"{least.warn:g} GiB free"
-    told = facts.at("machine", "disks", purpose.build_root)
-    free = told.number("free")
+    answer = facts.at("machine", "disks", purpose.build_root)
+    free = answer.number("free")
     if free is None:
-        return finding(AREA, name, "unknown", told.why, wanted)
+        return finding(AREA, name, "unknown", answer.why, wanted)
     level = at_least(free, warn=least.warn * GIB, fail=least.fail * GIB)
     found = f"{gib(free, 1)} free for {purpose.build_root}"
     if level == "ok":
@@ -241,10 +241,10 @@ def _clock(facts: Facts, limits: Thresholds) -> Finding:
 
 def _sleep(facts: Facts) -> Finding:
     """What takes the host away: a job holds it awake, but not against its lid, nor afterwards."""
-    wanted, told = "never on mains power", facts.at("machine", "power")
-    sleep, hibernate, lid = (told.number(key) for key in ("sleep", "hibernate", "lid"))
+    wanted, answer = "never on mains power", facts.at("machine", "power")
+    sleep, hibernate, lid = (answer.number(key) for key in ("sleep", "hibernate", "lid"))
     if sleep is None or hibernate is None or lid not in (0, 1, 2, 3):
-        return finding(AREA, "sleep", "unknown", told.why, wanted)
+        return finding(AREA, "sleep", "unknown", answer.why, wanted)
     waits = {"sleeps": sleep, "hibernates": hibernate}
     found = [f"{what} after {n / 60:.0f} minutes without input" for what, n in waits.items() if n]
     found += [f"a closed lid {_LIDS[int(lid)]}"] if lid else []

@@ -107,7 +107,7 @@ class Facts:
     """Facts that are read with care; :meth:`at` goes down, the others give typed values."""
 
     tree: object
-    why: str = "not told"
+    why: str = "not reported"
     """Why facts may be missing below here."""
     sure: bool = False
     """Whether the host has answered this very question, be it with ``None``."""
@@ -120,7 +120,7 @@ class Facts:
     @property
     def failed(self) -> bool:
         """Whether this very question was asked and has a reason for having no answer."""
-        return self.tree is None and not self.sure and self.why != "not told"
+        return self.tree is None and not self.sure and self.why != "not reported"
 
     def at(self, *keys: str) -> Facts:
         """The facts below ``keys``, with the reason that ``problems`` has for them."""
@@ -136,7 +136,7 @@ class Facts:
         return Facts(tree, why, sure)
 
     def checked(self, setting: Setting) -> Facts:
-        """What the host's check of a resource told; nothing, and why, where that failed."""
+        """What the host's check of a resource found; nothing, and why, where that failed."""
         row = self.at("resources", setting.id)
         error = row.text("error")
         return Facts(None, error) if error else row
@@ -162,7 +162,7 @@ class Facts:
         return found if found is not None and found >= 0 else None
 
     def count(self, *keys: str) -> float | None:
-        """As :meth:`number`, of one that is told as text."""
+        """As :meth:`number`, of one that is given as text."""
         found = self.text(*keys) or ""
         return Facts(int(found)).number() if found.isascii() and found.isdigit() else None
 

@@ -61,7 +61,7 @@ def _windows(facts: Facts) -> Iterator[Finding]:
 def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Finding:
     name = "isolation"
     if isolation is None:
-        return finding(AREA, name, "unknown", "the engine does not tell its default")
+        return finding(AREA, name, "unknown", "the engine reports no default")
     found = isolation if asked else f"{isolation}, the engine's own"
     if gpu and isolation != "process":
         wanted = f"process: {gpu}, and only it is given a class of devices"
@@ -71,13 +71,13 @@ def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Finding:
 
 
 def _builds(facts: Facts, isolation: str | None) -> Finding:
-    name, host = "Windows of the image", facts.text("windows") or "not told"
-    told = facts.at("image")
-    version = told.text("version")
-    if told.absent:
+    name, host = "Windows of the image", facts.text("windows") or "not reported"
+    answer = facts.at("image")
+    version = answer.text("version")
+    if answer.absent:
         return finding(AREA, name, "unknown", "the image is not at the engine yet", f"for {host}")
     if version is None:
-        return finding(AREA, name, "unknown", told.why, f"for {host}")
+        return finding(AREA, name, "unknown", answer.why, f"for {host}")
     found = f"{version} on {host}"
     if isolation == "hyperv":
         return finding(AREA, name, "ok", f"{found}, each with its own kernel")
@@ -107,7 +107,7 @@ def _driver_model(facts: Facts, gpu: str) -> Finding:
     if not rows:
         hint = "install NVIDIA's driver on the engine's machine, or set gpu: false"
         return finding(AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", hint)
-    models = [row.text("model") or "not told" for row in rows]
+    models = [row.text("model") or "not reported" for row in rows]
     found = ", ".join(models[:_MOST])
     if "TCC" in models:
         hint = "on the engine's machine as administrator, then restart it"

@@ -37,10 +37,10 @@ def summary(findings: Sequence[Finding]) -> str:
 
 def _order(purpose: Purpose) -> dict[str, object]:
     """What was asked, flat."""
-    told = {field.name: getattr(purpose, field.name) for field in dataclasses.fields(purpose)}
-    del told["target"], told["settings"], told["refused"]
+    order = {field.name: getattr(purpose, field.name) for field in dataclasses.fields(purpose)}
+    del order["target"], order["settings"], order["refused"]
     axes = purpose.target.values()
-    return {**axes, "torch": axes["torch"] or None, **told}
+    return {**axes, "torch": axes["torch"] or None, **order}
 
 
 def as_json(findings: Sequence[Finding], purpose: Purpose | None = None) -> dict[str, object]:

@@ -86,8 +86,8 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
         facts["host"] = {"skipped": missing}
     elif below.tree is not None and any(one.failed for one in passthrough.judge(below)):
         facts["host"] = {"skipped": "its prerequisites are not met, and nothing was started"}
-    elif purpose is not None and (lack := _lack(purpose)):
-        facts["host"] = {"skipped": f"{lack}, and nothing was started"}
+    elif purpose is not None and (refusal := _refusal(purpose)):
+        facts["host"] = {"skipped": f"{refusal}, and nothing was started"}
     elif plan is not None and session is not None:
         facts["host"] = inspect_host(plan, session)
     if plan is not None and (bridge := plan.host.bridge()) is not None:
@@ -95,10 +95,10 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     return Outcome(findings=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
 
 
-def _lack(purpose: Purpose) -> str:
-    """What this machine lacks for the host, if it is that which refuses it."""
-    lacks = (one.actual for one in purpose.refused if one.failed and one.raises != "ConfigError")
-    return next(lacks, "")
+def _refusal(purpose: Purpose) -> str:
+    """What is missing on this machine for the host, if that is why it is refused."""
+    missing = (one.actual for one in purpose.refused if one.failed and one.raises != "ConfigError")
+    return next(missing, "")
 
 
 def run_doctor(
@@ -106,7 +106,7 @@ def run_doctor(
 ) -> Outcome:
     """Print the findings, as a table or as one JSON document, and return them.
 
-    What is told meanwhile (a sandbox that starts) goes to stderr when stdout is to have JSON.
+    Progress (a sandbox that starts) goes to stderr when stdout is to have JSON.
     """
     with answering() if as_json else contextlib.nullcontext():
         outcome = examine(plan, session)

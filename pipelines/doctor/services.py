@@ -64,12 +64,12 @@ def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
     name = quota.spec["name"]
     title = f"{quota.spec['place']}, {'memory' if name == _MEMORY else 'processes'}"
     wanted = f"{quota.spec['at_least']} or more"
-    told = facts.checked(quota)
-    found, enough = told.count("values", name), told.flag("ok")
+    answer = facts.checked(quota)
+    found, enough = answer.count("values", name), answer.flag("ok")
     if found is None or enough is None:
-        values = told.at("values").tree
+        values = answer.at("values").tree
         unset = isinstance(values, dict) and name not in values
-        why = f"{name} is not set: Windows' default holds" if unset else told.why
+        why = f"{name} is not set: Windows' default holds" if unset else answer.why
         return finding(AREA, title, "unknown", why, wanted)
     if enough:
         said = f"{found:.0f}" if found else "0: no limit"
@@ -84,14 +84,14 @@ def _defender(facts: Facts, settings: list[Setting]) -> Finding:
     name = "Defender"
     roots = [setting.spec["path"] for setting in settings]
     wanted = f"{' and '.join(roots)} not scanned"
-    told = [facts.checked(setting) for setting in settings]
-    state = told[0].text("values", "Defender")
+    answers = [facts.checked(setting) for setting in settings]
+    state = answers[0].text("values", "Defender")
     if state in ("not installed", "off"):
         return finding(AREA, name, "ok", "does not scan" if state == "off" else state)
     if state != "scans":
-        return finding(AREA, name, "unknown", told[0].why, wanted)
-    excluded = [row.text("values", "excluded") for row in told]
-    if unseen := [row for row, said in zip(told, excluded, strict=True) if said is None]:
+        return finding(AREA, name, "unknown", answers[0].why, wanted)
+    excluded = [row.text("values", "excluded") for row in answers]
+    if unseen := [row for row, said in zip(answers, excluded, strict=True) if said is None]:
         why = unseen[0].text("found") or unseen[0].why
         found = f"scans; what it leaves out is not known: {why}"
         return finding(AREA, name, "unknown", found, wanted)

@@ -33,11 +33,11 @@ _SHOWN = {"cuda": "CUDA", "python": "Python", "msvc": "MSVC"}
 def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Finding]:
     """Toolset, CUDA, what does not go together, ninja, git, sccache."""
     tools, python = facts.at("tools"), purpose.target.python
-    told = tools.text("nvcc", "version")
-    same = known(told) and str(told).split(".")[:2] == purpose.target.cuda.split(".")[:2]
+    nvcc = tools.text("nvcc", "version")
+    same = known(nvcc) and str(nvcc).split(".")[:2] == purpose.target.cuda.split(".")[:2]
     common = {
         # Another release is not the one that will build: provisioning brings the one ordered.
-        "cuda": str(told) if same else purpose.target.cuda,
+        "cuda": str(nvcc) if same else purpose.target.cuda,
         "torch": purpose.target.torch,
         "python": facts.text("facts", "python") or "",
         "windows": facts.text("facts", "windows", "version") or "",
@@ -48,7 +48,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     if unreached := [text for row in tools.rows("unreached") or [] if (text := row.text())]:
         found = f"no connection to {', '.join(unreached)}"
         yield finding(AREA, "Build Tools", "warning", found, "2 to 3 GB of Microsoft's", _OFFLINE)
-    yield _nvcc(tools, purpose, told)
+    yield _nvcc(tools, purpose, nvcc)
     yield from _rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
     yield from _programs(tools, purpose, limits)
     yield from _unpacked(facts.at("unpacked"))
@@ -104,12 +104,12 @@ def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
 
 def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Finding:
     name, wanted = "CUDA compiler", f"CUDA {purpose.target.cuda}"
-    told = tools.at("nvcc")
+    answer = tools.at("nvcc")
     hint = "" if purpose.refused else _PROVISION  # which is refused as well
-    if told.absent:
+    if answer.absent:
         return finding(AREA, name, "warning", "not there yet", wanted, hint)
     if version is None or not known(version):
-        why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
+        why = "it reports no version" if isinstance(answer.tree, dict) else answer.why
         return finding(AREA, name, "unknown", why, wanted)
     if version.split(".")[:2] == purpose.target.cuda.split(".")[:2]:
         return finding(AREA, name, "ok", f"nvcc {version}")
@@ -155,17 +155,17 @@ def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Fi
     """What makes builds work or fast; not every host is given them."""
     given = purpose.msvc and not purpose.existing
     for name in ("ninja", "git", "sccache"):
-        told = tools.at(name)
-        version = told.text("version")
+        answer = tools.at(name)
+        version = answer.text("version")
         number = known(version)
         wanted = f"{limits.ninja} or newer" if name == "ninja" else ""
         level: Level = "warning"
-        if told.absent and given:
+        if answer.absent and given:
             yield finding(AREA, name, level, "not there yet", wanted, _PROVISION)
-        elif told.absent:
+        elif answer.absent:
             continue
         elif version is None or number is None:
-            why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
+            why = "it reports no version" if isinstance(answer.tree, dict) else answer.why
             yield finding(AREA, name, "unknown", version or why, wanted)
         elif wanted and number < Version(limits.ninja):
             found = f"{version}: it does not know long paths"
@@ -174,13 +174,13 @@ def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Fi
             yield finding(AREA, name, "ok", version)
 
 
-def _unpacked(told: Facts) -> Iterator[Finding]:
+def _unpacked(answer: Facts) -> Iterator[Finding]:
     """Whether the files of the tools are as provisioning has unpacked them."""
     name, wanted = "unpacked tools", "every file as it was unpacked"
-    rows = told.rows()
+    rows = answer.rows()
     if rows is None:
-        if told.failed:
-            yield finding(AREA, name, "unknown", told.why, wanted)
+        if answer.failed:
+            yield finding(AREA, name, "unknown", answer.why, wanted)
         return
     # Where nothing is unpacked yet, the verdict on the program itself says so.
     there = [row for row in rows if row.at("values").tree or row.text("error")]
@@ -205,19 +205,19 @@ def _drifted(row: Facts, name: str, wanted: str) -> Finding | None:
 def _environment(facts: Facts, setting: Setting) -> Finding:
     """The packages of an environment that is used as it is, as provisioning judges them."""
     name, wanted = "Python packages", setting.wanted
-    told = facts.checked(setting)
-    values = told.at("values")
-    if told.flag("ok") is None or not isinstance(values.tree, Mapping):
-        return finding(AREA, name, "unknown", told.why, wanted)
+    answer = facts.checked(setting)
+    values = answer.at("values")
+    if answer.flag("ok") is None or not isinstance(values.tree, Mapping):
+        return finding(AREA, name, "unknown", answer.why, wanted)
     known_names = ["Python", *setting.spec["names"], "torch's CUDA"]
     have = {n: version for n in known_names if (version := values.text(n))}
     if odd := [n for n, version in have.items() if known(version) is None]:
-        return finding(AREA, name, "unknown", f"it tells no version of {odd[0]}", wanted)
+        return finding(AREA, name, "unknown", f"it reports no version of {odd[0]}", wanted)
     wrong, hint = distributions.judge(cast("distributions.Spec", setting.spec), have)
     if wrong:
         return finding(AREA, name, "error", wrong, wanted, hint)
-    if not told.flag("ok"):  # it sees something there that its words do not show
-        return finding(AREA, name, "unknown", told.text("found") or told.why, wanted)
+    if not answer.flag("ok"):  # it sees something there that its words do not show
+        return finding(AREA, name, "unknown", answer.text("found") or answer.why, wanted)
     return finding(AREA, name, "ok", ", ".join(f"{n} {version}" for n, version in have.items()))
 
 
@@ -225,10 +225,10 @@ def _commands(facts: Facts, setting: Setting) -> Finding:
     """What the recipe's build starts: without it no build is tried."""
     name, names = "programs of the build", setting.spec["names"]
     wanted = ", ".join(names)
-    told = facts.checked(setting)
-    there = {n: path for n in names if (path := told.text("values", n))}
-    if told.flag("ok") is None:
-        return finding(AREA, name, "unknown", told.why, wanted)
+    answer = facts.checked(setting)
+    there = {n: path for n in names if (path := answer.text("values", n))}
+    if answer.flag("ok") is None:
+        return finding(AREA, name, "unknown", answer.why, wanted)
     missing = ", ".join(n for n in names if n not in there)
     if not missing:
         return finding(AREA, name, "ok", "; ".join(there.values()))

@@ -68,7 +68,7 @@ def _iommu(machine: Facts) -> Finding:
     if groups:
         return finding(AREA, name, "ok", f"{groups:.0f} groups")
     amd = machine.flag("amd")
-    if machine.flag("told") or amd:  # which needs no word on the command line
+    if machine.flag("iommu") or amd:  # AMD's needs no word on the command line
         found = "no groups, though the kernel would use one"
         hint = f"switch {'AMD-Vi (IOMMU)' if amd else 'VT-d'} on in the firmware"
         return finding(AREA, name, "error", found, wanted, hint, source=_VFIO)
@@ -115,9 +115,9 @@ def _group(name: str, rows: list[Facts], own: list[Facts]) -> Finding:
     numbers = ", ".join(f"{number:.0f}" for number in sorted(n for n in groups if n is not None))
     if not strangers:
         return finding(AREA, name, "ok", f"group {numbers}, the card alone")
-    told = [f"{row.text('address')} ({row.text('driver') or 'no driver'})" for row in strangers]
+    others = [f"{row.text('address')} ({row.text('driver') or 'no driver'})" for row in strangers]
     held = [row for row in strangers if row.text("driver") not in (None, "vfio-pci")]
-    found = f"group {numbers} is shared with {', '.join(told[:_MOST])}"
+    found = f"group {numbers} is shared with {', '.join(others[:_MOST])}"
     hint = (
         "put the card into a slot of its own group (the slot has no ACS), or give up the others in "
         "the group: bind them to vfio-pci as well. pcie_acs_override gives up their isolation"

@@ -210,7 +210,7 @@ def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
         except Exception as error:
             _log.info("%s: survey", name, exc_info=error)
             return f"this should not happen: {type(error).__name__}: {line(error)}"
-        return HostFacts.told(facts, name=name, native=gpus or None), gpus
+        return HostFacts.from_session(facts, name=name, native=gpus or None), gpus
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="survey") as pool:
         answers = dict(zip(looks, pool.map(look, looks), strict=True))

@@ -61,8 +61,8 @@ def _run(names: Sequence[str], folder: Path) -> Run | None:
     """The last of these runs that is there; whoever wrote the ledger names no other directory."""
     for name in reversed([one for one in names if one]):
         path = Path(name)
-        beside = path.parent.resolve() == folder.resolve().parent and not path.is_symlink()
-        if beside and (path / "record.sqlite").is_file():
+        sibling = path.parent.resolve() == folder.resolve().parent and not path.is_symlink()
+        if sibling and (path / "record.sqlite").is_file():
             return Run(path)
     return None
 

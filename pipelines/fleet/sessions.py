@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.core.beside import onlooker
 from pipelines.core.console import say
 from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.core.hosttext import line
+from pipelines.core.onlooker import onlooker
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession, part_of
 from pipelines.matrix.buildplan import BuildPlan

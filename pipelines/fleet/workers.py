@@ -16,7 +16,6 @@ from typing import Protocol, TextIO
 from pydantic import ValidationError
 from rich.console import Console
 
-from pipelines.core.beside import LeaveError, told_to
 from pipelines.core.errors import (
     AuthError,
     HostError,
@@ -31,6 +30,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import line, safe
+from pipelines.core.onlooker import LeaveError, reporting_to
 from pipelines.core.tables import Trimming
 from pipelines.fleet.model import (
     Details,
@@ -171,8 +171,8 @@ class HostWorker:
             gone=gone,
         )
         try:
-            told = {"run": result.run, "details": result.details}
-            return Ended.model_validate(dict(ended) | told)
+            more = {"run": result.run, "details": result.details}
+            return Ended.model_validate(dict(ended) | more)
         except ValidationError as problem:  # a thread that dies would be waited for without end
             error = self._unexpected(problem)
             return ended.model_copy(update={"outcome": "failed", "error": error_of(error)})
@@ -184,7 +184,7 @@ class HostWorker:
                 path = log_of(self.folder, attempt.task.key)
                 log = path.open("a", encoding="utf-8", errors="replace")
             attempt.log_to(log)
-            with log, told_to(attempt):
+            with log, reporting_to(attempt):
                 outcome, error, gone = act()
                 if error is not None:
                     attempt.console.print(_words(error), markup=False)

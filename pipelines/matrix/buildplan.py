@@ -103,7 +103,7 @@ class BuildPlan:
     """Runs of shares, by name or directory, whose objects are linked."""
     shards: int | None = None
     """Into so many shares the units are divided, and then linked; 0: as many as do some good."""
-    anew: str = ""
+    fresh: str = ""
     """Not empty: build in a directory of this name's own, whatever was built before."""
 
     @cached_property
@@ -340,7 +340,7 @@ def resolve(
 ) -> BuildPlan:
     """The plan for a request; on ``host``, or on that of ``opened`` if its session serves both.
 
-    ``events`` makes what is told of a host from its name. Raises :class:`ConfigError`
+    ``events`` makes a host's listener from its name. Raises :class:`ConfigError`
     for what cannot be, before anything is started.
     """
     given, recipe, target, archs = _resolve_cell(settings, request, native)
@@ -348,8 +348,8 @@ def resolve(
     if host is None and opened is not None and opened.target.session == target.session:
         host = opened.host
     if host is None:
-        told = events(target.host) if events else None
-        host = open_host(settings, target, cache, told, recipe.api)
+        listener = events(target.host) if events else None
+        host = open_host(settings, target, cache, listener, recipe.api)
     place = Place(
         capabilities=asdict(host.capabilities),
         target=target,

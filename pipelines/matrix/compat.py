@@ -1,6 +1,6 @@
 """What goes with what: ``compat.yaml`` as rules over known facts, for the doctor and the planner.
 
-A rule that needs a fact nobody knows says nothing; whoever asks must say what it did not know.
+A rule that needs an unknown fact says nothing; whoever asks must say what it did not know.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Rule(Dated):
 
     def finding(self, **more: Any) -> Finding:
         """It, where it is broken."""
-        told = {"actual": self.says, "hint": self.hint, "source": self.source} | more
-        return Finding(id=self.id, level=self.level, **told)
+        fields = {"actual": self.says, "hint": self.hint, "source": self.source} | more
+        return Finding(id=self.id, level=self.level, **fields)
 
     def applies(self, facts: Mapping[str, str]) -> bool:
         """Whether every fact that it names is known and lies in its range."""

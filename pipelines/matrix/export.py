@@ -73,10 +73,10 @@ def as_gha(plan: Plan) -> dict[str, Any]:
         )
     rows = [(row, {"cell": row.name, **row.target.values(), "way": row.way.action}) for row in good]
     if not plan.shares:
-        return {"include": [told for _, told in rows]}
+        return {"include": [entry for _, entry in rows]}
     every = [
-        told | {"share": f"{number}/{found.count}", "part": f"share{number}of{found.count}"}
-        for row, told in rows
+        entry | {"share": f"{number}/{found.count}", "part": f"share{number}of{found.count}"}
+        for row, entry in rows
         if (found := plan.shares.get(row.name)) and found.count > 1
         for number in range(1, found.count + 1)
     ]

@@ -45,7 +45,7 @@ class HostFacts:
         return cls(cores=cores, memory=memory, origin=name)
 
     @classmethod
-    def told(
+    def from_session(
         cls,
         said: Mapping[str, Any],
         *,

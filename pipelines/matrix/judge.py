@@ -184,7 +184,7 @@ def host_rules(
 
 
 def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
-    """What this machine lacks for a GPU, and whether its driver is too old for the target's CUDA.
+    """What is missing here for a GPU, and whether its driver is too old for the target's CUDA.
 
     As the smoke suite judges it: a driver runs every CUDA of its major version; the PTX of one with
     a newer minor version it does not compile.

@@ -132,7 +132,7 @@ def planned(
     """The cells of what was asked for, of which ``select`` fits the name.
 
     The request's axes have several values between commas where a matrix has several; lists of
-    architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
+    architectures stand between ``|``. The rest comes from where a build takes it. ``facts``
     are of a host that was asked. Nothing is fetched and no host is connected to; only what a recipe
     names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what is not understood.
     """
@@ -190,8 +190,8 @@ def lay_ground(
         found = cache.lock.lacking(names, known, supply.replacements)
         for cell in () if supply.existing else tested(known):
             if cell.torch != known.torch:
-                lacks = cache.lock.lacking(["torch"], cell, supply.replacements)
-                found += [f"{name} for torch {cell.torch}" for name in lacks]
+                missing = cache.lock.lacking(["torch"], cell, supply.replacements)
+                found += [f"{name} for torch {cell.torch}" for name in missing]
         return found
 
     def tested(target: Target) -> tuple[Target, ...]:

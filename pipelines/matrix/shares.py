@@ -35,7 +35,7 @@ class Shares:
     """Of the whole wheel on one such host."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In words."""
         return (
             f"{units.counted(self.count, 'shard')} of {units.counted(self.units, 'unit')}: the "

@@ -103,10 +103,10 @@ def _print_shares(plan: Plan) -> None:
     """What dividing the cells takes, each figure once."""
     grouped: dict[str, list[str]] = {}
     for name, shares in plan.shares.items():
-        grouped.setdefault(shares.told, []).append(name)
-    for told, names in grouped.items():
+        grouped.setdefault(shares.summary, []).append(name)
+    for text, names in grouped.items():
         which = "each cell" if len(names) == len(plan.rows) else units.few(names, most=3)
-        say(f"{which}: {told}")
+        say(f"{which}: {text}")
     if grouped:
         say("Making hosts ready, transfers and the link come on top: docs/shards.md.", "dim")
 

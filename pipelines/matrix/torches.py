@@ -23,7 +23,7 @@ class TorchBuild(Dated):
     """Those of which somebody has listed the wheels for Windows."""
     python: Annotated[tuple[PythonVersion, ...], Field(min_length=1)]
     announced: dict[Release, Link] = Field(default={})
-    """Others that there should be: nobody was found who has listed them. Where that is said."""
+    """Others that there should be: no list of them was found. Where that is said."""
     source: Link = _RELEASES
     """Who says which CUDA versions there are."""
 

@@ -101,8 +101,8 @@ class Place:
 
     @property
     def cell(self) -> dict[str, str]:
-        """The names available in the file's strings, besides the layout's."""
-        cell = self.target.fields() | {"beside": self.executable.rpartition("\\")[0]}
+        """The names available in the file's strings, apart from the layout's."""
+        cell = self.target.fields() | {"python_dir": self.executable.rpartition("\\")[0]}
         cell["release"] = python_release(self.target.python)
         cell["threads"] = _FREE if free_threaded(self.target.python) else _LOCKED
         if self.existing is not None:

@@ -73,7 +73,7 @@ class Listed(_Map):
 
 
 class Fixed(_Map):
-    """The package compiles these, whatever it is told; others are added on nvcc's own variable."""
+    """The package always compiles these; others are added on nvcc's own variable."""
 
     kind: Literal["fixed"]
     """The package hard-wires what it compiles."""

@@ -23,7 +23,7 @@ from pipelines.recipe.worktree import PROJECT
 from pipelines.toolchain.intent import INTENT_FILE
 from pipelines.toolchain.lock import load_lock, own_lock
 
-_LISTED = 20  # of names that there are; nobody reads more
+_LISTED = 20  # of names that there are
 
 
 def check_alone(recipe: Recipe, where: str) -> None:

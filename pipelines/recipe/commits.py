@@ -41,7 +41,7 @@ def commit_files(source: GitSource, protocol: str = "https") -> Iterator[Member]
 
 
 def _git(directory: str, protocol: str, *words: str) -> str:
-    """Run git as nobody in particular: no configuration, no hooks, no questions, one protocol."""
+    """Run git in isolation: no configuration, no hooks, no questions, one protocol."""
     options = ["protocol.allow=never", f"protocol.{protocol}.allow=always"]
     options += ["core.hooksPath=/dev/null", "advice.detachedHead=false"]
     # The bytes of the commit, on Windows too, where links need a privilege.

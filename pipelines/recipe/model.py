@@ -180,7 +180,7 @@ class Patch(Model):
     sha256: Sha256
     """Of the file."""
     source: Link
-    """Where it is from, or where what it mends is told."""
+    """Where it is from, or where what it mends is described."""
     license: Text
     """Of its lines, as SPDX writes it."""
     why: Text
@@ -248,7 +248,7 @@ class Recipe(Model):
     archs: Text
     """Default list, for example ``75;80;90+PTX``."""
     arch_map: ArchMap = Plain()
-    """How the package is told for which GPUs to compile; see docs/recipes.md."""
+    """How the package takes the GPUs to compile for; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
     """May use {archs}, {gencode} (nvcc's flags), {jobs}, {threads}, {version}, {local_version}."""
     fixes: tuple[
@@ -257,9 +257,9 @@ class Recipe(Model):
     """Flags for MSVC and nvcc on Windows that only some releases of CUDA or torch need. The name of
     a rule stands for the fix of that rule in pipelines/recipe/fixes.yaml."""
     reproducible: bool = False
-    """Whether builds with the same inputs are to give the same bytes: compilers are told to write
-    down neither times nor places, the source stands at a fixed place, the wheel is packed anew;
-    see docs/reproducible.md."""
+    """Whether builds with the same inputs are to give the same bytes: compilers write down neither
+    times nor places, the source stands at a fixed place, the wheel is repacked; see
+    docs/reproducible.md."""
     progress: Progress = "[{done}/{total}]"
     """What lines of the build's log begin with that say how far it is; ninja's own by default.
     A build that says nothing of the kind is shown with the time that it has taken."""
@@ -268,7 +268,7 @@ class Recipe(Model):
     cu{cuda}{stamp}. There are also {cuda_major} and {torch_full}."""
     restamp: bool = False
     """Whether the local version is put into the finished wheel: METADATA, names, RECORD. For a
-    package whose build takes none; others are told it by {local_version} in ``environment``."""
+    package whose build takes none; others get it by {local_version} in ``environment``."""
     build_requires: tuple[str, ...]
     """Tools of toolchain.yaml that the build installs."""
     wheel_tag: WheelTag | None = None
@@ -279,7 +279,7 @@ class Recipe(Model):
     """Releases of torch with each of which the smoke suite runs, in an environment of its own, for
     a wheel that is for several; without it the one that the wheel is built against."""
     test_requires: tuple[str, ...] = ()
-    """Tools of toolchain.yaml that the smoke test installs beside the wheel; see `test_tools`."""
+    """Tools of toolchain.yaml that the smoke test installs with the wheel; see `test_tools`."""
     host_requires: tuple[str, ...] = ()
     """Programs that the build starts, beyond the compiler; looked for on the host before it."""
     smoke: str = ""
@@ -326,7 +326,7 @@ class Recipe(Model):
         return archs.sass
 
     def cost(self, cuda: str) -> Cost | None:
-        """What a build with CUDA ``cuda`` takes; ``None`` when nobody knows."""
+        """What a build with CUDA ``cuda`` takes; ``None`` when that is not known."""
         return next((cost for cost in self.costs if within(cuda, cost.cuda)), None)
 
     @model_validator(mode="after")

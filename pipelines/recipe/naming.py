@@ -51,12 +51,12 @@ def wheel_name(recipe: Recipe, local: str, python: str) -> str:
     """The file name that the build is expected to give; empty where the tree says the version.
 
     Of what has no compiled code there is one for all, and a local version in its name only where
-    its build is told one: what it was built with is not in it.
+    its build takes one: what it was built with is not in it.
     """
     pure = recipe.kind == "pure"
-    told = not pure or any("{local_version}" in text for text in recipe.environment.values())
+    takes_local = not pure or any("{local_version}" in text for text in recipe.environment.values())
     try:
-        version = Version(f"{recipe.version}+{local}" if told else recipe.version)
+        version = Version(f"{recipe.version}+{local}" if takes_local else recipe.version)
     except InvalidVersion:  # "main", or a directory
         return ""
     stem = canonicalize_name(recipe.distribution).replace("-", "_")

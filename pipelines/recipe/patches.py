@@ -112,14 +112,14 @@ def _name(line: str) -> str:
 def _hunk(lines: list[str], at: int, line: int, old: int, new: int) -> tuple[int, Hunk]:
     """The hunk whose lines begin at ``at``, and where the next thing begins."""
     sides: tuple[list[str], list[str]] = [], []
-    told: list[list[str]] = []
+    last: list[list[str]] = []
     while len(sides[0]) < old or len(sides[1]) < new or lines[at : at + 1] == [_NO_END]:
-        if lines[at] == _NO_END and told:
-            for side in told:
+        if lines[at] == _NO_END and last:
+            for side in last:
                 side[-1] = side[-1].removesuffix("\n")
         elif (mark := lines[at][:1]) in {" ", "-", "+"}:
-            told = [side for side, marks in zip(sides, (" -", " +"), strict=True) if mark in marks]
-            for side in told:
+            last = [side for side, marks in zip(sides, (" -", " +"), strict=True) if mark in marks]
+            for side in last:
                 side.append(f"{lines[at][1:]}\n")
         else:
             raise ValueError(f"line {at + 1} begins with none of ' ', + and -")

@@ -1,4 +1,4 @@
-"""What a build is told for ``reproducible: true``: ``reproducible.yaml`` for one tool set."""
+"""What a build is given for ``reproducible: true``: ``reproducible.yaml`` for one tool set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.recipe.archmap import Variable
 PROFILE_FILE = Path(__file__).resolve().with_name("reproducible.yaml")
 
 
-class Told(Model):
+class Settings(Model):
     """Variables of a build's environment."""
 
     variables: dict[Variable, str] = Field(default={})
@@ -26,18 +26,18 @@ class Told(Model):
     """With a compile cache: what of these flags is left out then. ``None``: there is none."""
 
 
-class OfToolSet(Told):
-    """And what is told with some releases of CUDA alone."""
+class OfToolSet(Settings):
+    """And what is given with some releases of CUDA alone."""
 
-    cuda: dict[str, Told] = Field(default={})
+    cuda: dict[str, Settings] = Field(default={})
     """By the releases of CUDA, such as ``>=13.0,<13.1``."""
 
 
 class Profile(Model):
     """``reproducible.yaml``."""
 
-    everywhere: Told
-    cuda: dict[str, Told]
+    everywhere: Settings
+    cuda: dict[str, Settings]
     """By the releases of CUDA, such as ``>=12.9``."""
     tool_sets: dict[str, OfToolSet]
     """By :attr:`pipelines.record.toolsets.Toolset.name`."""
@@ -60,11 +60,11 @@ def settled(
     made = dict(environment)
     own = profile.tool_sets[tool_set]
     known, own_known = (
-        [told for releases, told in by_release.items() if within(cuda, releases)]
+        [settings for releases, settings in by_release.items() if within(cuda, releases)]
         for by_release in (profile.cuda, own.cuda)
     )
-    for told in (profile.everywhere, *known, own, *own_known):
-        for name, text in told.flags.items():
+    for settings in (profile.everywhere, *known, own, *own_known):
+        for name, text in settings.flags.items():
             flags = text
             for place, path in places.items():
                 if f"{{{place}}}" in flags and " " in path:
@@ -74,7 +74,7 @@ def settled(
                     )
                 flags = flags.replace(f"{{{place}}}", path)
             made[name] = f"{flags} {made[name]}" if name in made else flags
-        made |= told.variables
+        made |= settings.variables
     return made
 
 

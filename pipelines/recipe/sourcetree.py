@@ -236,14 +236,14 @@ def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:
 
 
 def _listed(path: Path) -> list[str]:
-    """The files in an archive of the cache. Kept beside it: unpacking thousands takes a second."""
-    beside = path.with_name(f"{path.name}.names")
-    if beside.is_file():
-        return beside.read_text("utf-8").splitlines()
+    """The files in an archive of the cache. Kept next to it: unpacking thousands takes a second."""
+    kept = path.with_name(f"{path.name}.names")
+    if kept.is_file():
+        return kept.read_text("utf-8").splitlines()
     with tarfile.open(path) as members:
         names = [member.name for member in members if member.isfile()]
     # a cache that cannot be written is only slower
-    with contextlib.suppress(OSError), whole(beside, own_part(beside)) as part:
+    with contextlib.suppress(OSError), whole(kept, own_part(kept)) as part:
         part.write_text("\n".join(names), "utf-8")
     return names
 

@@ -24,7 +24,7 @@ from pipelines.recipe.worktree import PROJECT, listing
 SUITES = PACKAGE / "smoke"
 #: The directory of suites within an origin, see :mod:`pipelines.core.plugins`.
 KIND = "smoke"
-#: The folder, beside the shared files, in which tests of your own lie on the host.
+#: The folder, next to the shared files, in which tests of your own lie on the host.
 OWN = "own"
 _KNOB = "smoke_suite.py"
 #: What it must define.
@@ -132,8 +132,8 @@ def _without(recipe: Recipe) -> Suite:
 
 
 def _shared() -> dict[str, str]:
-    beside = (PACKAGE / "wheels" / "fatbin.py", PACKAGE / "remote" / "awake.py")
-    return _shipped(SUITES / "common") | {path.name: path.read_text("utf-8") for path in beside}
+    helpers = (PACKAGE / "wheels" / "fatbin.py", PACKAGE / "remote" / "awake.py")
+    return _shipped(SUITES / "common") | {path.name: path.read_text("utf-8") for path in helpers}
 
 
 def _shipped(folder: Path) -> dict[str, str]:

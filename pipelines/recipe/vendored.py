@@ -66,5 +66,5 @@ def _wrong(recipe: Recipe, text: str) -> ConfigError:
     return ConfigError(
         f"recipe {recipe.name}: {text}",
         hint="Fix 'vendored' in the recipe: its directory, file and version; without file and "
-        "version the bill of materials says that nobody knows it.",
+        "version the bill of materials says that it is not known.",
     )

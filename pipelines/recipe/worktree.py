@@ -29,7 +29,7 @@ _CACHES = frozenset(
 )
 #: What a virtual environment holds, and a directory of runs.
 _HELD = ("pyvenv.cfg", "conda-meta", "latest/record.sqlite")
-#: A directory of outputs -> what it then lies beside; elsewhere the name may mean anything.
+#: A directory of outputs -> what then lies next to it; elsewhere the name may mean anything.
 _OUTPUT = {"build": PROJECT, "dist": PROJECT, "target": ("Cargo.toml",)}
 _GIT_SECONDS = 120
 _SHOWN = 200  # files that are not as committed
@@ -177,9 +177,9 @@ def _is_made(folder: Path) -> bool:
     name = folder.name
     if name in _CACHES or name.endswith(".egg-info"):
         return True
-    beside = _OUTPUT.get(name, ())
+    marks = _OUTPUT.get(name, ())
     return any((folder / mark).exists() for mark in _HELD) or any(
-        (folder.parent / mark).is_file() for mark in beside
+        (folder.parent / mark).is_file() for mark in marks
     )
 
 
@@ -210,8 +210,8 @@ def _tracked(tree: Path, empty: list[str], inner: list[str], under: str = "") ->
         return path != tree and (is_made(path) or in_made(path.parent))
 
     for kind in ("--cached", "--others"):
-        told = _git(tree, "ls-files", "-z", "--exclude-standard", kind)[1]
-        for raw in dict.fromkeys(told.split(b"\0")):
+        listed = _git(tree, "ls-files", "-z", "--exclude-standard", kind)[1]
+        for raw in dict.fromkeys(listed.split(b"\0")):
             name = os.fsdecode(raw).rstrip("/")
             path = tree / name
             if not name or (kind == "--others" and in_made(path)):

@@ -30,7 +30,7 @@ class Dependencies(Model):
 
     packages: tuple[PrebuiltFile, ...]
     """Everything that is installed with it."""
-    beside: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     """``name==version`` of those requested with ``--with``."""
     libraries: tuple[str, ...] = ()
     """Their directories below site-packages that are added to the DLL search path."""

@@ -39,7 +39,7 @@ def pages(docs: Path) -> dict[str, str]:
 
 
 def _guide(key: str, docs: Path) -> str:
-    """Where it is told at length, if it is."""
+    """Where it is described at length, if it is."""
     there = (docs / f"{key}.md").is_file()
     return f"How it is used: [{key}.md]({_UP}{key}.md)." if there else ""
 

@@ -141,7 +141,7 @@ def matrix() -> str:
     return page(
         "What goes with what",
         "`invoke plan`, `doctor` and `build` judge by these rules. A rule holds when every fact "
-        "that it names is known and within its range; an error refuses, a warning is told. A "
+        "that it names is known and within its range; an error refuses, a warning is shown. A "
         "release that is not here is not refused, only not checked.",
         "## Rules",
         table(["rule", "what happens", "hint", "confirmed"], map(_rule, compat.rules)),

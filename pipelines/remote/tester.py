@@ -187,7 +187,7 @@ def _let_load(venv: pathlib.Path, libraries: list[pathlib.Path]) -> None:
     """
     places = [str(path) for path in libraries]
     line = f"import os; [os.add_dll_directory(p) for p in {places!a} if os.path.isdir(p)]\n"
-    (_site(venv) / "_libraries_beside.pth").write_text(line, "utf-8")
+    (_site(venv) / "_libraries.pth").write_text(line, "utf-8")
 
 
 def _has_pip(python: str) -> bool:

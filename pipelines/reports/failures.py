@@ -128,7 +128,7 @@ def unfinished(stage: StageRecord) -> bool:
     return up or stage.state in ("running", "interrupted")
 
 
-def told_by_cases(stage: StageRecord, cases: Sequence[Case]) -> bool:
+def covered_by_cases(stage: StageRecord, cases: Sequence[Case]) -> bool:
     """Whether a failed stage only reports that some of its own ``cases`` failed."""
     kind = stage.error.kind if stage.error else ""
     judged = stage.state == "failed" and kind == _OF_CASES.get(stage.name)
@@ -155,7 +155,7 @@ def failures(
             continue
         if stage.name == AuditResult.stage and refused:
             hint = block(stage.error.hint, 1500) if stage.error else ""
-        elif stage.name != SmokeResult.stage or not told_by_cases(stage, cases):
+        elif stage.name != SmokeResult.stage or not covered_by_cases(stage, cases):
             made.append(_stage(stage, target, path))
     for stage in stages:
         # The failed one names its resource; later ones were not reached.

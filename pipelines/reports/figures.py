@@ -74,7 +74,7 @@ def figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ..
             continue
         figure = _figure(line(owner, 200), line(name, 200), value, rule, made)
         if "." not in name and (shape := shapes.get(owner)):
-            figure = _beside(figure, name, shape)
+            figure = _with_rival(figure, name, shape)
         made.setdefault(figure.key, figure)
         if len(made) == _MOST:
             break
@@ -113,7 +113,7 @@ def _shape(case: Case) -> _Shape | None:
     return _Shape(line(case.name if "batch" in case.properties else shape, 200), rival, own)
 
 
-def _beside(figure: Figure, name: str, shape: _Shape) -> Figure:
+def _with_rival(figure: Figure, name: str, shape: _Shape) -> Figure:
     match = _RIVAL.fullmatch(name)
     if match is None:
         return replace(figure, shape=shape.name)

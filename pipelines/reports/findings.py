@@ -71,8 +71,8 @@ def _below(one: Finding, values: int) -> Iterator[RenderableType]:
         hint = textwrap.shorten(hint, _SHORT, placeholder=" ...") if fine else hint
         hint = with_pages(hint) + (":" if one.command else "")
         arrow = Text("→", "dim" if fine else "yellow")
-        told = Text(inert(hint), "dim" if fine else "")
-        yield _row(1, (_INDENT - 1, Text()), (1, arrow), (None, told))
+        body = Text(inert(hint), "dim" if fine else "")
+        yield _row(1, (_INDENT - 1, Text()), (1, arrow), (None, body))
     # What is copied, a command or an address, is one line: the terminal may wrap it, we may not.
     for text, style in ((one.command, ""), (one.source, "dim")):
         if text and not fine:

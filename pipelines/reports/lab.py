@@ -55,7 +55,7 @@ class LabRecord(Model):
     driver: str
     suite: str
     suite_sha256: Sha256
-    beside: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     """What was installed with it by name."""
     system: str
     evidence: Evidence | None
@@ -123,7 +123,7 @@ def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
         driver=driver,
         suite=test.script,
         suite_sha256=suite_sha256,
-        beside=taken.company.beside if taken.company else (),
+        companions=taken.company.companions if taken.company else (),
         system=line(test.system, 80),
         evidence=evidence_of(facts, test),
         passed=passed,

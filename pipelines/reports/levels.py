@@ -15,5 +15,5 @@ def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
     if facts.evidence is Evidence.GPU and (test is None or not test.gpus or test.instead):
         return Evidence.WRITTEN
     bridge = test.bridge if test is not None else None
-    ran = bridge is not None and bridge.told and bridge.selftest and bridge.cases
+    ran = bridge is not None and bridge.name and bridge.selftest and bridge.cases
     return Evidence.BRIDGED if ran and facts.evidence is Evidence.BINARIES else facts.evidence

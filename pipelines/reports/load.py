@@ -184,7 +184,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
 
 def _idle(test: SmokeResult | None) -> Iterator[str]:
     """A note if the GPU of a bridge was not used."""
-    if test is not None and test.bridge and test.bridge.told and not test.bridge.cases:
+    if test is not None and test.bridge and test.bridge.name and not test.bridge.cases:
         why = "no case passed on it"
         if test.script:
             why = f"{line(test.script, 80)} created no context on it"

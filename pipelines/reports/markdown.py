@@ -68,7 +68,7 @@ def _one(view: RunView) -> list[str]:
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items())
         parts += ["", f"Smoke cases: {counts}."]
     if view.gpu_way:
-        parts += ["", f"GPU: {plain(view.gpu_told)}."]
+        parts += ["", f"GPU: {plain(view.gpu_summary)}."]
     parts += _failures(view.failures[:15])
     if view.timeline is not None and view.timeline.units:
         parts += ["", "| Slowest units | Took |", "|-|-:|"]

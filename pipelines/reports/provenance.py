@@ -32,7 +32,7 @@ def provenance(
     begun = {"run": run.id, "created": facts.created, "source_sha256": facts.source_sha256}
     environment = build.environment if build else {}
     packages = taken.company.packages if taken is not None and taken.company else ()
-    beside = {package.file: f"{package.place}, sha256 {package.sha256}" for package in packages}
+    companions = {package.file: f"{package.place}, sha256 {package.sha256}" for package in packages}
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": (begun | known["run"]).items(),
@@ -45,7 +45,7 @@ def provenance(
         "Host": known["host"].items(),
         "Tools": known["tool"].items(),
         "Build environment": sorted(environment.items()),
-        "Installed with it": beside.items(),
+        "Installed with it": companions.items(),
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
     }
     made = {

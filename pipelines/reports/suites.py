@@ -29,7 +29,7 @@ from pipelines.record.results import (
 )
 from pipelines.record.run import Run
 from pipelines.record.target import Target
-from pipelines.reports.failures import told_by_cases, unfinished
+from pipelines.reports.failures import covered_by_cases, unfinished
 from pipelines.reports.findings import cases
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import NotBegun, read_smoke, result_of, when
@@ -114,7 +114,7 @@ def _suite(
     outcome, why = _outcome(stage)
     passed = outcome == "passed"
     detail = "" if passed else "\n".join(filter(None, (error.hint if error else "", log)))
-    if told_by_cases(stage, smoke if isinstance(result, SmokeResult) else cases):
+    if covered_by_cases(stage, smoke if isinstance(result, SmokeResult) else cases):
         for n, case in enumerate(cases):  # the stage's message is about the first failed case
             if case.outcome == "failed":
                 texts = filter(None, (case.detail or why, detail))
@@ -129,7 +129,7 @@ def _suite(
         message="" if passed else why,
         detail=detail,
         stdout="\n".join((*story, *limits, log)) if passed else "",
-        properties=_told(result) | _written({"unread": stage.unread}),
+        properties=_stage_properties(result) | _written({"unread": stage.unread}),
     )
     began = when(stage.started, "%Y-%m-%dT%H:%M:%S+00:00")
     return Suite(name, (own, *cases), properties, began, host)
@@ -147,7 +147,7 @@ def _outcome(stage: StageRecord) -> tuple[Outcome, str]:
     return outcome, skipped or message or stage.unread or stage.state
 
 
-def _told(result: StageResult | None) -> dict[str, str]:
+def _stage_properties(result: StageResult | None) -> dict[str, str]:
     """Properties of a stage: lost attempts, retries, the origin of a wheel."""
     values: dict[str, object] = {}
     if isinstance(result, BuildResult):
@@ -182,7 +182,7 @@ def _gpu(test: SmokeResult) -> dict[str, str]:
     values = {"gpu_way": test.gpu_way, "gpu_asked": test.gpu_asked}
     values["driver_model"] = test.driver_models
     if bridge := test.bridge:
-        values |= {"bridge": bridge.told, "bridge selftest": bridge.selftest}
+        values |= {"bridge": bridge.name, "bridge selftest": bridge.selftest}
         values["bridge driver"] = f"{bridge.driver}, CUDA {bridge.cuda}" if bridge.driver else ""
         values |= {f"bridge warning {n}": warning for n, warning in enumerate(bridge.warnings, 1)}
     return _written(values)

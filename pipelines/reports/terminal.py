@@ -49,7 +49,7 @@ def _one(view: RunView) -> Group:
     elif view.tested:
         rows.append(Text(f"  {inert(view.headline)}", style="yellow"))
     if view.gpu_way:
-        rows.append(Text(f"  GPU: {inert(view.gpu_told)}", style="dim"))
+        rows.append(Text(f"  GPU: {inert(view.gpu_summary)}", style="dim"))
     rows += [Text(f"  {inert(caveat)}", style="yellow") for caveat in view.caveats]
     mark = MARKS["unfinished" if view.verdict == "unfinished" else "failed"]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]

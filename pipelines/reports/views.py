@@ -247,7 +247,7 @@ class RunView:
     """The driver model, and how GPUs are attached; ``none`` if a test saw none."""
 
     @property
-    def gpu_told(self) -> str:
+    def gpu_summary(self) -> str:
         """The GPU, its driver model and how it is attached: ``NVIDIA L4: WDDM, the host's own``."""
         return ": ".join(filter(None, (self.gpu, self.gpu_way)))
 

@@ -51,11 +51,11 @@ class Bill(BuildHooks):
         """The bill of a build with another one."""
         return {"bill": with_toolset(spec["bill"], toolset)}
 
-    def ended(self, spec: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, object]:
+    def ended(self, spec: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, object]:
         """What the bill is to be: of a kept build another toolset may have cured it."""
-        if told["toolset"] in ("", spec["toolset"]):
+        if answer["toolset"] in ("", spec["toolset"]):
             return {"bill": spec["bill"]}
-        return self.with_toolset(spec, told["toolset"])
+        return self.with_toolset(spec, answer["toolset"])
 
 
 class BillCheck(AuditHooks):
@@ -73,7 +73,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
     vendored code that is not as the recipe declares it.
     """
     target, recipe = plan.target, plan.recipe
-    told = {
+    properties = {
         "gpu:architectures": str(plan.archs.effective),
         "cuda": target.cuda,
         "python": target.python,
@@ -81,7 +81,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
         "not for publishing": "" if plan.host.capabilities.publishable else "true",
     }
     for fix in fixes_of(recipe, recipe.cuda, recipe.torch) if plan.toolset.takes_fixes else ():
-        told |= {f"fix:{name}:{flags}": fix.why for name, flags in fix.flags.items()}
+        properties |= {f"fix:{name}:{flags}": fix.why for name, flags in fix.flags.items()}
     parts = [
         _source(plan, source),
         *(_vendored(one) for one in vendored_in(recipe, source)),
@@ -89,14 +89,14 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
         *_found(plan, provisioned),
         Part(
             *("tool chain", plan.toolset.name, plan.toolset.version),
-            told={"made of": plan.toolset.files},
+            properties={"made of": plan.toolset.files},
             ref=TOOLSET,
         ),
     ]
     if plan.host.inputs:
         parts.append(Part("build host", "image", plan.host.inputs))
     epoch = int(environment_of(plan, 1)["SOURCE_DATE_EPOCH"])
-    return made(recipe.license, parts, told, epoch)
+    return made(recipe.license, parts, properties, epoch)
 
 
 def _source(plan: BuildPlan, source: bytes) -> Part:
@@ -112,11 +112,11 @@ def _source(plan: BuildPlan, source: bytes) -> Part:
         path = where.path.strip("/").removesuffix(".git").lower()
         if where.hostname == "github.com":
             purl = f"pkg:github/{path}@{origin.commit}"
-    told = {"built of sha256": sent, "commit": getattr(origin, "commit", "")}
+    properties = {"built of sha256": sent, "commit": getattr(origin, "commit", "")}
     changes = tuple((one, patch_file(one).read_bytes()) for one in recipe.patches)
-    told["patched by"] = ", ".join(one.file for one in recipe.patches)
+    properties["patched by"] = ", ".join(one.file for one in recipe.patches)
     return Part(
-        *("source", name, recipe.version, sha256, purl, recipe.license, told), changes=changes
+        *("source", name, recipe.version, sha256, purl, recipe.license, properties), changes=changes
     )
 
 
@@ -127,7 +127,7 @@ def _vendored(found: Found) -> Part:
         *("vendored", one.name, found.version),
         purl=purl.format(version=found.version) if found.version else purl.partition("@")[0],
         license=one.license,
-        told={"directory": one.directory, "unknown": "" if found.version else "version"},
+        properties={"directory": one.directory, "unknown": "" if found.version else "version"},
         ref=f"vendored {one.directory}",
     )
 
@@ -151,7 +151,7 @@ def _tool(entry: str, tool: Tool, role: Role, *, instead: bool) -> Part:
     return Part(
         *(role, tool.name, tool.version, tool.sha256),
         purl=_of_pypi(tool.sources[0].pypi),
-        told={
+        properties={
             "file": tool.file,
             "stand-in": "a build of torch without CUDA"
             if role == "built against" and instead
@@ -171,13 +171,13 @@ def _found(plan: BuildPlan, provisioned: ProvisionResult | None) -> Iterator[Par
     unhashed = {"unknown": "sha256"}
     for row in provisioned.resources if provisioned is not None else ():
         if row.kind == "program":
-            yield Part("tool chain", row.id, row.values.get("version", ""), told=unhashed)
+            yield Part("tool chain", row.id, row.values.get("version", ""), properties=unhashed)
         elif row.kind == COMPILERS:
             for name, text in sorted(row.values.items()):
-                yield Part("tool chain", name, text, told=unhashed)
+                yield Part("tool chain", name, text, properties=unhashed)
         elif row.kind == "distributions":
             for name in ("Python", *plan.recipe.build_requires):
                 role: Role = "built against" if name == "torch" else "tool chain"
                 version = row.values.get(name, "")
                 purl = f"pkg:pypi/{name}@{quote(version)}" if version and name != "Python" else ""
-                yield Part(role, name, version, purl=purl, told=unhashed)
+                yield Part(role, name, version, purl=purl, properties=unhashed)

@@ -16,11 +16,11 @@ from pipelines.stages.hooks import SuiteHooks
 class Bridged(SuiteHooks):
     """What stands in for the driver, whether or not somebody asked for it."""
 
-    def read(self, told: Mapping[str, str], done: SmokeResult) -> Mapping[str, object]:
+    def read(self, properties: Mapping[str, str], done: SmokeResult) -> Mapping[str, object]:
         """What is known of it, with what its DLL has called itself in the suite."""
         name, passed, host = (
-            line(told.get("driver_bridge"), 80),
-            told.get("gpu_cases", ""),
+            line(properties.get("driver_bridge"), 80),
+            properties.get("gpu_cases", ""),
             self.plan.host,
         )
         known = host.bridge() or (Bridge() if name else None)
@@ -29,20 +29,20 @@ class Bridged(SuiteHooks):
         cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
         # What a host says of itself is not believed alone: somebody asked for it, it was tested
         # from here since its start, and there are so many cases.
-        believed = host.gpu_way.bridged and known.selftest and not _strange(told, done, known)
+        believed = host.gpu_way.bridged and known.selftest and not _strange(properties, done, known)
         if not believed or cases > done.outcomes.get("passed", 0):
             cases = 0
-        bridge = known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
+        bridge = known.model_copy(update={"name": name if done.gpus else "", "cases": cases})
         for said in bridge.warnings:
             say(f"  GPU bridge: {said}", style="yellow")
         return {"bridge": bridge}
 
-    def require(self, told: Mapping[str, str], done: SmokeResult) -> None:
+    def require(self, properties: Mapping[str, str], done: SmokeResult) -> None:
         """Compare what was asked for with what the suite was told, whatever its own cases say.
 
         :class:`SmokeError` where they differ.
         """
-        gpu, name = self.plan.host.gpu_way, done.bridge.told if done.bridge else ""
+        gpu, name = self.plan.host.gpu_way, done.bridge.name if done.bridge else ""
         if name and not gpu.bridged:
             raise SmokeError(
                 f"the host's driver is a GPU bridge ({name}), which was not requested",
@@ -54,16 +54,16 @@ class Bridged(SuiteHooks):
                 "itself as a bridge",
                 hint="To test the bridge alone: invoke doctor --gpu",
             )
-        if done.bridge and (other := _strange(told, done, done.bridge)):
+        if done.bridge and (other := _strange(properties, done, done.bridge)):
             raise SmokeError(
                 f"the smoke suite saw {other}",
                 hint="Type: invoke host stop --gpu, then the same command again, which tests it.",
             )
 
 
-def _strange(told: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
+def _strange(properties: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
     """What a suite says of a driver or GPU that are not those of this machine; empty: nothing."""
-    version = line(told.get("driver_version"), 40)
+    version = line(properties.get("driver_version"), 40)
     if known.driver and version not in ("", "unknown", known.driver):
         return f"driver {version}, but this machine has {known.driver}"
     for gpu in done.gpus if known.gpus else ():

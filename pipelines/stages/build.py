@@ -14,13 +14,13 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from rich.progress import Progress, TaskID
 
 from pipelines.core import units
-from pipelines.core.beside import tell_units
 from pipelines.core.console import bars, console, fold, host_line, say, units_progress
 from pipelines.core.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.core.hosttext import line as one_line
 from pipelines.core.hosttext import safe
 from pipelines.core.logs import detailed
 from pipelines.core.model import first_problem
+from pipelines.core.onlooker import tell_units
 from pipelines.diagnosis import Settings, diagnose
 from pipelines.doctor.thresholds import load_thresholds
 from pipelines.hosts.live import LiveSession
@@ -220,7 +220,7 @@ def _changed(
     return {**spec, **changed, "directory": directory}
 
 
-class _Told(BaseModel):
+class _Ended(BaseModel):
     """What a host says a build left, as far as it is relied on."""
 
     exit: Annotated[int, Field(ge=-(2**32), le=2**32)]
@@ -240,9 +240,9 @@ class _Told(BaseModel):
         return not self.exit and not self.timed_out
 
 
-def _read_ended(host: str, told: Mapping[str, Any]) -> _Told:
+def _read_ended(host: str, answer: Mapping[str, Any]) -> _Ended:
     try:
-        return _Told.model_validate(told)
+        return _Ended.model_validate(answer)
     except ValidationError as error:
         raise HostError(
             f"{host} sent an invalid build result: {safe(first_problem(error), 200)}",
@@ -250,17 +250,17 @@ def _read_ended(host: str, told: Mapping[str, Any]) -> _Told:
         ) from None
 
 
-def _read_timeline(told: object) -> Timeline | None:
+def _read_timeline(data: object) -> Timeline | None:
     """The timeline if it makes sense; a build is as good without one."""
     try:
-        return Timeline.model_validate(told) if told else None
+        return Timeline.model_validate(data) if data else None
     except ValidationError:
         return None
 
 
-def _read_cache(told: object) -> dict[str, Any]:
+def _read_cache(data: object) -> dict[str, Any]:
     """The figures of the compile cache; what is no number, or none of a cache, becomes text."""
-    rows = islice(told.items(), _FIGURES) if isinstance(told, dict) else ()
+    rows = islice(data.items(), _FIGURES) if isinstance(data, dict) else ()
     return {
         safe(str(key), 40): value
         if isinstance(value, int | float) and abs(value) <= _MOST
@@ -347,11 +347,11 @@ class _Following:
         return self.log.keep(known.model_copy(update=changes))
 
     def _ended(
-        self, job: Job, told: Mapping[str, Any], path: Path, spec: Mapping[str, Any]
+        self, job: Job, answer: Mapping[str, Any], path: Path, spec: Mapping[str, Any]
     ) -> BuildResult:
-        ended = _read_ended(self.plan.host.name, told)
+        ended = _read_ended(self.plan.host.name, answer)
         self.tail = last_lines(path, TAIL)  # also what came before we did
-        well = {**told, "toolset": ended.toolset}
+        well = {**answer, "toolset": ended.toolset}
         more = [one.ended(spec, well) for one in self.features if ended.well]
         return self._keep(
             attempt=job.attempt,

@@ -44,11 +44,11 @@ _COMPILERS = (
 
 
 def job_id(plan: BuildPlan, made_of: Materials, part: str = "") -> str:
-    """The hash of everything that decides the wheel, of ``anew``, and of which part of it is done.
+    """The hash of everything that decides the wheel, of ``fresh``, and of which part of it is done.
 
     ``part``: what :meth:`.hooks.BuildHooks.part` says.
     """
-    digest = hashlib.sha256((plan.anew + part).encode())
+    digest = hashlib.sha256((plan.fresh + part).encode())
     digest.update(json.dumps(sorted(made_of.rows())).encode())
     return digest.hexdigest()[:12]
 
@@ -176,7 +176,7 @@ def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     that are divided have none: with one they have other commands, and hosts differ in that.
     """
     layout = plan.layout
-    if plan.anew or plan.divided:
+    if plan.fresh or plan.divided:
         return None
     if not (plan.recipe.compile_cache and within(plan.recipe.cuda, _CACHED)):
         return None
@@ -199,7 +199,7 @@ def _cache(plan: BuildPlan) -> compilecache.Spec | None:
 def environment_of(plan: BuildPlan, jobs: int, threads: int = 1) -> dict[str, str]:
     """The variables that decide a wheel, on top of the host's and the compiler's."""
     recipe, layout, local = plan.recipe, plan.layout, plan.local_version
-    told = {
+    variables = {
         "TEMP": layout.temp,
         "TMP": layout.temp,
         "CUDA_PATH": layout.cuda,
@@ -209,21 +209,21 @@ def environment_of(plan: BuildPlan, jobs: int, threads: int = 1) -> dict[str, st
         **naming.environment(recipe, plan.archs, local=local, jobs=jobs, threads=threads),
     }
     if recipe.api in WITH_LIBRARY:
-        told |= dict(plan.toolset.with_cxx)
+        variables |= dict(plan.toolset.with_cxx)
     if plan.toolset.takes_fixes:
-        told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)
+        variables = naming.with_fixes(recipe, variables, recipe.cuda, recipe.torch)
     for one in features(SpecHooks, plan):
-        told = one.environment(told)
-    return told
+        variables = one.environment(variables)
+    return variables
 
 
 def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str]:
     """Those, and what tells the build itself how to go about it."""
     slow = plan.recipe.slow_first  # read by remote/buildwheel.py
-    told = {"WCW_SLOW_FIRST": json.dumps(slow)} if slow else {}
+    variables = {"WCW_SLOW_FIRST": json.dumps(slow)} if slow else {}
     if "torch" in plan.recipe.build_requires and "torch" in plan.host.replacements:
-        told[buildwheel.CPU_TORCH] = plan.recipe.cuda
-    return environment_of(plan, jobs, threads) | told
+        variables[buildwheel.CPU_TORCH] = plan.recipe.cuda
+    return environment_of(plan, jobs, threads) | variables
 
 
 def _steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import IO, Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from pipelines.core.beside import heed
 from pipelines.core.console import say
 from pipelines.core.errors import (
     AuthError,
@@ -23,6 +22,7 @@ from pipelines.core.errors import (
     RemoteError,
 )
 from pipelines.core.hosttext import safe
+from pipelines.core.onlooker import heed
 from pipelines.hosts.live import LiveSession
 from pipelines.record.job import JobRecord
 from pipelines.record.run import Run
@@ -59,7 +59,7 @@ class JobSpec:
     """Variables for the job's own process: sent when it is started, written down nowhere."""
 
     @property
-    def told(self) -> store.Spec:
+    def stored(self) -> store.Spec:
         """What is written down on the host."""
         function = name_of(self.function)
         return {"title": self.title, "function": function, "arguments": self.arguments}
@@ -169,9 +169,9 @@ class Job:
 
     def _state(self) -> State:
         """The job, as the host tells of it."""
-        told = self.session.call(store.state, directory=self.spec.directory)
+        answer = self.session.call(store.state, directory=self.spec.directory)
         self._heard = time.monotonic()
-        return checked(self.host, told, State)
+        return checked(self.host, answer, State)
 
     def _read(self) -> Generator[Any, None, State]:
         """Yield the log as it comes; the state of the job once this attempt has ended."""
@@ -214,14 +214,14 @@ class Job:
 
     def _begin(self) -> None:
         """Have it run, and take up the attempt that does."""
-        told = self.session.call(
+        answer = self.session.call(
             launch.start,
             directory=self.spec.directory,
-            spec=self.spec.told,
+            spec=self.spec.stored,
             beyond=self._beyond,
             secrets=self.spec.secrets,
         )
-        now = checked(self.host, told, State)
+        now = checked(self.host, answer, State)
         if now.attempt <= self._beyond:
             raise HostError(f"{self.host}: the job has not started yet")
         if now.attempt == self.attempt:
@@ -308,16 +308,16 @@ class Job:
             )
         say(f"{why}: continuing with the finished units", style="yellow")
 
-    def _outcome(self, told: _Result) -> dict[str, Any]:
+    def _outcome(self, ended: _Result) -> dict[str, Any]:
         """What the job's function left as its result; raises what it raised, as a call would."""
-        if told.cancelled:
+        if ended.cancelled:
             raise self.error(
                 f"the job was cancelled on {self.host}",
                 hint="Finished units are kept; the same command continues with them.",
             )
-        if error := told.result.get("error"):
+        if error := ended.result.get("error"):
             raise_remote(self.host, _failure(self.host, error))
-        return told.result
+        return ended.result
 
 
 class _Raised(BaseModel):
@@ -332,9 +332,9 @@ class _Raised(BaseModel):
     path: str | None = None
 
 
-def _failure(host: str, told: object) -> Failure:
+def _failure(host: str, data: object) -> Failure:
     try:
-        one = _Raised.model_validate(told)
+        one = _Raised.model_validate(data)
     except ValidationError:
         raise OddStateError(
             f"{host} sent an invalid error for a job",
@@ -382,17 +382,17 @@ class Listed(State):
     directory: str
 
 
-Told = TypeVar("Told", bound=State)
+StateT = TypeVar("StateT", bound=State)
 
 
 class OddStateError(HostError):
     """What a host says of a job makes no sense; asking again would not help."""
 
 
-def checked(host: str, told: Any, form: type[Told]) -> Told:
-    """``told`` as a job's state; :class:`OddStateError` if it has not the form of one."""
+def checked(host: str, data: Any, form: type[StateT]) -> StateT:
+    """``data`` as a job's state; :class:`OddStateError` if it has not the form of one."""
     try:
-        return form.model_validate(told)
+        return form.model_validate(data)
     except ValidationError as error:
         raise OddStateError(
             f"{host} sent an invalid job state: {safe(str(error.errors()[0]['msg']), 200)}",

@@ -109,7 +109,7 @@ class Division(BuildHooks):
             for unit, (_, one) in self._objects.items()
         ]
 
-    def ended(self, _: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, object]:
+    def ended(self, _: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, object]:
         """What the host says of it, if that makes sense.
 
         Raises :class:`HostError` where it does not, and :class:`AuditError` where a link was made
@@ -118,7 +118,7 @@ class Division(BuildHooks):
         share = self.plan.share
         mode = "link" if share is None else "compile"
         keys = ("units", "objects", "read") if share else ("units", "placed", "compiled")
-        said = {key: told.get(key) for key in keys}
+        said = {key: answer.get(key) for key in keys}
         try:
             made = ShardsResult.model_validate(
                 {"mode": mode, "share": str(share or ""), "compilers": self._compilers, **said}
@@ -183,8 +183,8 @@ def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, UnitObject]
             if known.sha256 != row.sha256:
                 source = next(unit.source for unit in one.made.units if unit.id == row.unit)
                 raise AuditError(
-                    f"{safe(source, 200)} was compiled twice, with different results: {owner.told} "
-                    f"has {known.sha256}, {one.told} has {row.sha256}",
+                    f"{safe(source, 200)} was compiled twice, with different results: {owner.name} "
+                    f"has {known.sha256}, {one.name} has {row.sha256}",
                     hint="The two hosts compile different things, or one is broken. Link without "
                     "the one that you trust less.",
                 )
@@ -201,8 +201,8 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
             owner, before = known.setdefault(path, (one, sha))
             if before != sha:
                 raise AuditError(
-                    f"{safe(path, 300)} was different on the hosts that compiled: {owner.told} "
-                    f"read {before}, {one.told} read {sha}",
+                    f"{safe(path, 300)} was different on the hosts that compiled: {owner.name} "
+                    f"read {before}, {one.name} read {sha}",
                     hint="The header differs between the hosts, or each build generates another. "
                     "Fix that, then compile the shards again.",
                 )

@@ -184,7 +184,7 @@ class _Look:
             return "not known: the recipe has no estimate for this CUDA"
         host = HostFacts.local()
         if asked:
-            host = HostFacts.told(self.session.facts, name=self.plan.host.name)
+            host = HostFacts.from_session(self.session.facts, name=self.plan.host.name)
         try:
             budget = plan_budget(cost, host, archs, self.plan.jobs)
         except ConfigError:

@@ -65,9 +65,9 @@ class WithCompany(SuiteHooks):
             "system": False,
         }
 
-    def hint(self, run: Run, told: str) -> str:
+    def hint(self, run: Run, text: str) -> str:
         """What of it is missing, or does not go with the host."""
-        return cure_of(self.plan, run, told)
+        return cure_of(self.plan, run, text)
 
 
 def library_names(plan: BuildPlan, company: Dependencies) -> Iterator[str]:
@@ -77,19 +77,19 @@ def library_names(plan: BuildPlan, company: Dependencies) -> Iterator[str]:
             yield from archive.namelist()
 
 
-def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
+def cure_of(plan: BuildPlan, run: Run, text: str) -> str:
     """What to do about what failed cases tell of a wheel that was given; empty: nothing known."""
     taken, audit = run.result(PrebuiltResult), run.result(AuditResult)
     if taken is None or taken.taken is None or taken.company is None or audit is None:
         return ""
     company = taken.company
     installed = dict(map(_release_of, [taken.taken, *company.packages]))
-    found = [*mentioned(told)]
-    if not found and _NOT_LOADED.search(told):  # Windows does not say which
+    found = [*mentioned(text)]
+    if not found and _NOT_LOADED.search(text):  # Windows does not say which
         found += [name for one in audit.files for name in values_of(one.checks, "libraries")]
     said = []
     cuda = next((one.cuda for one in audit.files), "")
-    named = {canonicalize_name(Requirement(text).name) for text in company.beside}
+    named = {canonicalize_name(Requirement(one).name) for one in company.companions}
     if projects := hint_for(found, installed, cuda, named):
         said = [f"Libraries that were not found: {projects}. Add: --with PROJECT==VERSION."]
     for one in load_limits() if plan.host.capabilities.emulated else ():
@@ -99,7 +99,7 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
                 f"{one.project} {version} is installed, but {one.why}. "
                 f"Name a version below {one.below} with --with."
             )
-    if plan.host.capabilities.emulated and not plan.host.gpu_way.requested and _NO_GPU.search(told):
+    if plan.host.capabilities.emulated and not plan.host.gpu_way.requested and _NO_GPU.search(text):
         said.append("No GPU was requested: --gpu gives a sandbox the GPU of this machine.")
     return " ".join(said)
 
@@ -145,9 +145,9 @@ class AuditGiven(AuditHooks):
         return one
 
 
-def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = None) -> Path:
+def run_given(line: Line, *, companions: Iterable[str] = (), script: str | None = None) -> Path:
     """Test a wheel that others have built: take, audit, install and run it; the run's directory."""
-    line.plan = order(line.plan, beside=beside, script=script)
+    line.plan = order(line.plan, companions=companions, script=script)
     refuse_ungiven(line.plan)
     run = line.begin_run()
     with line.reported():
@@ -158,12 +158,12 @@ def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = No
     return run.path
 
 
-def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None:
+def show_given(line: Line, *, companions: Iterable[str], script: str | None) -> None:
     """Print what :func:`run_given` would do with this line; no index is asked.
 
     Raises what it would before it begins.
     """
-    plan = order(line.plan, beside=beside, script=script)
+    plan = order(line.plan, companions=companions, script=script)
     assert plan.given is not None  # noqa: S101 - `order` has it
     suite = suite_of_given(plan.given.script)
     refuse_ungiven(plan)
@@ -175,10 +175,10 @@ def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None
     say(NOTHING, style="green")
 
 
-def order(plan: BuildPlan, *, beside: Iterable[str], script: str | None) -> BuildPlan:
+def order(plan: BuildPlan, *, companions: Iterable[str], script: str | None) -> BuildPlan:
     """The plan with all that was asked for; :class:`ConfigError` for what cannot be."""
     assert plan.given is not None  # noqa: S101 - whoever calls has looked
-    given = with_companions(plan.given, beside, script)
+    given = with_companions(plan.given, companions, script)
     refuse_incompatible(given, plan.target.python, _platforms(plan))
     suite_of_given(given.script)
     return replace(plan, given=given)
@@ -212,7 +212,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
             company=Dependencies(
                 packages=tuple(_row(given, _kept(plan, one), one) for one in fetched),
                 libraries=tuple(_found(plan, given, fetched)),
-                beside=given.companions,
+                companions=given.companions,
                 notes=tuple(notes),
             ),
         )
@@ -265,9 +265,9 @@ def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list
 def _chosen(closure: Closure, given: ExternalWheel) -> Offer:
     """The one wheel of it that was asked for: of that project, and of that release."""
     found = [one for one in closure.offers if _is_of(one, given)]
-    told = [parse_wheel_filename(one.file)[1] for one in found]
+    versions = [parse_wheel_filename(one.file)[1] for one in found]
     asked = Version(given.version)
-    if len(told) != 1 or asked not in (told[0], Version(told[0].public)):
+    if len(versions) != 1 or asked not in (versions[0], Version(versions[0].public)):
         names = ", ".join(line(one.file, 100) for one in found) or "no wheel"
         raise LockError(
             f"{given.release} was requested, but uv chose {names}",

@@ -114,7 +114,7 @@ class BuildHooks(Hooks):
         """What of ``spec`` is another with this toolset."""
         return {}
 
-    def ended(self, spec: Mapping[str, Any], told: Mapping[str, Any], /) -> Mapping[str, object]:
+    def ended(self, spec: Mapping[str, Any], answer: Mapping[str, Any], /) -> Mapping[str, object]:
         """Fields of the result, from what the host says of a build that ended well."""
         return {}
 
@@ -153,14 +153,14 @@ class SuiteHooks(Hooks):
         """What the suite is given on the host."""
         return spec
 
-    def read(self, told: Mapping[str, str], done: SmokeResult) -> Mapping[str, object]:
+    def read(self, properties: Mapping[str, str], done: SmokeResult) -> Mapping[str, object]:
         """Fields of the result, from the properties of the suite's report."""
         return {}
 
-    def require(self, told: Mapping[str, str], done: SmokeResult) -> None:
+    def require(self, properties: Mapping[str, str], done: SmokeResult) -> None:
         """Refuse a suite in which every case passed."""
 
-    def hint(self, run: Run, told: str) -> str:
+    def hint(self, run: Run, text: str) -> str:
         """What to do about failed cases that say this."""
         return ""
 

@@ -46,7 +46,7 @@ def places(settings: Config) -> Iterator[Place]:
             yield Place(place, names, error=error)
 
 
-def told(settings: Config) -> dict[str, Any]:
+def as_json(settings: Config) -> dict[str, Any]:
     """For programs: ``schema`` 1, and each place with its things; sizes in bytes."""
     keys = ("what", "name", "host", "state", "size", "who", "unowned")
     return {

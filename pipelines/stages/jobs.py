@@ -33,16 +33,16 @@ def show(line: Line) -> None:
         say(f"Columns hidden to fit: {', '.join(without)} (see --json).", "dim")
 
 
-def told(line: Line) -> dict[str, Any]:
+def as_json(line: Line) -> dict[str, Any]:
     """For programs: ``schema`` 1, and the host's jobs; times are seconds since 1970."""
     return {
         "schema": 1,
         "host": line.plan.host.name,
-        "jobs": [_told(job) for job in _jobs(line)],
+        "jobs": [_fields(job) for job in _jobs(line)],
     }
 
 
-def _told(job: Listed) -> dict[str, Any]:
+def _fields(job: Listed) -> dict[str, Any]:
     end = job.result
     code = end.result.get("exit") if end and not end.cancelled else None
     return {
@@ -76,8 +76,8 @@ def follow(line: Line, name: str) -> None:
 def cancel(line: Line, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
     job = _find(line, name)
-    told = line.session.call(remote_follow.cancel, directory=job.directory)
-    now = checked(line.plan.host.name, told, State)
+    answer = line.session.call(remote_follow.cancel, directory=job.directory)
+    now = checked(line.plan.host.name, answer, State)
     if now.state == "running":
         raise HostError(
             f"{line.plan.host.name}: job {job.id} does not stop",

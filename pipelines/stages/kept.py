@@ -62,7 +62,7 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
     yield Shelf(name, "requirements of external wheels", len(given), sum(given))
 
 
-def told(line: Line) -> dict[str, Any]:
+def as_json(line: Line) -> dict[str, Any]:
     """For programs: ``schema`` 1, and each shelf; sizes in bytes."""
     return {"schema": 1, "kept": [asdict(shelf) for shelf in shelves(line, [*_here(line)])]}
 
@@ -103,8 +103,8 @@ def prune(line: Line, days: float) -> None:
         dependency_wheels.prune, root=layout.join(layout.wheels, COMPANIONS), days=days
     )
     limit = disk_gib(line.plan.compile_cache) << 30
-    told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
-    if told["busy"]:
+    answer = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
+    if answer["busy"]:
         say(f"{line.plan.host.name}: compile cache not pruned, a build is using it", "yellow")
     for job in removed:
         say(f"removed build {safe(str(job), 40)} on {line.plan.host.name}")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipelines.core import plugins
-from pipelines.core.beside import tell_stage
 from pipelines.core.console import say
 from pipelines.core.errors import (
     BuildError,
@@ -22,6 +21,7 @@ from pipelines.core.errors import (
     TransferError,
 )
 from pipelines.core.hosttext import line as one_line
+from pipelines.core.onlooker import tell_stage
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.results import (
@@ -73,7 +73,7 @@ class Line:
         """What provisioning left, once it was done in this process."""
         self._run: Run | None = None
         self._remade = 0
-        self._untold: list[dict[str, Any]] | None = None
+        self._unreported: list[dict[str, Any]] | None = None
         """The files of a run of which nothing was said yet."""
 
     @property
@@ -170,7 +170,7 @@ class Line:
         try:
             yield
         except BaseException:
-            self._untold = []
+            self._unreported = []
             try:
                 report(run)
                 write_manifest(run)
@@ -178,11 +178,11 @@ class Line:
                 say(f"the reports could not be written either: {error.message}", style="red")
             raise
         report(run)
-        self._untold = write_manifest(run)
+        self._unreported = write_manifest(run)
 
     def tell(self) -> None:
         """Say how the run stands: once, however many commands have worked at it."""
-        rows, self._untold = self._untold, None
+        rows, self._unreported = self._unreported, None
         if rows is None:
             return
         from pipelines.reports.write import tell

@@ -103,7 +103,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
             "reproducible": "fixed place" in built.materials.root,
             "materials": built.materials.model_dump(),
         },
-        "toolset": {"asked": facts.toolset or None, "told": _told(audited)},
+        "toolset": {"asked": facts.toolset or None, "found": _toolsets(audited)},
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
         "evidence": evidence_of(facts, run.result(SmokeResult)),
         "tools": {name: tool.model_dump() for name, tool in sorted(facts.tools.items())},
@@ -134,7 +134,7 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _told(audited: AuditResult) -> list[str]:
+def _toolsets(audited: AuditResult) -> list[str]:
     """The tool sets that the wheels themselves tell; of what was not read there is none."""
     return sorted({tool for file in audited.files for tool in values_of(file.checks, "toolset")})
 

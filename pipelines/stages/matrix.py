@@ -57,7 +57,7 @@ class Matrix:
         self.left_out = left_out
         self._ends = None if minutes is None else time.monotonic() + minutes * 60
         self._ready: dict[tuple[str, ...], StageRecord] = {}
-        self._untold = False
+        self._unreported = False
 
     def announce(self) -> None:
         """Say what will be done, and what will not and why."""
@@ -78,7 +78,7 @@ class Matrix:
                 self._take(cell, step)
             except PipelineError as error:
                 cell.error = error
-                self._untold = True
+                self._unreported = True
                 print_error(error)
             self._leave(cell, lost=_lost(cell))
             if cell.line.begun or cell.error is not None:
@@ -99,7 +99,7 @@ class Matrix:
         try:
             step(line)
         finally:
-            self._untold = self._untold or line.begun
+            self._unreported = self._unreported or line.begun
             if line.provisioned is not None:
                 self._ready[alike] = line.provisioned
 
@@ -119,9 +119,9 @@ class Matrix:
 
     def tell(self) -> None:
         """Write the one report of the cells that were begun, and say how all stand: once."""
-        if not self._untold:
+        if not self._unreported:
             return
-        self._untold = False
+        self._unreported = False
         runs = [cell.line.run for cell in self.cells if cell.line.begun]
         others = [cell for cell in self.cells if not cell.line.begun and (cell.error or runs)]
         if not runs and not others:
@@ -173,8 +173,8 @@ def write_together(folder: Path, runs: Sequence[Run], others: Sequence[Cell] = (
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     page = write(views, folder)
-    told = [suite for run in runs for suite in suites(run)]
-    junit.write(folder / "junit.xml", [*told, *map(suite_without, without)])
+    begun = [suite for run in runs for suite in suites(run)]
+    junit.write(folder / "junit.xml", [*begun, *map(suite_without, without)])
     console.print(terminal.render(views))
     tell_github(views, stages=False)  # each error was annotated when it came
     return page

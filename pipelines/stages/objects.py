@@ -38,7 +38,7 @@ class Lender:
     made: ShardsResult
 
     @property
-    def told(self) -> str:
+    def name(self) -> str:
         """Its name and its host's."""
         return f"{self.run.id} ({line(self.target.host, 80)})"
 
@@ -143,14 +143,14 @@ def require_same(
         theirs = _with_compilers(one.materials, one.made.compilers)
         if unlike := theirs.differences(ours):
             raise LockError(
-                f"the objects of {one.told} were compiled from different inputs "
+                f"the objects of {one.name} were compiled from different inputs "
                 f"({named(unlike)}):\n{listed(unlike)}",
                 hint="Compile the shard again on a host with the same toolchain, or link there.",
             )
         first = first or one
         if (mine := _units(one)) != (known := _units(first)):
             raise AuditError(
-                f"{one.told} has different compile units from {first.told}:\n"
+                f"{one.name} has different compile units from {first.name}:\n"
                 + few(differing(mine, known), "\n"),
                 hint="The hosts differ in something that the build depends on: compile both again, "
                 "and compare the first lines of their build.log.",

@@ -102,7 +102,7 @@ def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
     Raises :class:`ConfigError` when not even one fits, before anything is sent.
     """
     cost = cost_of(plan)
-    host = HostFacts.told(session.facts, name=plan.host.name)
+    host = HostFacts.from_session(session.facts, name=plan.host.name)
     if cost is None:
         return plan.jobs or host.cores, 1
     budget = plan_budget(cost, host, plan.archs.effective, plan.jobs)
@@ -114,6 +114,6 @@ def pace_of(plan: BuildPlan, session: LiveSession, jobs: int) -> Pace:
     cost = cost_of(plan)
     if cost is None or plan.objects:  # what a link compiles is not known before
         return Pace(None, 0, jobs)
-    host = HostFacts.told(session.facts, name=plan.host.name)
+    host = HostFacts.from_session(session.facts, name=plan.host.name)
     budget = plan_budget(cost, host, plan.archs.effective, jobs)
     return Pace(budget.wall_seconds, cost.units, jobs)

@@ -93,8 +93,8 @@ def _asked(plan: BuildPlan, *, repair: bool) -> list[DesiredResource]:
 
 def check(session: LiveSession, every: list[DesiredResource]) -> list[ResourceResult]:
     """Every wanted resource as it is now: one question to the host."""
-    told = session.call(remote_provision.check_all, specs=[one.spec for one in every])
-    return [_row(one, found) for one, found in zip(every, told, strict=True)]
+    answers = session.call(remote_provision.check_all, specs=[one.spec for one in every])
+    return [_row(one, found) for one, found in zip(every, answers, strict=True)]
 
 
 def _refuse_unpinned(
@@ -109,24 +109,24 @@ def _refuse_unpinned(
 
 
 def _row(
-    wanted: DesiredResource, told: remote_provision.Row | remote_provision.Outcome
+    wanted: DesiredResource, answer: remote_provision.Row | remote_provision.Outcome
 ) -> ResourceResult:
-    values = told.get("values") or {}
-    uploads = told.get("uploads")
+    values = answer.get("values") or {}
+    uploads = answer.get("uploads")
     hashes = {tool: values.get(tool, values.get(path)) for tool, path in wanted.uploads.items()}
-    if told.get("doubt"):  # what a list says of files that nobody compared is not computed
+    if answer.get("doubt"):  # what a list says of files that nobody compared is not computed
         hashes = {}
     return ResourceResult(
         id=wanted.id,
         kind=wanted.spec["kind"],
         why=wanted.why,
         wanted=wanted.summary,
-        found=safe(str(told["found"])),
-        plan=safe(str(told.get("plan") or "")),
+        found=safe(str(answer["found"])),
+        plan=safe(str(answer.get("plan") or "")),
         uploads=None if uploads is None else tuple(t for t in wanted.uploads if t in uploads),
-        sha256={t: str(told) for t, told in hashes.items() if _SHA256.fullmatch(str(told))},
+        sha256={t: str(sha) for t, sha in hashes.items() if _SHA256.fullmatch(str(sha))},
         values={safe(str(key), 80): safe(str(value), 200) for key, value in values.items()},
-        ok=bool(told["ok"]),
+        ok=bool(answer["ok"]),
     )
 
 
@@ -152,28 +152,28 @@ def _apply(
         sent = {tool: plan.cache.lock.tool(tool).sha256 for tool in tools}
         show(f"apply {wanted.id}", 0, 0)
         try:
-            told = session.call(
+            answer = session.call(
                 remote_provision.apply_one, spec=wanted.spec, marker=plan.layout.marker
             )
         except RemoteError as error:
             raise _failed(wanted, row, error.message, error.hint) from error
-    if told["error"]:
-        logs = _bring_logs(session, plan, wanted, told["logs"])
-        raise _failed(wanted, row, str(told["error"]), str(told["hint"]), logs)
-    if not told["ok"]:
+    if answer["error"]:
+        logs = _bring_logs(session, plan, wanted, answer["logs"])
+        raise _failed(wanted, row, str(answer["error"]), str(answer["hint"]), logs)
+    if not answer["ok"]:
         raise ProvisionError(
             f"{wanted.id}: expected {wanted.summary}; after applying it the host still has "
-            f"{told['found']}",
+            f"{answer['found']}",
             hint="Something on the host reverts it: a policy, a virus scanner or another user.",
         )
-    now = _row(wanted, told)
+    now = _row(wanted, answer)
     return now.model_copy(
         update={
             "found": row.found,  # what it was before
             "changed": True,
             "sha256": now.sha256 | sent,
             "seconds": time.monotonic() - began,
-            "reboot": safe(str(told["reboot"])),
+            "reboot": safe(str(answer["reboot"])),
         }
     )
 
@@ -251,8 +251,8 @@ def _restart(session: LiveSession, wanted: DesiredResource, build_root: str) -> 
 
 
 def _check_again(session: LiveSession, wanted: DesiredResource) -> ResourceResult:
-    (told,) = session.call(remote_provision.check_all, specs=[wanted.spec])
-    return _row(wanted, told)
+    (answer,) = session.call(remote_provision.check_all, specs=[wanted.spec])
+    return _row(wanted, answer)
 
 
 def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars) -> None:

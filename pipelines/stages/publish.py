@@ -180,7 +180,7 @@ def _offer(
         smoke=smoke,
         stable=stable,
         any_cuda=stable and not wants_toolkit(inside),
-        beside={kind: sha256(data).hexdigest() for kind, data in shown.items()},
+        attached={kind: sha256(data).hexdigest() for kind, data in shown.items()},
         yanked=PREVIEW if preview else None,
     )
     return Offer(wheel, entry, shown)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError, LockError
-from pipelines.core.files import beside, sha256_of
+from pipelines.core.files import find_nearby, sha256_of
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import read_bytes
 from pipelines.publish.provenance.statement import MANIFEST, read_manifest
@@ -60,36 +60,36 @@ def read_published(asked: str) -> Published:
             hint=f"Name a wheel in the same directory as its {MANIFEST}, or the {MANIFEST} itself.",
         )
     if path.suffix == ".whl":
-        manifest = beside(path, MANIFEST)
+        manifest = find_nearby(path, MANIFEST)
         if manifest is None:
             raise ConfigError(
                 f"{line(path, 300)}: no {MANIFEST} in its directory",
                 hint=f"Put the {MANIFEST} that was published with it there, or name that file.",
             )
-        return told_by(manifest, str(manifest), path.name).with_wheel(path)
-    told = told_by(path, str(path))
-    places = (path.with_name("wheels") / told.file, path.with_name(told.file))
-    return told.with_wheel(next((place for place in places if place.is_file()), None))
+        return published_by(manifest, str(manifest), path.name).with_wheel(path)
+    published = published_by(path, str(path))
+    places = (path.with_name("wheels") / published.file, path.with_name(published.file))
+    return published.with_wheel(next((place for place in places if place.is_file()), None))
 
 
-def told_by(manifest: Path, said: str, file: str = "") -> Published:
+def published_by(manifest: Path, said: str, file: str = "") -> Published:
     """What a file tells, of the wheel called ``file`` or of its only one; ``said`` names it.
 
     Raises :class:`ConfigError` as :func:`read_published` does.
     """
     try:
-        told = read_manifest(read_bytes(manifest))
+        document = read_manifest(read_bytes(manifest))
     except ValueError as error:
         raise ConfigError(
             f"{said} is not a valid manifest: {line(error, 300)}",
             hint=f"Name the {MANIFEST} of a run, or the wheel in its directory.",
         ) from None
-    if not told.inputs.reproducible or not told.inputs.materials:
+    if not document.inputs.reproducible or not document.inputs.materials:
         raise ConfigError(
             f"{said}: its wheel was not built with reproducible: true, so builds of it may differ",
             hint="Add it to the recipe, then build and publish again: see docs/reproducible.md.",
         )
-    names = [name for name in told.wheels if file in ("", name)]
+    names = [name for name in document.wheels if file in ("", name)]
     if len(names) != 1:
         raise ConfigError(
             f"{said} has {len(names)} wheels" + (f" called {line(file, 200)}" if file else ""),
@@ -101,15 +101,15 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
             f"{said}: {line(name, 200)} is not a wheel name",
             hint="Get the manifest from the publisher of the wheel.",
         )
-    asked_for = {axis: getattr(told.inputs, axis) for axis in AXES if axis != "host"}
+    asked_for = {axis: getattr(document.inputs, axis) for axis in AXES if axis != "host"}
     return Published(
         said,
         name,
-        told.sha256(name)[0],
+        document.sha256(name)[0],
         None,
         {axis: text for axis, text in asked_for.items() if text},
-        told.inputs.materials,
-        told.made_by,
+        document.inputs.materials,
+        document.made_by,
     )
 
 

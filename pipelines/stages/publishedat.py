@@ -13,7 +13,7 @@ from pipelines.core.jsonfile import MOST
 from pipelines.prebuilt.downloads import fetch_url
 from pipelines.prebuilt.external import read_address
 from pipelines.publish.provenance.statement import MANIFEST
-from pipelines.stages.published import Published, told_by
+from pipelines.stages.published import Published, published_by
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import download
 from pipelines.toolchain.sources import Source
@@ -41,29 +41,29 @@ def published_at(address: str, cache: Cache) -> Published:
     places: tuple[str, ...] = ("",)
     if at.file.endswith(".whl"):
         # Where runs have it, and releases: beside the wheel, or a directory above.
-        told = _manifest([urljoin(at.place, f"{up}{MANIFEST}") for up in ("", "../")], at.file)
+        known = _manifest([urljoin(at.place, f"{up}{MANIFEST}") for up in ("", "../")], at.file)
     else:
-        told = _manifest([at.place], "")
-        file = quote(told.file)  # S3 reads a + as a blank
-        inside = f"../../{told.sha256[:2]}/{told.sha256}/{file}"  # of an index that publish wrote
+        known = _manifest([at.place], "")
+        file = quote(known.file)  # S3 reads a + as a blank
+        inside = f"../../{known.sha256[:2]}/{known.sha256}/{file}"  # of an index that publish wrote
         places = (f"wheels/{file}", file, inside)
-    if at.stated not in ("", told.sha256):
+    if at.stated not in ("", known.sha256):
         raise AuditError(
-            f"{at.shown} states sha256 {at.stated}, but {told.manifest} states {told.sha256}",
+            f"{at.shown} states sha256 {at.stated}, but {known.manifest} states {known.sha256}",
             hint="One of them describes another wheel, so nothing was rebuilt.",
         )
-    kept = cache.place(told.file, told.sha256)
-    if cache.has(kept, told.sha256):
-        return told.with_wheel(kept)
+    kept = cache.place(known.file, known.sha256)
+    if cache.has(kept, known.sha256):
+        return known.with_wheel(kept)
     for place in places:
         try:
-            found = fetch_url(told.file, urljoin(at.place, place), "", cache)
-            return told.with_wheel(cache.place(told.file, str(found.sha256)))
+            found = fetch_url(known.file, urljoin(at.place, place), "", cache)
+            return known.with_wheel(cache.place(known.file, str(found.sha256)))
         except LockError:
             if places == ("",):
                 raise
-    say(f"note: {told.file} was not found there, so only its sha256 is compared", style="yellow")
-    return told
+    say(f"note: {known.file} was not found there, so only its sha256 is compared", style="yellow")
+    return known
 
 
 def _manifest(addresses: list[str], file: str) -> Published:
@@ -78,7 +78,7 @@ def _manifest(addresses: list[str], file: str) -> Published:
                 why = error.message if isinstance(error, PipelineError) else str(error)
                 failed = failed or f"{shown_url(url)}: {line(why, 300)}"
                 continue
-            return told_by(path, shown_url(url), file)
+            return published_by(path, shown_url(url), file)
     raise LockError(
         f"no manifest was found: {failed}",
         hint=f"Name the address of the {MANIFEST} that was published with the wheel.",

@@ -49,7 +49,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
             f"{published.manifest} states {published.axes}, which is read as {asked}",
             hint="Its architectures and versions are not in the form that wcw writes to manifests.",
         )
-    line.plan = replace(plan, anew=f"{time.time_ns():x}")
+    line.plan = replace(plan, fresh=f"{time.time_ns():x}")
     refuse_unbuildable(line.plan)
     with TemporaryDirectory(prefix="wcw-rebuild-") as room:
         theirs = None
@@ -125,7 +125,7 @@ def _rebuilt(run: Run, published: Published, room: Path) -> CheckedWheel:
     return audited_wheel(run, published.file, room)[0]
 
 
-def told(run: Run) -> dict[str, object]:
+def as_json(run: Run) -> dict[str, object]:
     """The verdict of a run, for programs; ``None`` where it did not come to one."""
     result = run.result(RebuildResult)
     made = result.compared if result else None

@@ -34,7 +34,7 @@ sys.exit(subprocess.call(sys.argv[1], shell=True))"""
 
 
 def test_there(
-    machine: str, wheel: str, suite: Path, beside: Iterable[str], out: Path
+    machine: str, wheel: str, suite: Path, companions: Iterable[str], out: Path
 ) -> tuple[Run, SmokeError | None]:
     """The run of such a test on the machine, kept in ``out``, and how it failed.
 
@@ -53,7 +53,7 @@ def test_there(
         wheel = f"given/{file.name}"
         parts[wheel] = file
     order = ["test", "--gpu", "--wheel", wheel, "--script", f"suite/{suite.name}"]
-    order += [word for one in beside for word in ("--with", one)]
+    order += [word for one in companions for word in ("--with", one)]
     script = Path(__file__).with_suffix(".sh").read_text("utf-8")
     with tempfile.TemporaryFile() as parcel, tempfile.TemporaryFile() as back:
         with tarfile.open(fileobj=parcel, mode="w:gz", compresslevel=1) as made:

@@ -45,7 +45,7 @@ def _left(ends: float | None) -> float | None:
 def _reckoned(line: Line) -> int:
     """As many shares as ``auto`` stands for on the one host of a line."""
     plan = line.plan
-    host = HostFacts.told(line.session.facts, name=plan.host.name)
+    host = HostFacts.from_session(line.session.facts, name=plan.host.name)
     count, why = shares_for(cost_of(plan), [host], plan.archs.effective, plan.jobs)
     say(f"--shards auto: {units.counted(count, 'shard')}, {why}")
     return count

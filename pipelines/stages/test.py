@@ -81,11 +81,11 @@ def _run_suite(
 ) -> SmokeResult:
     """One suite in an environment of its own."""
     given, expected, layout = plan.given, expectations(plan, audited), plan.layout
-    told = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
-    name = hashlib.sha256(told.encode()).hexdigest()[:12]
+    inputs = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
+    name = hashlib.sha256(inputs.encode()).hexdigest()[:12]
     directory = layout.join(layout.build_root, f"smoke-{name}")
-    beside = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""
-    with fold(f"Smoke test {wheel.name} on {plan.host.name}{beside}"):
+    torch = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""
+    with fold(f"Smoke test {wheel.name} on {plan.host.name}{torch}"):
         target = _send_wheel(session, plan, f"{directory}{WHEEL}", wheel)
         spec = suite_spec(plan, directory, target, suite.files, expected)
         for one in features(SuiteHooks, plan):
@@ -282,12 +282,12 @@ def _judge(
             f"the smoke suite ran no cases{of_torch}", hint="A suite without tests proves nothing."
         )
     if bad or ended.exit:
-        told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
-        _require_loadable(plan, told)
+        text = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
+        _require_loadable(plan, text)
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed{of_torch} "
             f"(pytest exited with {ended.exit})",
-            hint=f"{cure_of_cases(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
+            hint=f"{cure_of_cases(plan, log.run, text)} See {log.run.path / 'junit.xml'}".strip(),
         )
     if not any(case.outcome == "passed" for case in cases):
         raise SmokeError(
@@ -314,9 +314,9 @@ def _judge(
     return done
 
 
-def _require_loadable(plan: BuildPlan, told: str) -> None:
+def _require_loadable(plan: BuildPlan, text: str) -> None:
     blocked = load_catalogue().by_id["blocked-by-policy"]
-    if found := next(filter(blocked.pattern.search, told.splitlines()), ""):
+    if found := next(filter(blocked.pattern.search, text.splitlines()), ""):
         raise UnfitHostError(
             f"{plan.host.name} cannot run this test, which says nothing about the wheel: "
             f"{safe(found, 300)}",
@@ -341,24 +341,24 @@ def _read_report(
     return done, read
 
 
-def _machine(told: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
+def _machine(properties: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
     """What a suite's report says of GPUs and system, as the record has it."""
     found = [
         GpuResult(
             name=line(name, 120),
-            capability=told.get(f"{prefix}_compute_capability", ""),
-            driver_model=line(told.get(f"{prefix}_driver_model"), 40),
+            capability=properties.get(f"{prefix}_compute_capability", ""),
+            driver_model=line(properties.get(f"{prefix}_driver_model"), 40),
         )
         for number in range(32)  # of one host
-        if (name := told.get(f"{(prefix := f'gpu{number}')}_name"))
+        if (name := properties.get(f"{(prefix := f'gpu{number}')}_name"))
     ]
     way = gpu.way if found else "none"
     if found and way == "none":
         way = "unknown: the host is configured without a GPU"
-    elif not found and "gpu_count" not in told:
+    elif not found and "gpu_count" not in properties:
         way = ""  # it did not look, or says nothing of it
     seen = {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.requested}
-    return seen | {"system": line(told.get("system"), 80)}
+    return seen | {"system": line(properties.get("system"), 80)}
 
 
 def _say_outcomes(cases: tuple[Case, ...], outcomes: Counter[Any]) -> None:
@@ -397,10 +397,10 @@ def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
     return "pytest could not start; the reason is in its last lines."
 
 
-def cure_of_cases(plan: BuildPlan, run: Run, told: str) -> str:
+def cure_of_cases(plan: BuildPlan, run: Run, text: str) -> str:
     """What to do about what failed cases tell; empty where they tell nothing that is known."""
-    known = (one.hint(run, told) for one in features(SuiteHooks, plan))
-    return " ".join(filter(None, (*known, _absent(plan, told))))
+    known = (one.hint(run, text) for one in features(SuiteHooks, plan))
+    return " ".join(filter(None, (*known, _absent(plan, text))))
 
 
 def _missing(plan: BuildPlan, text: str) -> str:

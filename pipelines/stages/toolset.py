@@ -45,9 +45,9 @@ def toolsets(session: LiveSession, host: Host) -> list[str]:
     """What the host says of it, the default first; nothing where that is no version."""
     if not (host.capabilities.windows and host.capabilities.msvc):
         return []
-    told = session.call(builder.toolsets)
-    there = [one for one in told if isinstance(one, str) and _VERSION.fullmatch(one)]
-    return there if there[:1] == told[:1] else []
+    answer = session.call(builder.toolsets)
+    there = [one for one in answer if isinstance(one, str) and _VERSION.fullmatch(one)]
+    return there if there[:1] == answer[:1] else []
 
 
 def _against(plan: BuildPlan, version: str) -> Rule | None:

@@ -57,7 +57,7 @@ def run_complete(only: str | None = None) -> None:
 
 
 def _complete_own(intent: Path, path: Path, names: list[str] | None) -> None:
-    """The same for a repository's own; it stands beside what is built in, and replaces nothing."""
+    """The same for a repository's own; it adds to what is built in, and replaces nothing."""
     known = load_lock(path) if path.is_file() else ToolchainLock(version=1, tools={})
     made = generate(load_intent(intent), known)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""``compile_cache`` of ``pipeline.yaml``, where compiled units are kept; what a host is told of it.
+"""``compile_cache`` of ``pipeline.yaml``, where compiled units are kept; what a host gets of it.
 
 Secrets never stand in what is written down: not in ``pipeline.yaml``, not in a job's ``spec.json``
 and not in a run's record. :func:`secrets` takes them from the controller's environment; they travel
@@ -29,7 +29,7 @@ _Web = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#]+$")]
 
 
 class NoCache(Model):
-    """Every unit is compiled anew; a build's own directory is kept all the same."""
+    """Every unit is compiled again; a build's own directory is kept all the same."""
 
     kind: Literal["off"]
     """Nothing is kept."""
@@ -204,7 +204,7 @@ def host_spec(
     """What ``remote/compilecache.py`` is given; ``None`` when there is nothing to use.
 
     ``executable`` is sccache on the host, empty if it has none; ``nvcc`` the real compiler;
-    ``place`` a directory beside the jobs' where sources stand while they are compiled, and
+    ``place`` a directory next to the jobs' where sources stand while they are compiled, and
     ``packages`` the link through which their headers are read, for the cache knows units by
     absolute paths. ``pinned``: whether every tool is ours, and decides the job's id.
     """

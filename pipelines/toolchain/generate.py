@@ -64,7 +64,7 @@ def generate(
             raise LockError(
                 f"{INTENT_FILE}: {id_}: sha256 is {tool.sha256}, the lock has {known['sha256']}",
                 hint="One of them is wrong: the file is not the one that was pinned. If it was "
-                "published anew, it needs another version or another name.",
+                "published again, it needs another version or another name.",
             )
         tools[id_] = pinned(tool, **known)
     unpinned = tuple(id_ for id_, tool in tools.items() if not tool.pinned)

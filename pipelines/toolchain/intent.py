@@ -94,8 +94,8 @@ class Row(Model):
 
     @model_validator(mode="after")
     def _one_version(self) -> Self:
-        told = [{*axis.values()} for axis in self.axes.values() if any(axis.values())]
-        if len(told) + (self.version is not None) != 1 or any("" in axis for axis in told):
+        versions = [{*axis.values()} for axis in self.axes.values() if any(axis.values())]
+        if len(versions) + (self.version is not None) != 1 or any("" in axis for axis in versions):
             raise ValueError("expected one version, or one for each Python, torch or CUDA")
         return self
 
@@ -104,8 +104,8 @@ class Row(Model):
         axes = self.axes
         for chosen in itertools.product(*axes.values()):
             cell = dict(zip(axes, chosen, strict=True))
-            told = (axes[axis][value] for axis, value in cell.items())
-            yield cell | {"version": self.version or next(filter(None, told))}
+            versions = (axes[axis][value] for axis, value in cell.items())
+            yield cell | {"version": self.version or next(filter(None, versions))}
 
     def entries(self, name: str) -> Iterator[tuple[str, Tool]]:
         """Ids and entries, without pins; ``ValueError`` for what the lock would not take."""

@@ -3,7 +3,7 @@
 ``toolchain.lock.yaml``, which ``invoke lock`` makes of ``toolchain.yaml``, names every file that is
 ever fetched, with its sha256, which is the pin, and its size where that is known. A file enters the
 cache only when they are right, by rename, under its own hash, and is hashed again when it is used:
-what was damaged meanwhile is fetched anew. Tools without a sha256 are listed as ``unpinned``, and
+what was damaged meanwhile is fetched again. Tools without a sha256 are listed as ``unpinned``, and
 nothing but :mod:`pipelines.toolchain.pinning` may use them.
 """
 
@@ -210,7 +210,7 @@ class ToolchainLock(Model):
 
 
 def own_lock() -> Path:
-    """The lock of the user's repository, beside the ``toolchain.yaml`` that it is made of."""
+    """The lock of the user's repository, next to the ``toolchain.yaml`` that it is made of."""
     return plugins.own().path / LOCK_FILE.name
 
 

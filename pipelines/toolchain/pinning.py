@@ -101,8 +101,8 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
         replace(part, target)
         found.append(checked)
 
-    # Beside the cache's own files, for a rename does not leave a file system. What broke off lies
-    # in a directory whose name is nobody's; whoever goes on with it gives it a name of its own.
+    # Next to the cache's own files, for a rename does not leave a file system. What broke off lies
+    # in a directory that belongs to no process; one that goes on with it gives it its own name.
     left = cache.root / "downloads" / f".{name}.part"
     mine = own_part(left.with_name(name))
     with contextlib.suppress(OSError):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LIMIT = 8 << 30
 
 _PYPI = "https://pypi.org"  # unless the user has another index, as pip does
-SECURE = ("https://",)  # how addresses begin that nobody on the way can change
+SECURE = ("https://",)  # how addresses begin that cannot be changed on the way
 _TIMEOUT = (15, 60)  # seconds to connect, seconds without a byte
 _CHUNK = 1 << 20
 _SERVER = ("scheme", "hostname", "port")
@@ -125,7 +125,7 @@ def pieces(answer: requests.Response) -> Iterator[bytes]:
 
 def session() -> requests.Session:
     """A session that trusts what this machine trusts: requests alone knows no company's CA."""
-    import requests  # 0.1 s, and only needed when the cache lacks something
+    import requests  # 0.1 s, and only needed for what is not in the cache
     import truststore
 
     context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -190,16 +190,16 @@ _TICK = 100_000_000
 def sha256_once(path: Path) -> str:
     """The sha256 of ``path``, computed once for each state of it; ``OSError`` if it is unreadable.
 
-    It is remembered beside the file, with what the file system says of the file: another size, time
-    or inode, and it is computed again. A cache that was copied or restored is thus hashed anew, for
-    its files have other inodes and times of change.
+    It is kept next to the file, with what the file system says of the file: another size, time or
+    inode, and it is computed again. So is all of a cache that was copied or restored: its files
+    have other inodes and times of change.
     """
     note = path.with_name(f".{path.name}.hashed")
     state = _state(path)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        told = json.loads(note.read_text("utf-8"))
-        if told["state"] == state:
-            return str(told["sha256"])
+        data = json.loads(note.read_text("utf-8"))
+        if data["state"] == state:
+            return str(data["sha256"])
     found, now = sha256_of(path), time.time_ns()
     settled = all(abs(now - moment) > _TICK for moment in state[1:3])
     if settled and _state(path) == state:

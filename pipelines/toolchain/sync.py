@@ -43,7 +43,7 @@ def render(lock: ToolchainLock, root: Path) -> dict[Path, str]:
     """The generated files: path below ``root``, a checkout, to whole text.
 
     The hand-written rest of the Dockerfile is read from ``root``. Raises :class:`LockError` when
-    the lock lacks a tool or the Dockerfile its generated block.
+    a tool is missing in the lock or the generated block in the Dockerfile.
     """
     pins = _pins(lock)
     return {DOCKERFILE: _dockerfile(pins, root / DOCKERFILE), VARIABLES: _variables(pins)}
@@ -182,7 +182,7 @@ def _dockerfile(pins: dict[str, Any], path: Path) -> str:
 
 
 def _filled(text: str, begin: str, body: str) -> tuple[str, int]:
-    """``text`` with every block from ``begin`` to :data:`_END` filled anew; how many there are."""
+    """``text`` with every block from ``begin`` to :data:`_END` refilled; how many there are."""
     made, *blocks = text.split(begin)
     for block in blocks:
         _, end, after = block.partition(_END)

@@ -22,10 +22,10 @@ _TIMEOUT = (15, 60)
 
 
 def add_toolkit(cuda: str, folder: Path, lock: ToolchainLock) -> Path:
-    """Write the components of CUDA ``cuda``, such as 13.6, beside the toolchain.yaml in ``folder``.
+    """Write the components of CUDA ``cuda``, such as 13.6, next to ``folder``'s toolchain.yaml.
 
     They are those that the newest toolkit of ``lock`` has. Raises :class:`LockError` for a release
-    that NVIDIA does not list, and for one that lacks a component.
+    that NVIDIA does not list, and for one with a component missing.
     """
     if not re.fullmatch(r"\d{2}\.\d", cuda):
         raise LockError(f"--cuda {cuda}: expected a release", hint="Such as 13.6.")

@@ -96,7 +96,7 @@ def installed_requirements(distribution: str = DISTRIBUTION) -> Iterator[str]:
 
     Also what its installed extras need. Raises :class:`LockError` for what is not installed.
     """
-    told = {distribution}
+    seen = {distribution}
     waiting = [(distribution, "")]  # a name, and one of its extras
     if distribution == DISTRIBUTION:
         waiting += [(distribution, extra) for extra in EXTRAS if find_missing(extra) is None]
@@ -109,8 +109,8 @@ def installed_requirements(distribution: str = DISTRIBUTION) -> Iterator[str]:
             waiting += [
                 one for one in ((key, e) for e in ("", *wanted.extras)) if one not in waiting
             ]
-            if key not in told:
-                told.add(key)
+            if key not in seen:
+                seen.add(key)
                 yield f"{key}=={_installed(key).version}"
 
 

@@ -42,7 +42,7 @@ class Component(Model):
     sha256: str = ""
     purl: str = ""
     license: str = ""
-    told: dict[str, str] = Field(default={})
+    properties: dict[str, str] = Field(default={})
     """Our own properties, such as ``stand-in``."""
 
 
@@ -58,7 +58,7 @@ class Sbom(Model):
     """Why it is not valid, or was not checked."""
     subject: str = ""
     """Name and version of what it describes."""
-    told: dict[str, str] = Field(default={})
+    properties: dict[str, str] = Field(default={})
     """Our own properties of the wheel, such as ``gpu:architectures``."""
     of_another: bool = False
     """Whether it describes another wheel."""
@@ -128,7 +128,7 @@ def _cyclonedx(
         state=state,
         problem=problem,
         subject=" ".join(filter(None, (_text(subject, "name"), _text(subject, "version")))),
-        told=_ours(subject),
+        properties=_ours(subject),
         of_another=_another(subject, *own),
         count=len(rows),
         components=tuple(_component(as_dict(row)) for row in rows[:_SHOWN]),
@@ -209,7 +209,7 @@ def _component(row: dict[str, Any]) -> Component:
         sha256=hashes.get("SHA-256", ""),
         purl=_text(row, "purl"),
         license=", ".join(filter(None, licenses)),
-        told=properties,
+        properties=properties,
     )
 
 

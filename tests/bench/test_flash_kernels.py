@@ -26,7 +26,7 @@ from pipelines.record.results import BuildResult
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
-from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.differences import compare
 
@@ -129,7 +129,7 @@ def test_a_second_party_builds_the_same_bytes(
     finally:
         first.close()
         second.close()
-    assert told(second.run)["verdict"] == "identical"
+    assert as_json(second.run)["verdict"] == "identical"
     ours, theirs = (run.path.glob("wheels/*.whl") for run in (first.run, second.run))
     wheel, other = next(ours), next(theirs)
     assert wheel.read_bytes() == other.read_bytes()

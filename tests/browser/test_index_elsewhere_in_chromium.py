@@ -75,7 +75,7 @@ def test_wherever_the_page_lies_it_names_the_wheel_there(
     assert found["link"].endswith(found["hash"])
     assert "hush" not in json.dumps(found)
     assert found["cleared"] == ""
-    manifest = f"{base}/{OTHER.beside_url('manifest.json')}"  # wcw rebuild takes https alone
+    manifest = f"{base}/{OTHER.attached_url('manifest.json')}"  # wcw rebuild takes https alone
     named = manifest if base.startswith("https:") else "manifest.json"
     assert f"wcw rebuild {named}" in found["about"]
     assert seen["said"] == []

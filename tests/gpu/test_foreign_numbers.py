@@ -117,10 +117,10 @@ def unlike(case: Case, there: Numbers, here: Numbers) -> list[str]:
 
 
 def wheelhouse() -> Path:
-    told = os.environ.get("WCW_FOREIGN_WHEELHOUSE")
-    if not told:
+    path = os.environ.get("WCW_FOREIGN_WHEELHOUSE")
+    if not path:
         pytest.skip("WCW_FOREIGN_WHEELHOUSE names no directory: tests/gpu/foreign/README.md")
-    return Path(told).absolute()
+    return Path(path).absolute()
 
 
 def require_wheels(house: Path, release: str) -> None:
@@ -145,7 +145,7 @@ def numbers(case: Case, house: Path, host: Mapping[str, object], out: Path) -> N
     plan = resolve(settings, Request(wheel=case.wheel))
     line = Line(plan, LiveSession(plan.host))
     try:
-        run_given(line, beside=(NUMPY, *case.beside), script=str(SCRIPTS / case.script))
+        run_given(line, companions=(NUMPY, *case.beside), script=str(SCRIPTS / case.script))
     finally:
         line.close()
     done = line.run.result(SmokeResult)

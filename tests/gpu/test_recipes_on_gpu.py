@@ -40,7 +40,7 @@ from pipelines.reports.junit import read_pytest
 REASONS = (
     "no GPU was asked for on this host",
     "this Python always has the global lock",
-    "nobody says which architectures were ordered",
+    "which architectures were ordered is not known",
     "this package does not use torch",
     "no file of this package holds device code",
     "absent: the wheel has no",  # of SageAttention: modules for other GPUs

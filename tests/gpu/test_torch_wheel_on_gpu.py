@@ -32,7 +32,7 @@ from pipelines.reports.model import Suite
 PYTHONS = [p for p in os.environ.get("SMOKE_TORCH_PYTHONS", "").split(os.pathsep) if p]
 #: The only reasons for which a case may be skipped where torch has CUDA.
 REASONS = (
-    "nobody says which architectures were ordered",
+    "which architectures were ordered is not known",
     "no GPU was asked for on this host",
     "this Python always has the global lock",
 )
@@ -46,10 +46,10 @@ def torch_of(python: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    told = os.environ.get("SMOKE_TORCH_WHEEL")
-    if not told or not PYTHONS:
+    path = os.environ.get("SMOKE_TORCH_WHEEL")
+    if not path or not PYTHONS:
         pytest.skip("SMOKE_TORCH_WHEEL and SMOKE_TORCH_PYTHONS name no wheel and no Pythons")
-    return Path(told).resolve()
+    return Path(path).resolve()
 
 
 def report_of(wheel: Path, python: str, asked: str, base: Path) -> tuple[int, Suite]:
@@ -75,9 +75,9 @@ def test_the_wheel_passes_with_this_torch(wheel: Path, python: str, tmp_path: Pa
 
 def test_another_torch_than_asked_is_found(wheel: Path, tmp_path: Path) -> None:
     code, suite = report_of(wheel, PYTHONS[0], "2.99", tmp_path)
-    told = {c.name: c.message for c in suite.cases if c.outcome == "failed"}
+    failed = {c.name: c.message for c in suite.cases if c.outcome == "failed"}
     assert code != 0
-    assert "torch 2.99 was asked for" in told["test_torch_is_there_and_has_cuda"]
+    assert "torch 2.99 was asked for" in failed["test_torch_is_there_and_has_cuda"]
 
 
 def test_there_were_two_of_them(wheel: Path) -> None:

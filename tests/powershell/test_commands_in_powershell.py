@@ -8,7 +8,7 @@ import sys
 import pytest
 from windows import ROOT, Shell, Windows
 
-from pipelines.publish.which.told import pip_installs, typed
+from pipelines.publish.which.answer import pip_installs, typed
 
 sys.path.insert(0, str(ROOT / "tests/unit"))
 from pasted import URL, noting_pip

@@ -70,10 +70,10 @@ def test_a_wheel_with_what_it_requires_and_a_script(line: Line, tmp_path: Path) 
         foreign(house, requires=["dep"], files={"other/__init__.py": b"VALUE = %d\n" % value})
         with line_of(line, tmp_path, wheel) as own:
             if value == 1:
-                run_given(own, beside=["tool==1.0"], script=str(script))
+                run_given(own, companions=["tool==1.0"], script=str(script))
             else:
                 with pytest.raises(SmokeError, match="1 of 12 smoke cases failed"):
-                    run_given(own, beside=["tool==1.0"], script=str(script))
+                    run_given(own, companions=["tool==1.0"], script=str(script))
             taken, done = own.run.result(PrebuiltResult), own.run.result(SmokeResult)
             assert taken is not None
             assert taken.company is not None
@@ -87,8 +87,8 @@ def test_a_wheel_with_what_it_requires_and_a_script(line: Line, tmp_path: Path) 
             assert "found = True" in report
             assert "loaded = True" in report
     first, second, third = views
-    told = {figure.subject: figure.value for figure in first.figures}
-    assert told == {"value": 1.0, "third": 0.333}
+    figures = {figure.subject: figure.value for figure in first.figures}
+    assert figures == {"value": 1.0, "third": 0.333}
     assert not [d for d in compare(first, second).differences if d.kind == "number"]
     (other,) = [d for d in compare(first, third).differences if d.kind == "number"]
     assert (other.subject, other.before, other.after) == ("value", "1", "3")

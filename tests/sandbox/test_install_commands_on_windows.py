@@ -17,7 +17,7 @@ import pytest
 from conftest import make_sandbox
 
 from pipelines.hosts.live import LiveSession
-from pipelines.publish.which.told import pip_installs, typed
+from pipelines.publish.which.answer import pip_installs, typed
 from pipelines.remote import process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

@@ -26,7 +26,7 @@ from pipelines.record.results import BuildResult, SmokeResult
 from pipelines.record.toolsets import NATIVE
 from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.published import read_published
-from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.wheels.differences import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -145,7 +145,7 @@ def test_another_directory_or_a_compile_cache_gives_the_same_bytes(
         run_rebuild(again, read_published(str(manifest)))
     finally:
         again.close()
-    assert told(again.run)["verdict"] == "identical"
+    assert as_json(again.run)["verdict"] == "identical"
     result = again.run.result(BuildResult)
     assert result is not None
     assert not result.cache

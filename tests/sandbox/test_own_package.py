@@ -46,7 +46,7 @@ def test_the_page_works_as_it_stands_and_sees_no_other_build(
     archs = read(recipe.archs)
     monkeypatch.setattr(line, "provisioned", None)
     monkeypatch.setattr(line, "_run", None)
-    monkeypatch.setattr(line, "_untold", None)
+    monkeypatch.setattr(line, "_unreported", None)
     target = plan.target.model_copy(update={"recipe": recipe.name, "version": "", "archs": archs})
     made = translate(recipe.arch_map, archs, recipe.cuda, recipe.name)
     mine = replace(plan, recipe=recipe, target=target, archs=made, out=tmp_path / "out")

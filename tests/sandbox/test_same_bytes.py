@@ -14,7 +14,7 @@ from pipelines.core.files import sha256_of
 from pipelines.publish.provenance.verifying import find, verify
 from pipelines.stages.line import run_build
 from pipelines.stages.published import Published, read_published
-from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.toolchain.lock import load_lock
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.sboms import all_of
@@ -73,7 +73,7 @@ def test_another_sandbox_builds_the_same_bytes(
     base = tmp_path_factory.mktemp("we-in-a-directory-of-another-length")
     with line_below(base, recipe="smoke-attention", archs=ARCHS) as line:
         run_rebuild(line, read_published(str(published / "manifest.json")))
-        assert told(line.run)["verdict"] == "identical"
+        assert as_json(line.run)["verdict"] == "identical"
         (ours,) = (line.run.path / "wheels").glob("*.whl")
         (theirs,) = (published / "wheels").glob("*.whl")
         assert ours.read_bytes() == theirs.read_bytes()
@@ -87,7 +87,7 @@ def test_another_sandbox_builds_the_same_bytes(
         assert "pytest" not in parts, "it is brought for the test alone"
         with pytest.raises(AuditError, match="differs from the published wheel"):
             run_rebuild(line, lied(published, base / "lied"))
-        found = json.dumps(told(line.run))
-        assert told(line.run)["verdict"] == "different"
+        found = json.dumps(as_json(line.run))
+        assert as_json(line.run)["verdict"] == "different"
         assert "section .text" in found
         assert "in section .nv_fatb" in found

@@ -97,7 +97,7 @@ def test_the_main_job(line: Line) -> None:
         assert len(names) > 10
         assert not tree_faults(names)
     manifest = json.loads((path / "manifest.json").read_text())
-    assert manifest["toolset"] == {"asked": "stand-in", "told": ["stand-in 14.0"]}
+    assert manifest["toolset"] == {"asked": "stand-in", "found": ["stand-in 14.0"]}
 
 
 def test_every_directory_of_a_bare_host_was_made_the_one_way(line: Line) -> None:
@@ -127,14 +127,14 @@ def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
     (built,) = (run_build(line) / "wheels").glob("*.whl")
     bought = line.plan.cache.fetch("markupsafe-cp311")
     published = replace(MSVC, stamp="")
-    for path, true, lie, told in (
+    for path, true, lie, tool in (
         (built, STUB, MSVC, "stand-in 14"),
         (bought, published, STUB, "MSVC 14"),
     ):
         facts = inspect(path)
         right, wrong = toolset(facts, true), toolset(facts, lie)
         assert right.level == "ok"
-        assert [one.rpartition(".")[0] for one in right.values] == [told]
+        assert [one.rpartition(".")[0] for one in right.values] == [tool]
         assert wrong.failed
         assert f"was built with {true.name}, not with {lie.name}" in wrong.hint
         local = f"{facts.version.partition('+')[0]}+cu130{lie.stamp}"

@@ -54,7 +54,7 @@ def provisioned(line: Line) -> dict[str, str]:
 def torch_line(line: Line, libcxx_there: None) -> Iterator[Line]:
     """The line with torch 2.10; what it was comes back."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("provisioned", "_run", "_untold"):
+        for name in ("provisioned", "_run", "_unreported"):
             patch.setattr(line, name, None)
         patch.setattr(line, "plan", with_torch(line.plan, "2.10"))
         line.begin_run()
@@ -73,8 +73,8 @@ def maths(line: Line) -> dict[str, Any]:
     line.session.put(MATHS, r"C:\t\torch_maths.py")
     code, text = python(line, r"C:\t\torch_maths.py")
     assert code == 0, text[-2000:]
-    told: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
-    return told
+    answer: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    return answer
 
 
 def unpacked(line: Line) -> str:
@@ -85,13 +85,13 @@ def unpacked(line: Line) -> str:
 
 
 def test_torch_computes(torch_line: Line, record_property: Any) -> None:
-    told = maths(torch_line)
-    assert told["torch"] == "2.10.0+cpu"
-    assert told["cuda"] is None
-    assert told["wrong"] == {}
-    assert told["checks"] == 13
-    assert told["seconds"] < SLOW
-    record_property("import_seconds", round(told["seconds"], 1))
+    answer = maths(torch_line)
+    assert answer["torch"] == "2.10.0+cpu"
+    assert answer["cuda"] is None
+    assert answer["wrong"] == {}
+    assert answer["checks"] == 13
+    assert answer["seconds"] < SLOW
+    record_property("import_seconds", round(answer["seconds"], 1))
     assert unpacked(torch_line) == "ok"
 
 
@@ -165,6 +165,6 @@ def test_the_newer_torch_takes_its_place(torch_line: Line, monkeypatch: pytest.M
     """2.15 imports a DLL of the run-time that Wine does not have."""
     monkeypatch.setattr(torch_line, "plan", with_torch(torch_line.plan, "2.15"))
     assert list(provisioned(torch_line)) == ["wheels", "build tools"]
-    told = maths(torch_line)
-    assert told["torch"] == "2.15.0+cpu"
-    assert told["wrong"] == {}
+    answer = maths(torch_line)
+    assert answer["torch"] == "2.15.0+cpu"
+    assert answer["wrong"] == {}

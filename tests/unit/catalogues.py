@@ -51,7 +51,7 @@ def wheel(
         "toolset": "MSVC 14.44.35207",
         "checks": 31,
         "smoke": passed_on("89"),
-        "beside": {
+        "attached": {
             kind: hashlib.sha256((file + kind).encode()).hexdigest()
             for kind in ("audit.json", "smoke.xml", "manifest.json", "intoto.jsonl")
         },
@@ -95,7 +95,7 @@ def large(count: int = 500) -> Catalogue:
             changes["ptx"] = ("120",)
         if at % 5 == 0:
             changes |= {"smoke": UNTESTED, "evidence": "B: run with genuine Windows binaries"}
-            changes["beside"] = {"audit.json": "ab" * 32, "manifest.json": "cd" * 32}
+            changes["attached"] = {"audit.json": "ab" * 32, "manifest.json": "cd" * 32}
         if at % 50 == 7:
             changes["yanked"] = "wrong numbers on sm_89 with head dimension 96"
         tag = f"cp{python}-cp{python}-win_amd64"
@@ -105,7 +105,7 @@ def large(count: int = 500) -> Catalogue:
 
 def machine_of(line: str) -> Machine:
     """The machine in a line that ``which.py --share`` printed."""
-    told = dict(parse_qsl(line.removeprefix(PREFIX), keep_blank_values=True))
-    gpus = tuple(filter(None, told.get("gpu", "").split(",")))
+    values = dict(parse_qsl(line.removeprefix(PREFIX), keep_blank_values=True))
+    gpus = tuple(filter(None, values.get("gpu", "").split(",")))
     keys = ("platform", "python", "torch", "cuda", "driver")
-    return Machine(**{key: told.get(key, "") for key in keys}, gpus=gpus)
+    return Machine(**{key: values.get(key, "") for key in keys}, gpus=gpus)

@@ -87,7 +87,7 @@ class Windows:
             suffixes=(f".cp{digits}-win_amd64.pyd", ".pyd"),
             user=str(self.user),
             system=str(self.system),
-            beside=(str(self.python),),
+            dll_folders=(str(self.python),),
         )
 
     def package(

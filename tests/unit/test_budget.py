@@ -129,9 +129,9 @@ def test_a_budget_fits_or_is_refused(  # noqa: PLR0917 - hypothesis gives them
 
 def test_facts_of_a_session() -> None:
     memory = {"total": 64 * GIB, "available": 60 * GIB, "commit_available": 30 * GIB}
-    made = HostFacts.told({"cpus": 16, "memory": memory}, name="lab1", native=("8.9",))
+    made = HostFacts.from_session({"cpus": 16, "memory": memory}, name="lab1", native=("8.9",))
     assert (made.cores, made.usable, made.native) == (16, 30 * GIB, ("8.9",))
-    nothing = HostFacts.told({"cpus": "many", "memory": None}, name="lab1")
+    nothing = HostFacts.from_session({"cpus": "many", "memory": None}, name="lab1")
     assert (nothing.cores, nothing.commit) == (1, None)
     assert HostFacts.local().memory > GIB
 

@@ -85,10 +85,10 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
     }
     line.session.call = lambda function, **_: answers[rpc.name_of(function)]
     line.plan.layout.sccache = "sccache"
-    told = caches.told(line)
-    shelves = [tuple(shelf.values()) for shelf in told["kept"] if shelf["what"] != "sandbox images"]
-    assert told["schema"] == 1
-    assert [*told["kept"][0]] == ["where", "what", "entries", "bytes", "unused"]
+    data = caches.as_json(line)
+    shelves = [tuple(shelf.values()) for shelf in data["kept"] if shelf["what"] != "sandbox images"]
+    assert data["schema"] == 1
+    assert [*data["kept"][0]] == ["where", "what", "entries", "bytes", "unused"]
     assert shelves == [
         ("this machine", "downloads", 2, 8, 4),
         ("lab1", "builds and their units", 2, 11, None),

@@ -119,8 +119,8 @@ def test_amounts() -> None:
 
 
 def test_bounds_hold_whatever_a_host_tells() -> None:
-    told: Any = {"cpus": 64, "memory": {"total": 1 << 40, "available": 1 << 20}}
-    bounded = Bounds(cores=4, memory=8 << 30).apply(told)
+    facts: Any = {"cpus": 64, "memory": {"total": 1 << 40, "available": 1 << 20}}
+    bounded = Bounds(cores=4, memory=8 << 30).apply(facts)
     assert bounded["cpus"] == 4
     memory: Any = bounded["memory"]
     assert memory["total"] == 8 << 30
@@ -132,7 +132,7 @@ def test_bounds_hold_whatever_a_host_tells() -> None:
         "commit_limit": 8 << 30,
         "commit_available": 8 << 30,
     }
-    assert Bounds().apply(told) == told
+    assert Bounds().apply(facts) == facts
 
 
 # -- owners -------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ def test_bounds_hold_whatever_a_host_tells() -> None:
 
 def test_a_process_is_alive_until_it_ends() -> None:
     assert owners.alive(owners.me()) is True
-    told = "from pipelines.hosts.engine import owners; print(owners.me())"
+    code = "from pipelines.hosts.engine import owners; print(owners.me())"
     ended = subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert owners.alive(ended) is False
     machine, _, began = owners.me().split("/")
@@ -380,9 +380,9 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
     assert "wcw-x-old-1" in shown
     assert "no answer. Look there." in shown
     assert "2 of them are unused" in shown
-    told = {place["place"]: place for place in stage.told(settings)["places"]}
-    assert told["engine ssh://ci@far"]["error"] == "no answer"
-    assert [t["unowned"] for t in told["the default Docker engine"]["things"]].count("") == 1
+    places = {place["place"]: place for place in stage.as_json(settings)["places"]}
+    assert places["engine ssh://ci@far"]["error"] == "no answer"
+    assert [t["unowned"] for t in places["the default Docker engine"]["things"]].count("") == 1
     with pytest.raises(HostError):
         stage.clean(settings)
     assert shelf.removed == ["wcw-x-old-1"], "the rest is done all the same"

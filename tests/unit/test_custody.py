@@ -246,8 +246,8 @@ def test_a_wheel_of_another_tool_set_is_refused(
             continue
         line.do(AUDIT)
         write_manifest(line.run)
-        told = json.loads((line.run.path / "manifest.json").read_text())["toolset"]["told"]
-        assert told == [f"{asked.name} {'14.44' if asked is MSVC else '14.0'}"]
+        tools = json.loads((line.run.path / "manifest.json").read_text())["toolset"]["found"]
+        assert tools == [f"{asked.name} {'14.44' if asked is MSVC else '14.0'}"]
 
 
 def test_every_torch_that_it_is_tested_with_must_have_what_it_wants(tmp_path: Path) -> None:
@@ -270,9 +270,9 @@ def test_every_torch_that_it_is_tested_with_must_have_what_it_wants(tmp_path: Pa
         module = msvc(fatbin(), imports=MSVC_DLLS | {"torch_cpu.dll": [wanted]}, exports=["f"])
         files = {"pkg/_cuda.dll": module}
         home(line, foreign(tmp_path, "pkg", "1.0", "py3-none-win_amd64", files=files))
-        told = refused(line, AUDIT, AuditError, "aoti_torch_b") if lacks else line.do(AUDIT)
-        assert isinstance(told, AuditResult)
-        checks = {check.label: check for check in told.files[0].checks}
+        result = refused(line, AUDIT, AuditError, "aoti_torch_b") if lacks else line.do(AUDIT)
+        assert isinstance(result, AuditResult)
+        checks = {check.label: check for check in result.files[0].checks}
         assert checks["torch symbols 2.10"].failed is lacks
         later = checks["torch symbols 2.15"]
         assert (later.level, later.actual) == (
@@ -358,11 +358,11 @@ def test_a_manifest_tells_what_a_run_is_worth(tmp_path: Path) -> None:
     used = {"version": "1.2", "sha256": "ab" * 32}
     run.note(tools={"uv": used}, job="j")
     write_manifest(run)
-    told = json.loads((run.path / "manifest.json").read_text())
-    assert told["publishable"] is False
-    assert told["evidence"] == Evidence.SIMULATED
-    assert told["tools"] == {"uv": used}
-    assert told["inputs"] | {"job": "j", "host": "lab", "archs": "90a"} == told["inputs"]
-    assert told["seconds"] == {"audit": 1.0}
-    assert [file["path"] for file in told["files"]] == [f"wheels/{HERE}", "library/a.lib"]
-    assert told["files"][0]["sha256"] == sha256_of(run.path / "wheels" / HERE)
+    manifest = json.loads((run.path / "manifest.json").read_text())
+    assert manifest["publishable"] is False
+    assert manifest["evidence"] == Evidence.SIMULATED
+    assert manifest["tools"] == {"uv": used}
+    assert manifest["inputs"] | {"job": "j", "host": "lab", "archs": "90a"} == manifest["inputs"]
+    assert manifest["seconds"] == {"audit": 1.0}
+    assert [file["path"] for file in manifest["files"]] == [f"wheels/{HERE}", "library/a.lib"]
+    assert manifest["files"][0]["sha256"] == sha256_of(run.path / "wheels" / HERE)

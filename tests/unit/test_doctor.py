@@ -305,8 +305,8 @@ def quota(name: str, found: int | str) -> dict[str, Any]:
 # fmt: off
 CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     # -- this machine
-    ("this machine: operating-system", {"controller/system": GONE}, "unknown", "not told", ""),
-    ("this machine: python", {"controller/python": 3.11}, "unknown", "not told", ""),
+    ("this machine: operating-system", {"controller/system": GONE}, "unknown", "not reported", ""),
+    ("this machine: python", {"controller/python": 3.11}, "unknown", "not reported", ""),
     *[
         (f"this machine: disk-of-{what}", {f"controller/disks/{key}/free": free}, level, said, hint)
         for what, key, cured in (
@@ -318,21 +318,21 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             (4 * GIB - 1, "warning", "4.0 GiB free", cured),
             (1 * GIB, "warning", "1.0 GiB free", cured),
             (1 * GIB - 1, "error", "1.0 GiB free", cured),
-            (-1, "unknown", "not told", ""),
-            (True, "unknown", "not told", ""),
-            (float("nan"), "unknown", "not told", ""),
+            (-1, "unknown", "not reported", ""),
+            (True, "unknown", "not reported", ""),
+            (float("nan"), "unknown", "not reported", ""),
         )
     ],
-    ("this machine: disk-of-runs", {"controller/disks": None}, "unknown", "not told", ""),
+    ("this machine: disk-of-runs", {"controller/disks": None}, "unknown", "not reported", ""),
     ("this machine: lock", {f"{LOCK}/unpinned": ["torch"]}, "error", "torch", "invoke lock"),
     ("this machine: lock", {f"{LOCK}/unpinned": list("abcdef")}, "error",
      "not pinned: a, b, c, d, e and 1 more", "invoke lock"),
     ("this machine: lock", {f"{LOCK}/error": "no tool 'x'"}, "error", "no tool 'x'",
      "invoke lock"),
-    ("this machine: lock", {LOCK: None}, "unknown", "not told", ""),
+    ("this machine: lock", {LOCK: None}, "unknown", "not reported", ""),
     ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_size": "5.0 MiB"}, "ok",
      "3 files to fetch, 5.0 MiB: the network is needed once", ""),
-    ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not told", ""),
+    ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not reported", ""),
     ("tool chain: unpacked-tools", {"host/unpacked": [WHOLE, WHOLE]}, "ok",
      "2 directories, every file as it was unpacked", ""),
     ("tool chain: unpacked-tools", {"host/unpacked": [WHOLE, {**WHOLE, "ok": False}]}, "warning",
@@ -346,12 +346,12 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: downloads", {f"{LOCK}/unpinned": ["x"]}, "unknown", "before the lock", ""),
     ("this machine: downloads", {f"{LOCK}/error": "no x"}, "unknown", "before the lock", ""),
     ("this machine: git", {"controller/git": None}, "warning", "not found", INSTALL_GIT),
-    ("this machine: git", {"controller/git": GONE}, "unknown", "not told", ""),
+    ("this machine: git", {"controller/git": GONE}, "unknown", "not reported", ""),
     ("this machine: wine", {"controller/wine": {"error": "Wine is not installed",
      "hint": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),
     ("this machine: wine", {"controller/wine": {"error": "Wine does not run: no"}}, "error",
      "Wine does not run: no", "scripts/setup"),
-    ("this machine: wine", {"controller/wine": {}}, "unknown", "not told", ""),
+    ("this machine: wine", {"controller/wine": {}}, "unknown", "not reported", ""),
     # -- the host
     ("host: operating-system", {}, "ok", "Windows Server 2022, build 20348, ServerStandard", ""),
     ("host: operating-system", {f"{WIN}/build": 17762}, "error", "build 17762", "Server 2022"),
@@ -359,17 +359,17 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: operating-system", {f"{WIN}/build": 17764}, "warning", "build 17764", "--host"),
     ("host: operating-system", {f"{WIN}/build": 19044, f"{WIN}/server": False}, "warning",
      "Windows, build 19044", "--host"),
-    ("host: operating-system", {f"{WIN}/server": "yes"}, "unknown", "not told", ""),
-    ("host: operating-system", {WIN: None}, "unknown", "not told", ""),
+    ("host: operating-system", {f"{WIN}/server": "yes"}, "unknown", "not reported", ""),
+    ("host: operating-system", {WIN: None}, "unknown", "not reported", ""),
     ("host: operating-system", {"host/facts/platform": "linux"}, "error", "linux", "--host"),
     ("host: operating-system", {"host/machine/wine": "8.0"}, "ok",
      "Wine 8.0, as Windows 10.0.20348", ""),
     ("host: processor", {}, "ok", "16 cores, AMD EPYC 7763", ""),
     ("host: processor", {"host/facts/machine": "ARM64"}, "error", "ARM64", "--host"),
     ("host: processor", {"host/machine/cpu": None}, "ok", "16 cores, AMD64", ""),
-    ("host: processor", {"host/facts/cpus": 0}, "unknown", "not told", ""),
+    ("host: processor", {"host/facts/cpus": 0}, "unknown", "not reported", ""),
     ("host: python", {"host/facts/python_bits": 32}, "error", "32 bits", "64-bit Python"),
-    ("host: python", {"host/facts/python_bits": None}, "unknown", "not told", ""),
+    ("host: python", {"host/facts/python_bits": None}, "unknown", "not reported", ""),
     ("host: rights", {"host/machine/administrator": False}, "warning", "no administrator",
      "LocalAccountTokenFilterPolicy"),
     ("host: rights", {"host/machine/administrator": None,
@@ -387,14 +387,14 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: policies", {"host/machine/policies/enforced": True}, "error", "WDAC", "allow the"),
     ("host: policies", {"host/machine/policies/applocker": True}, "warning", "AppLocker",
      "allow the build root"),
-    ("host: policies", {"host/machine/policies": None}, "unknown", "not told", ""),
+    ("host: policies", {"host/machine/policies": None}, "unknown", "not reported", ""),
     ("host: memory", {"host/facts/memory/total": 20 * GIB}, "ok", "5.0 GiB for each of 4", ""),
     ("host: memory", {"host/facts/memory/total": 20 * GIB - 1}, "warning",
      "5.0 GiB for each of 4 compile jobs", "build with --jobs 3"),
     ("host: memory", {"host/facts/memory/total": 6 * GIB}, "warning", "1.5 GiB for", "--jobs 1"),
     ("host: memory", {"host/facts/memory/total": 3 * GIB}, "warning", "0.8 GiB for", "--jobs 1"),
     ("host: memory", {"host/facts/memory/total": 3 * GIB - 1}, "error", "0.7 GiB", "--host"),
-    ("host: memory", {"host/facts/memory": {}}, "unknown", "not told", ""),
+    ("host: memory", {"host/facts/memory": {}}, "unknown", "not reported", ""),
     ("host: commit-limit", {"host/machine/commit/used": 76 * GIB}, "ok", "20.0 GiB of 96.0", ""),
     ("host: commit-limit", {"host/machine/commit/used": 80 * GIB}, "warning",
      "16.0 GiB of 96.0 GiB free", "build with --jobs 3, or invoke provision"),
@@ -404,7 +404,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "3.0 GiB of 96.0 GiB free", "invoke provision"),
     ("host: commit-limit", {"host/machine/commit/used": 200 * GIB}, "error",
      "0.0 GiB of 96.0 GiB free", "invoke provision"),
-    ("host: commit-limit", {"host/machine/commit": None}, "unknown", "not told", ""),
+    ("host: commit-limit", {"host/machine/commit": None}, "unknown", "not reported", ""),
     ("host: page-file", {PAGES: row(False)}, "warning", "none",
      r'/v PagingFiles /t REG_MULTI_SZ /d "C:\pagefile.sys 16384 65536" /f'),
     ("host: page-file", {PAGES: row(False, **{"": ""})}, "warning", "none", "invoke provision"),
@@ -425,20 +425,20 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: clock", {"host/skew": 60.6}, "warning", "61 s ahead", "w32tm /resync /force"),
     ("host: clock", {"host/skew": -300.0}, "warning", "300 s behind", "w32tm"),
     ("host: clock", {"host/skew": -301.0}, "error", "301 s behind: Kerberos refuses", "w32tm"),
-    ("host: clock", {"host/skew": float("inf")}, "unknown", "not told", ""),
-    ("host: clock", {"host/skew": 10**400}, "unknown", "not told", ""),
-    ("host: clock", {"host/skew": None}, "unknown", "not told", ""),
+    ("host: clock", {"host/skew": float("inf")}, "unknown", "not reported", ""),
+    ("host: clock", {"host/skew": 10**400}, "unknown", "not reported", ""),
+    ("host: clock", {"host/skew": None}, "unknown", "not reported", ""),
     ("host: sleep", {f"{POWER}/sleep": 1800}, "warning", "sleeps after 30 min", "standby-timeout"),
     ("host: sleep", {f"{POWER}/hibernate": 10800}, "warning", "hibernates after 180", "hibernate"),
     ("host: sleep", {f"{POWER}/lid": 1}, "warning", "a closed lid sends it to sleep", "LIDACTION"),
-    ("host: sleep", {f"{POWER}/lid": 7}, "unknown", "not told", ""),
-    ("host: sleep", {f"{POWER}/sleep": None}, "unknown", "not told", ""),
-    ("host: sleep", {POWER: None}, "unknown", "not told", ""),
+    ("host: sleep", {f"{POWER}/lid": 7}, "unknown", "not reported", ""),
+    ("host: sleep", {f"{POWER}/sleep": None}, "unknown", "not reported", ""),
+    ("host: sleep", {POWER: None}, "unknown", "not reported", ""),
     # -- paths
     ("paths: long-paths", {LONG: row(False)}, "warning", "off",
      r"reg add HKLM\SYSTEM\CurrentControlSet\Control\FileSystem /v LongPathsEnabled /t REG_DWORD "
      "/d 1 /f"),
-    ("paths: long-paths", {LONG: row() | {"ok": 1}}, "unknown", "not told", ""),
+    ("paths: long-paths", {LONG: row() | {"ok": 1}}, "unknown", "not reported", ""),
     ("paths: long-paths", {LONG: row(False, "OSError: gone")}, "unknown", "OSError: gone", ""),
     # -- tool chain
     ("tool chain: msvc-toolset", {STUDIO: []}, "warning", "not there yet", "invoke provision"),
@@ -456,7 +456,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("tool chain: cuda-compiler", {f"{TOOLS}/nvcc": None}, "warning", "not there yet", "invoke p"),
     ("tool chain: cuda-compiler", {f"{TOOLS}/nvcc/version": "12.80.1"}, "warning", "nvcc 12.80.1",
      "invoke provision"),
-    ("tool chain: cuda-compiler", {f"{TOOLS}/nvcc/version": None}, "unknown", "its version", ""),
+    ("tool chain: cuda-compiler", {f"{TOOLS}/nvcc/version": None}, "unknown", "no version", ""),
     ("tool chain: what-goes-with-what", {}, "ok",
      "CUDA 12.8.93, Python 3.11.9, MSVC 14.44.35207, torch 2.8.0: no rule against it", ""),
     ("tool chain: what-goes-with-what", {"host/facts/python": "three"}, "unknown",
@@ -469,18 +469,18 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("tool chain: ninja", {f"{TOOLS}/ninja": None}, "warning", "not there yet",
      "invoke provision"),
     ("tool chain: git", {f"{TOOLS}/git": None}, "warning", "not there yet", "invoke provision"),
-    ("tool chain: git", {f"{TOOLS}/git": []}, "unknown", "not told", ""),
-    ("tool chain: sccache", {f"{TOOLS}/sccache": GONE}, "unknown", "not told", ""),
+    ("tool chain: git", {f"{TOOLS}/git": []}, "unknown", "not reported", ""),
+    ("tool chain: sccache", {f"{TOOLS}/sccache": GONE}, "unknown", "not reported", ""),
     # -- GPU
     ("GPU: gpu", {f"{TOOLS}/gpus": None}, "error", "none found", "install NVIDIA's driver there"),
     ("GPU: gpu", {f"{TOOLS}/gpus": []}, "error", "none found", "gpu: false in pipeline.yaml"),
-    ("GPU: gpu", {f"{TOOLS}/gpus": GONE}, "unknown", "not told", ""),
+    ("GPU: gpu", {f"{TOOLS}/gpus": GONE}, "unknown", "not reported", ""),
     ("GPU: gpu", {f"{TOOLS}/gpus": None,
      f"{TOOLS}/problems": {"gpus": "OSError: nvidia-smi left with 9: no driver"}}, "error",
      "nvidia-smi left with 9: no driver", "nvidia-smi"),
     ("GPU: GPU 0,1,2", {f"{TOOLS}/gpus": [GPU, GPU, GPU]}, "ok", "NVIDIA L4", ""),
     ("GPU: GPU 0,2", {f"{TOOLS}/gpus": [GPU, GPU | {"name": "T4"}, GPU]}, "ok", "NVIDIA L4", ""),
-    ("GPU: GPU 1", {f"{TOOLS}/gpus": [GPU, GPU | {"name": None}]}, "unknown", "its name", ""),
+    ("GPU: GPU 1", {f"{TOOLS}/gpus": [GPU, GPU | {"name": None}]}, "unknown", "no name", ""),
     ("GPU: GPU 0 capability", {}, "ok", "8.9, which 80;90 covers", ""),
     ("GPU: GPU 0 capability", {f"{TOOLS}/gpus": [GPU | {"capability": "12.0"}]}, "error",
      "12.0, for which no SASS is built; the wheel does not run on it",
@@ -494,7 +494,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "570.64 is older than CUDA 12.8", "install a driver from 570.65 on"),
     ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": "528.32"}]}, "error",
      "528.32: programs of CUDA 12 need the driver 528.33", "528.33"),
-    ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": 5}]}, "unknown", "not told", ""),
+    ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": 5}]}, "unknown", "not reported", ""),
     ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": "470.1", "model": BRIDGED}]}, "ok",
      "470.1 of Linux, whose CUDA the host's own rules judge", ""),
     ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": BRIDGED}]}, "ok",
@@ -505,7 +505,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": "MCDM"}]}, "ok", "MCDM: for",
      ""),
     ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": "N/A"}]}, "unknown", "N/A", ""),
-    ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [{}]}, "unknown", "not told", ""),
+    ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [{}]}, "unknown", "not reported", ""),
     # -- services
     *[
         (f"services: {place}-{what}", {QUOTAS[place, name]: quota(name, found)}, level, said, hint)
@@ -519,7 +519,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             ("memory", MEMORY, 3071, "error", "MB = 3071", rf"{where}\{MEMORY} 8192; Restart-S"),
             ("memory", MEMORY, 0, "ok", "= 0: no limit", ""),
             ("memory", MEMORY, 2147483647, "ok", "= 2147483647", ""),
-            ("memory", MEMORY, "many", "unknown", "not told", ""),
+            ("memory", MEMORY, "many", "unknown", "not reported", ""),
             ("processes", PROCESSES, 199, "warning", "= 199", rf"{where}\{PROCESSES} 200"),
             ("processes", PROCESSES, 25, "warning", "= 25", "ends the sessions of others"),
             ("processes", PROCESSES, 24, "error", "= 24", rf"{where}\{PROCESSES} 200"),
@@ -529,7 +529,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      f"{MEMORY} is not set: Windows'", ""),
     ("services: plugin-memory", {QUOTAS["plugin", MEMORY]: row(False)}, "unknown",
      "Windows' default holds", ""),
-    ("services: plugin-memory", {QUOTAS["plugin", MEMORY]: None}, "unknown", "not told", ""),
+    ("services: plugin-memory", {QUOTAS["plugin", MEMORY]: None}, "unknown", "not reported", ""),
     ("services: plugin-processes",
      {QUOTAS["plugin", PROCESSES]: row(False, "PermissionError: no")}, "unknown",
      "PermissionError: no", ""),
@@ -541,8 +541,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             ({"memory": 8 * GIB}, "ok", "8.0 GiB", ""),
             ({"memory": 8 * GIB - 1}, "warning", "8.0 GiB", "invoke provision"),
             ({"memory": 1 * GIB}, "error", "1.0 GiB", r"Shell\MaxMemoryPerShellMB 8192"),
-            ({}, "unknown", "not told", ""),
-            ("none", "unknown", "not told", ""),
+            ({}, "unknown", "not reported", ""),
+            ("none", "unknown", "not reported", ""),
         )
     ],
     ("services: defender", {}, "ok", r"scans, but not C:\b", ""),
@@ -551,7 +551,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("services: defender", {f"{RES}/build root unscanned": row(False, Defender="off",
      excluded="no")}, "ok", "does not scan", ""),
     ("services: defender", {f"{RES}/build root unscanned": row(False, Defender="rests")},
-     "unknown", "not told", ""),
+     "unknown", "not reported", ""),
     ("services: defender", {f"{RES}/build root unscanned": SCANNED}, "warning",
      r"scans C:\b", r'powershell -Command "Add-MpPreference -ExclusionPath C:\b"'),
     ("services: defender", {f"{RES}/build root unscanned": row(False, Defender="scans")
@@ -628,8 +628,8 @@ def test_nothing_is_provisioned_into_an_existing_environment() -> None:
     verdict = judge("tool chain: msvc-toolset", {STUDIO: []}, purpose)
     assert (verdict.level, verdict.command.split()[:2]) == ("error", ["winget", "install"])
     programs = {"ninja", "git", "sccache"}
-    told = diagnose(changed({f"{TOOLS}/{name}": None for name in programs}), purpose)
-    found = {each.id: each for each in told if each.subject in ("paths", "tool chain")}
+    findings = diagnose(changed({f"{TOOLS}/{name}": None for name in programs}), purpose)
+    found = {each.id: each for each in findings if each.subject in ("paths", "tool chain")}
     assert not programs & set(found)
     assert found["build-root"].level == "warning"
     assert "pipeline.yaml" in found["build-root"].hint
@@ -688,9 +688,9 @@ def test_rules_name_their_source(
 def test_a_driver_is_held_against_a_minor_release_of_cuda_13(driver: str, level: str) -> None:
     """580 runs machine code of 13.2, and does not compile its PTX."""
     facts = changed({f"{TOOLS}/gpus": [GPU | {"driver": driver}]})
-    (told,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.title == "GPU 0 driver"]
-    assert told.level == level
-    assert ("595" in told.hint) == (level == "warning")
+    (one,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.title == "GPU 0 driver"]
+    assert one.level == level
+    assert ("595" in one.hint) == (level == "warning")
 
 
 def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -710,10 +710,10 @@ def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.Monke
 
 def test_a_toolset_that_does_not_fit_is_told_once() -> None:
     verdicts = diagnose(changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_purpose(cuda="12.1"))
-    told = [v for v in verdicts if v.subject == "tool chain" and v.level == "error"]
-    assert [v.id for v in told] == ["msvc-toolset"]
-    assert told[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
-    assert "vcvars_ver=14.38" in told[0].hint
+    errors = [v for v in verdicts if v.subject == "tool chain" and v.level == "error"]
+    assert [v.id for v in errors] == ["msvc-toolset"]
+    assert errors[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
+    assert "vcvars_ver=14.38" in errors[0].hint
 
 
 @pytest.mark.parametrize(
@@ -796,21 +796,21 @@ def test_wanted_values_stand_in_one_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provisioned", "told", "level", "found", "hint"),
+    ("provisioned", "reply", "level", "found", "hint"),
     [
         (False, row(git=r"C:\g\git.exe", cargo="x"), "ok", r"C:\g\git.exe; x", ""),
         (False, row(False, git="x"), "error", "not there: cargo", "install cargo on that machine"),
         (True, row(False), "warning", "not there yet: git, cargo", "invoke provision"),
         (False, row(False, "OSError: no"), "unknown", "OSError: no", ""),
-        (False, None, "unknown", "not told", ""),
+        (False, None, "unknown", "not reported", ""),
     ],
 )
 def test_programs_that_the_build_starts(
-    provisioned: bool, told: Any, level: str, found: str, hint: str
+    provisioned: bool, reply: Any, level: str, found: str, hint: str
 ) -> None:
     spec = {"kind": "commands", "names": ["git", "cargo"], "places": []}
     purpose = with_purpose(settings=(*SETTINGS, Setting("programs", spec, provisioned)))
-    verdict = judge("tool chain: programs-of-the-build", {f"{RES}/programs": told}, purpose)
+    verdict = judge("tool chain: programs-of-the-build", {f"{RES}/programs": reply}, purpose)
     assert (verdict.level, verdict.actual) == (level, found)
     assert hint in verdict.hint
     assert verdict.expected in ("", "git, cargo")
@@ -875,9 +875,9 @@ def assert_harmless(facts: Any) -> None:
         assert bool(verdict.hint) >= (verdict.level in ("warning", "error"))
     text = render(verdicts, 80)
     assert not CONTROL.search(text.replace("\n", ""))
-    told = json.dumps(report.as_json(verdicts, PURPOSE), allow_nan=False, ensure_ascii=False)
-    assert told.encode(), "no halves of surrogate pairs"
-    assert json.loads(told)["level"] == worst(v.level for v in verdicts)
+    dumped = json.dumps(report.as_json(verdicts, PURPOSE), allow_nan=False, ensure_ascii=False)
+    assert dumped.encode(), "no halves of surrogate pairs"
+    assert json.loads(dumped)["level"] == worst(v.level for v in verdicts)
 
 
 @given(JSON, JSON)
@@ -1022,12 +1022,12 @@ def test_the_summary(levels: list[Any], said: str) -> None:
 
 def test_json_says_all() -> None:
     verdicts = diagnose(changed(SICK), PURPOSE)
-    told: Any = report.as_json(verdicts, PURPOSE)
-    assert list(told) == ["schema", "host", "order", "level", "summary", "findings"]
-    assert (told["schema"], told["host"], told["level"]) == (2, "lab1", "error")
-    assert told["order"]["archs"] == "80;90"
-    assert sum(told["summary"].values()) == len(told["findings"]) == len(verdicts)
-    for row, verdict in zip(told["findings"], verdicts, strict=True):
+    document: Any = report.as_json(verdicts, PURPOSE)
+    assert list(document) == ["schema", "host", "order", "level", "summary", "findings"]
+    assert (document["schema"], document["host"], document["level"]) == (2, "lab1", "error")
+    assert document["order"]["archs"] == "80;90"
+    assert sum(document["summary"].values()) == len(document["findings"]) == len(verdicts)
+    for row, verdict in zip(document["findings"], verdicts, strict=True):
         assert Finding(**row) == verdict
 
 
@@ -1128,9 +1128,9 @@ def test_skew_is_measured_by_the_quickest_trip(
 
     def ping() -> float:
         trip = next(trips)
-        told = now[0] + trip * late - 100
+        clock = now[0] + trip * late - 100
         now[0] += trip
-        return told
+        return clock
 
     monkeypatch.setattr(time, "time", lambda: now[0])
     monkeypatch.setattr(time, "monotonic", lambda: now[0] - 77)
@@ -1227,10 +1227,10 @@ def environment(tmp_path: Path, **values: str) -> Finding:
     purpose = run.purpose_of(replace(plan, recipe=recipe, target=target, place=place))
     (setting,) = purpose.of("distributions")
     assert not setting.provisioned
-    told = row(not values.pop("wrong", ""), **values)
+    answer = row(not values.pop("wrong", ""), **values)
     (verdict,) = [
         v
-        for v in diagnose(changed({f"{RES}/{setting.id}": told}), purpose)
+        for v in diagnose(changed({f"{RES}/{setting.id}": answer}), purpose)
         if v.id == "python-packages"
     ]
     return verdict
@@ -1303,12 +1303,12 @@ def noisy() -> Any:
 def test_json_alone_is_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = diagnosed(make_plan(Host(noisy), tmp_path), as_json=True)
     out, err = capsys.readouterr()
-    told = json.loads(out)
+    document = json.loads(out)
     assert out.startswith("{")
     assert out.endswith("}\n")
     assert "starting something" in err
-    assert told["host"] == "lab1"
-    assert [v["id"] for v in told["findings"]] == [v.id for v in outcome.findings]
+    assert document["host"] == "lab1"
+    assert [v["id"] for v in document["findings"]] == [v.id for v in outcome.findings]
 
 
 def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1389,10 +1389,10 @@ def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
 
 def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run.run_doctor(None, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["host"], told["order"]) == (None, None)
-    assert {v["subject"] for v in told["findings"]} == {"this machine"}
-    (python,) = [v for v in told["findings"] if v["id"] == "python"]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["host"], document["order"]) == (None, None)
+    assert {v["subject"] for v in document["findings"]} == {"this machine"}
+    (python,) = [v for v in document["findings"] if v["id"] == "python"]
     assert python["level"] == "ok"
     assert outcome.purpose is None
 

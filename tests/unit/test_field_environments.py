@@ -27,9 +27,9 @@ from winrm.exceptions import InvalidCredentialsError
 
 from pipelines.audit import cards
 from pipelines.cli.program import run
+from pipelines.publish.which.answer import as_object
 from pipelines.publish.which.looking import Driver
 from pipelines.publish.which.reporting import report
-from pipelines.publish.which.told import as_object
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs_errors import explain
 from pipelines.session.transports.winrs_http import Adapter
@@ -38,36 +38,36 @@ FIELD = Path(__file__).parents[1] / "field/environments"
 CASES = sorted(path.name for path in FIELD.iterdir())
 
 
-def binary(told: Any) -> bytes:
+def binary(spec: Any) -> bytes:
     """A file as a case describes it."""
-    if isinstance(told, str):
-        return told.encode()
-    if "elf" in told:
-        code = [(ELF, one, 8) for one in told.get("archs", "").split(";") if one]
+    if isinstance(spec, str):
+        return spec.encode()
+    if "elf" in spec:
+        code = [(ELF, one, 8) for one in spec.get("archs", "").split(";") if one]
         return b"\x7fELF" + bytes(60) + (container(*code) if code else b"")
-    imports, exports = told.get("imports", {}), told.get("exports", ["PyInit__C"])
-    if "archs" in told:
+    imports, exports = spec.get("imports", {}), spec.get("exports", ["PyInit__C"])
+    if "archs" in spec:
         return module(
-            imports, archs=told["archs"], ptx=told.get("ptx", ""), cuda=told.get("cuda", "12.8")
+            imports, archs=spec["archs"], ptx=spec.get("ptx", ""), cuda=spec.get("cuda", "12.8")
         )
-    version = told.get("version", "").split(".") if told.get("version") else []
+    version = spec.get("version", "").split(".") if spec.get("version") else []
     words = [int(one).to_bytes(2, "little") for one in version]
     fixed = [words[at] for at in (1, 0, 3, 2)] if words else []
     tail = b"\xbd\x04\xef\xfe" + bytes(4) + b"".join(fixed) if fixed else b""
-    return dll(imports, exports, tail=tail, linker=tuple(told.get("linker", (14, 0))))
+    return dll(imports, exports, tail=tail, linker=tuple(spec.get("linker", (14, 0))))
 
 
 def binaries(files: dict[str, Any]) -> dict[str, bytes]:
-    return {path: binary(told) for path, told in files.items()}
+    return {path: binary(spec) for path, spec in files.items()}
 
 
-def environment(told: dict[str, Any], room: Path) -> Any:
+def environment(given: dict[str, Any], room: Path) -> Any:
     """What ``which`` says of a Windows Python."""
     windows = Windows(room)
-    if "torch" in told:
+    if "torch" in given:
         for installed in [*windows.site.glob("torch*")]:
             shutil.rmtree(installed)
-        own = told["torch"]
+        own = given["torch"]
         windows.torch(own["version"], own["cuda"])
         for path, data in binaries(own.get("files", {})).items():
             (windows.site / path).write_bytes(data)
@@ -76,21 +76,21 @@ def environment(told: dict[str, Any], room: Path) -> Any:
         (metadata,) = windows.site.glob("torch-*/METADATA")
         requires = "".join(f"Requires-Dist: {one}\n" for one in own.get("requires", ()))
         metadata.write_text(metadata.read_text() + requires)
-    for path, file in binaries(told.get("beside", {})).items():
+    for path, file in binaries(given.get("beside", {})).items():
         (windows.python / path).write_bytes(file)
-    for path, file in binaries(told.get("system", {})).items():
+    for path, file in binaries(given.get("system", {})).items():
         (windows.system / path).write_bytes(file)
-    for one in told.get("packages", ()):
+    for one in given.get("packages", ()):
         tag = one.get("tag", "cp312-cp312-win_amd64")
         windows.package(one["project"], one["version"], binaries(one["files"]),
                         requires=one.get("requires", ()), tag=tag)  # fmt: skip
-    driver = Driver(told.get("driver", "12.9"), ("8.9",), lacks=tuple(told.get("lacks", ())))
-    found = report(windows.place(), [], told["package"], driver=driver, load=False)
+    driver = Driver(given.get("driver", "12.9"), ("8.9",), missing=tuple(given.get("lacks", ())))
+    found = report(windows.place(), [], given["package"], driver=driver, load=False)
     return as_object(found, "https://wheels.example.org/")
 
 
-def which(told: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
-    seen = environment(told, room)
+def which(given: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
+    seen = environment(given, room)
     every = [*seen["findings"], *(f for one in seen["packages"] for f in one["findings"])]
     for wanted in answer["says"]:
         texts = [f"{one['actual']} {one['hint']}".replace("\\", "/") for one in every
@@ -104,33 +104,33 @@ def which(told: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
         assert [one for one in every if one["level"] == "error"] == []
 
 
-def audit(told: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
-    wheel = told["wheel"]
+def audit(given: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
+    wheel = given["wheel"]
     files = binaries(wheel["files"])
     made = foreign(room, wheel["name"], wheel["version"], wheel["tag"],
                    requires=wheel["requires"], files=files)  # fmt: skip
-    found = look(made, *map(cards.named, told["gpus"])).findings
+    found = look(made, *map(cards.named, given["gpus"])).findings
     for wanted in answer["says"]:
         texts = [f"{one.actual} {one.hint}" for one in found
                  if (one.id, one.level) == (wanted["id"], wanted["level"])]  # fmt: skip
         assert any(all(name in text for name in wanted["names"]) for text in texts), found
 
 
-def init(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) -> None:
+def init(given: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) -> None:
     git = ["git", "-C", str(room), "-c", "user.name=a", "-c", "user.email=a@example.org"]
     subprocess.run([*git, "init", "-q"], check=True)
-    for path, text in told["files"].items():
+    for path, text in given["files"].items():
         (room / path).parent.mkdir(parents=True, exist_ok=True)
         (room / path).write_text(text)
     subprocess.run([*git, "add", "-A"], check=True)
-    for path in told.get("links", ()):
+    for path in given.get("links", ()):
         link = f"160000,{'1' * 40},{path}"
         subprocess.run([*git, "update-index", "--add", "--cacheinfo", link], check=True)
     subprocess.run([*git, "commit", "-qm", "x"], check=True)
-    where = room / told.get("directory", ".")
+    where = room / given.get("directory", ".")
     says = answer["says"]
     with contextlib.chdir(where):
-        code = run(["init", "--yes", *told.get("flags", ())])
+        code = run(["init", "--yes", *given.get("flags", ())])
     printed = " ".join("".join(capsys.readouterr()).split())
     assert code == (2 if "refused" in says else 0), printed
     wanted = [*says.get("refused", ()), *says.get("notes", ())]
@@ -149,11 +149,11 @@ def init(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) 
     assert [one for one in says.get("modules", ()) if repr(one) not in suite.read_text()] == []
 
 
-def plan(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) -> None:
-    if "config" in told:
-        (room / "pipeline.yaml").write_text(told["config"])
+def plan(given: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) -> None:
+    if "config" in given:
+        (room / "pipeline.yaml").write_text(given["config"])
     says = answer["says"]
-    assert run(["plan", "--json", *told["arguments"]]) == says["code"]
+    assert run(["plan", "--json", *given["arguments"]]) == says["code"]
     printed = capsys.readouterr().out
     found = [one for cell in json.loads(printed)["cells"] for one in cell["findings"]]
     assert {*says["rules"]} <= {one["id"] for one in found}
@@ -161,16 +161,16 @@ def plan(told: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any) 
     assert [one for one in says["names"] if one not in text] == []
 
 
-def doctor(told: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
+def doctor(given: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
     class Refuses(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(401)
-            self.send_header("WWW-Authenticate", told["offers"])
+            self.send_header("WWW-Authenticate", given["offers"])
             self.send_header("Content-Length", "0")
             self.end_headers()
 
     with listening(Refuses) as url, requests.Session() as session:
-        endpoint = Endpoint(url, "opc", transport=told["transport"])
+        endpoint = Endpoint(url, "opc", transport=given["transport"])
         session.mount("http://", Adapter(endpoint, "secret99"))
         try:
             assert session.post(url, auth=("opc", "secret99")).status_code == 401
@@ -187,7 +187,7 @@ def doctor(told: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
 def test_what_people_found_is_said(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told, answer = (
+    given, answer = (
         yaml.safe_load((FIELD / name / file).read_text("utf-8"))
         for file in ("input.yaml", "answer.yaml")
     )
@@ -197,6 +197,6 @@ def test_what_people_found_is_said(
     printing = {"init": init, "plan": plan}
     silent = {"which": which, "audit": audit, "doctor": doctor}
     if answer["tool"] in printing:
-        printing[answer["tool"]](told, answer, tmp_path, capsys)
+        printing[answer["tool"]](given, answer, tmp_path, capsys)
     else:
-        silent[answer["tool"]](told, answer, tmp_path)
+        silent[answer["tool"]](given, answer, tmp_path)

@@ -138,13 +138,13 @@ def test_every_version_of_flash_attn_answers_torch_s_cxx20_or_is_not_for_it(vers
     """Each pins C++17 for nvcc, with which the headers of torch 2.13 do not compile."""
     recipe = load_recipe("flash-attn", version=version)
     (judged,) = judged_with(recipe, "13.0", "2.13")
-    told = {one.id: one for one in judged.findings}
-    if "recipe-torch" in told:
-        assert told["recipe-torch"].failed
+    found = {one.id: one for one in judged.findings}
+    if "recipe-torch" in found:
+        assert found["recipe-torch"].failed
         assert within("2.12", recipe.supports.torch)
         return
-    assert f"the recipe sets NVCC_APPEND_FLAGS={CXX20}" in told["torch-cxx20"].actual
-    assert not told["torch-cxx20"].hint
+    assert f"the recipe sets NVCC_APPEND_FLAGS={CXX20}" in found["torch-cxx20"].actual
+    assert not found["torch-cxx20"].hint
     # Where setup.py tells cl.exe, it tells C++17; where it does not, torch tells C++20.
     assert bool(recipe.patches) is (version != "2.7.4.post1")
     (older,) = judged_with(recipe, "13.0", "2.12")
@@ -157,9 +157,9 @@ def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
                   torch="2.14", cuda="13.0", archs=parse("90"))  # fmt: skip
     supply = replace(supply_of(load_lock()), toolset=NATIVE)
     (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
-    (told,) = [one for one in row.findings if one.id == "torch-cxx20"]
-    assert told.hint
-    assert "the recipe sets" not in told.actual
+    (finding,) = [one for one in row.findings if one.id == "torch-cxx20"]
+    assert finding.hint
+    assert "the recipe sets" not in finding.actual
     cell = cell.model_copy(update={"torch": "2.11"})
     (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
     assert not {*known_fixes()} & {one.id for one in row.findings}  # of cl and Windows' headers
@@ -167,9 +167,9 @@ def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
 
 def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:
     silent = FLASH.model_copy(update={"fixes": ()})
-    (told,) = [one for one in findings(silent, "13.0", "2.14") if one.id == "torch-cxx20"]
-    assert told.hint
-    assert "the recipe sets" not in told.actual
+    (finding,) = [one for one in findings(silent, "13.0", "2.14") if one.id == "torch-cxx20"]
+    assert finding.hint
+    assert "the recipe sets" not in finding.actual
 
 
 def test_rules_that_fixes_name_are_there() -> None:
@@ -280,7 +280,7 @@ NOT_OURS = {"align-c2719"}
 def test_no_default_of_ours_breaks_a_rule_of_ours(name: str) -> None:
     """Every version of every recipe, as it is and in the cells of every preset."""
     for recipe in load_versions(name).values():
-        axes = [{}, *(one.axes.told for one in load_presets().values())]
+        axes = [{}, *(one.axes.flags for one in load_presets().values())]
         for asked in axes:
             cuda, torch = asked.get("cuda", recipe.cuda), asked.get("torch", recipe.torch or "")
             if not within(cuda, recipe.supports.cuda) or cuda not in str(

@@ -12,9 +12,9 @@ from test_between_stages import good
 
 from pipelines.config.fleet import FleetSettings
 from pipelines.config.model import Config
-from pipelines.core.beside import LeaveError
 from pipelines.core.errors import BuildError, HostError
 from pipelines.core.files import sha256_of
+from pipelines.core.onlooker import LeaveError
 from pipelines.fleet import executor
 from pipelines.fleet.checks import HostChecks
 from pipelines.fleet.executor import FleetPlan, HostExecutor

@@ -13,7 +13,7 @@ import pytest
 from plans import LAB
 from sessions import Here
 
-from pipelines.cli.fleets import refuse_beside_fleet
+from pipelines.cli.fleets import refuse_with_fleet
 from pipelines.config.fleet import FleetSettings
 from pipelines.config.model import Config
 from pipelines.core.errors import ConfigError, HostError, StorageError
@@ -33,9 +33,9 @@ ROOMY = FleetSettings(free_gib=0)
 NAMES = "abcd"
 
 
-def looked(hosts: HostChecks, name: str, **told: Any) -> None:
+def looked(hosts: HostChecks, name: str, **values: Any) -> None:
     """Have a host looked at that tells this of itself."""
-    answer = {"place": "p", "boot": "b", "time": time.time(), "free": 100 * GIB, **told}
+    answer = {"place": "p", "boot": "b", "time": time.time(), "free": 100 * GIB, **values}
     session: Any = Here(answers={identity.identity: answer})
     hosts.look(name, session, r"C:\b")
 
@@ -88,12 +88,12 @@ def test_a_full_disk_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "values",
     [{"place": ""}, {"place": "x" * 65}, {"time": "now"}, {"time": float("nan")}, {"free": -1}],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, told: dict[str, Any]) -> None:
+def test_what_makes_no_sense_is_refused(tmp_path: Path, values: dict[str, Any]) -> None:
     with pytest.raises(UnfitHostError, match="makes no sense"):
-        looked(HostChecks(ROOMY, tmp_path, NAMES), "a", **told)
+        looked(HostChecks(ROOMY, tmp_path, NAMES), "a", **values)
 
 
 def chain(*, without: str = "", **changes: str) -> Materials:
@@ -316,4 +316,4 @@ def test_what_means_one_host_or_one_run_does_not_go_with_a_fleet(
     calls: list[tuple[str, dict[str, Any]]], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        refuse_beside_fleet(calls)
+        refuse_with_fleet(calls)

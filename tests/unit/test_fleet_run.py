@@ -16,9 +16,9 @@ from fleets import cell, end, machine
 from plans import LAB
 
 from pipelines.config.model import Config
-from pipelines.core.beside import heed
 from pipelines.core.console import say
 from pipelines.core.errors import BuildError, ConfigError, HostError
+from pipelines.core.onlooker import heed
 from pipelines.core.units import GIB
 from pipelines.fleet import run as fleet_run
 from pipelines.fleet.executor import FleetPlan

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.beside import heed, tell_stage, tell_units
 from pipelines.core.console import console, say
 from pipelines.core.errors import (
     AuditError,
@@ -25,6 +24,7 @@ from pipelines.core.errors import (
     TimeUpError,
     TransferError,
 )
+from pipelines.core.onlooker import heed, tell_stage, tell_units
 from pipelines.core.units import GIB
 from pipelines.fleet import workers as workers_module
 from pipelines.fleet.model import Ended, Event, Needs, Reached, Task, Withdrawn

@@ -233,10 +233,10 @@ def test_it_is_not_built(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"beside": ["a>=1"]}, r"--with a>=1: expected one version"),
-        ({"beside": ["a=1"]}, r"--with a=1: expected NAME==VERSION"),
-        ({"beside": ["A==1", "a==2"]}, "--with a==2 conflicts with a==1"),
-        ({"beside": ["XGBoost==3.1"]}, "--with xgboost==3.1: already"),
+        ({"companions": ["a>=1"]}, r"--with a>=1: expected one version"),
+        ({"companions": ["a=1"]}, r"--with a=1: expected NAME==VERSION"),
+        ({"companions": ["A==1", "a==2"]}, "--with a==2 conflicts with a==1"),
+        ({"companions": ["XGBoost==3.1"]}, "--with xgboost==3.1: already"),
         ({"script": "gone.py"}, "--script gone.py: there is no such file"),
         ({"script": str(Path(__file__).parents[2] / "wcw")}, "expected a .py file"),
         ({"script": str(Path(__file__).parents[2] / "docs")}, "has no tests"),
@@ -259,12 +259,12 @@ def test_what_is_asked_for_twice_is_installed_once() -> None:
 def test_a_dry_run_refuses_what_a_run_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), beside=["a==1"], script=None)
+    show_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), companions=["a==1"], script=None)
     assert "a==1" in capsys.readouterr().out
     settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
     plan = resolve(settings, Request(axes={"python": "3.9"}, wheel="xgboost==3.2.0"))
     with pytest.raises(ConfigError, match=r"sandbox has Python .*, not 3\.9"):
-        show_given(line_for(plan), beside=[], script=None)
+        show_given(line_for(plan), companions=[], script=None)
 
 
 @pytest.mark.parametrize(
@@ -471,9 +471,9 @@ def test_uv_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
 # -- what is inside --------------------------------------------------------------------------------
 
 
-def examined(path: Path, *beside: str, platforms: tuple[str, ...] = WINDOWS) -> Any:
+def examined(path: Path, *companions: str, platforms: tuple[str, ...] = WINDOWS) -> Any:
     digest = sha256_of(path)
-    return examine_external(path, digest, Installation("3.11", platforms, beside))
+    return examine_external(path, digest, Installation("3.11", platforms, companions))
 
 
 def wrong(path: Path) -> list[str]:
@@ -501,8 +501,8 @@ def test_libraries_that_no_wheel_here_has(tmp_path: Path) -> None:
     pyd = {"pkg/_C.cp311-win_amd64.pyd": pe(imports=b"cublas64_12.dll", tail=tail)}
     path = wheel(tmp_path, {**FILES, **pyd})
 
-    def look(*beside: str) -> Any:
-        return next(one for one in examined(path, *beside).checks if one.id == "libraries")
+    def look(*companions: str) -> Any:
+        return next(one for one in examined(path, *companions).checks if one.id == "libraries")
 
     assert look().values == ("cublas64_12.dll",)
     assert look().hint.endswith("cublas64_12.dll is in nvidia-cublas-cu12 (nvidia/cublas/bin)")
@@ -581,7 +581,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     script.write_text("print('a = 1')\n")
     suite = Suite(PASSED)
     line, session = at_desk_given(tmp_path, str(path), house, suite)
-    folder = run_given(line, beside=["tool==1.0"], script=str(script))
+    folder = run_given(line, companions=["tool==1.0"], script=str(script))
     taken = line.run.result(PrebuiltResult)
     assert taken is not None
     assert taken.taken is not None
@@ -624,7 +624,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     (past,) = runs_in(tmp_path / "out")
     assert past.payload()["origin"] == facts.origin
     before = len(session.sent)
-    run_given(line, beside=["tool==1.0"], script=str(script))
+    run_given(line, companions=["tool==1.0"], script=str(script))
     assert len(session.sent) == before + 1, "only the wheel: the others are there"
     line.close()
 
@@ -659,13 +659,13 @@ def test_a_script_that_wants_a_gpu_is_told_how_to_get_one(tmp_path: Path) -> Non
     line, _ = at_desk_given(tmp_path, str(foreign(house)), house, Suite(PASSED))
     run_given(line)
     desk = line.plan.host
-    told = "no CUDA-capable device is detected"
-    assert cure_of(line.plan, line.run, told) == "", "a machine that is what it is"
+    text = "no CUDA-capable device is detected"
+    assert cure_of(line.plan, line.run, text) == "", "a machine that is what it is"
     desk.capabilities = replace(desk.capabilities, emulated=True)
-    assert "--gpu gives" in cure_of(line.plan, line.run, told)
+    assert "--gpu gives" in cure_of(line.plan, line.run, text)
     assert "--gpu" not in cure_of(line.plan, line.run, "wrong numbers")
     desk.gpu_way = by_bridge("bridge")
-    assert "--gpu" not in cure_of(line.plan, line.run, told)
+    assert "--gpu" not in cure_of(line.plan, line.run, text)
     line.close()
 
 
@@ -750,28 +750,28 @@ def emulated(tmp_path: Path, house: Path) -> Line:
 
 @pytest.mark.usefixtures("no_tools")
 @pytest.mark.parametrize(
-    ("beside", "chosen"), [([], "numpy-1.26.4"), (["numpy==2.1.0"], "numpy-2.1.0")]
+    ("companions", "chosen"), [([], "numpy-1.26.4"), (["numpy==2.1.0"], "numpy-2.1.0")]
 )
 def test_numpy_2_is_not_chosen_under_wine_by_itself(
-    tmp_path: Path, beside: list[str], chosen: str
+    tmp_path: Path, companions: list[str], chosen: str
 ) -> None:
     house = tmp_path / "house"
     foreign(house, requires=["numpy"])
     foreign(house, "numpy", "1.26.4")
     foreign(house, "numpy", "2.1.0")
     line = emulated(tmp_path, house)
-    line.plan = stage.order(line.plan, beside=beside, script=None)
+    line.plan = stage.order(line.plan, companions=companions, script=None)
     line.begin_run()
     line.do(Stage("prebuilt", stage.take_given))
     company = _taken(line).company
     assert company is not None
     assert [one.file for one in company.packages] == [f"{chosen}-py3-none-any.whl"]
-    assert any(note.startswith("numpy<2: ") for note in company.notes) == (not beside)
+    assert any(note.startswith("numpy<2: ") for note in company.notes) == (not companions)
     line.do(AUDIT)
-    told = cure_of(line.plan, line.run, "ended by something")
-    assert told.startswith("numpy 2.1.0 is installed") == bool(beside)
-    if beside:
-        assert told.endswith("Name a version below 2 with --with.")
+    hint = cure_of(line.plan, line.run, "ended by something")
+    assert hint.startswith("numpy 2.1.0 is installed") == bool(companions)
+    if companions:
+        assert hint.endswith("Name a version below 2 with --with.")
     line.close()
 
 

@@ -101,13 +101,13 @@ def test_what_is_said_at_length_stands_on_the_pages_of_projects(of: int) -> None
         changes = {"smoke": smoke | {"gpus": cards}, "yanked": one.yanked and why}
         wheels.append(Wheel.model_validate(one.model_dump() | changes))
     made = pages(*wheels)
-    front, told = made["index.html"].decode(), made["about/flash-attn.html"].decode()
+    front, about = made["index.html"].decode(), made["about/flash-attn.html"].decode()
     assert len(made["index.html"]) < 310_000
     assert f"UNTESTED: {why[:70]}" in front
     assert why not in front
-    assert why in told
+    assert why in about
     assert (f"tested on {cards[0]} and 8 more, 412 cases passed" in front) == (of > 1)
-    assert (", ".join(cards) in told) == (of > 1)
+    assert (", ".join(cards) in about) == (of > 1)
 
 
 def test_the_one_that_is_taken_first_stands_first() -> None:
@@ -192,7 +192,7 @@ FILES = ("audit.json", "smoke.xml", "manifest.json", "intoto.jsonl")
 
 @pytest.mark.parametrize("there", [FILES, ("audit.json", "manifest.json"), ()])
 def test_what_was_not_shown_is_said(there: tuple[str, ...]) -> None:
-    one = wheel(beside=dict.fromkeys(there, "ab" * 32))
+    one = wheel(attached=dict.fromkeys(there, "ab" * 32))
     tree = Tree(pages(one)["about/flash-attn.html"])
     links = tree.all("a", "href")
     for kind in FILES:
@@ -269,8 +269,8 @@ def test_every_link_leads_to_a_file_and_a_place_in_it(tmp_path: Path) -> None:
             if parts.fragment.startswith("sha256="):
                 assert parts.fragment == f"sha256={sha256_of(root / target)}"
             elif parts.fragment:
-                told = trees[target]
-                assert parts.fragment in {v for _, name, v in told.values if name == "id"}
+                linked = trees[target]
+                assert parts.fragment in {v for _, name, v in linked.values if name == "id"}
             followed.add(target)
     assert set(trees) - followed == set(), "a page that none leads to"
     files = {path.relative_to(root) for path in (root / "files").rglob("*") if path.is_file()}

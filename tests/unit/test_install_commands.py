@@ -27,7 +27,7 @@ from test_which_file import SMI
 
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
-from pipelines.publish.which.told import FORMS, pip_installs, typed, uv_installs
+from pipelines.publish.which.answer import FORMS, pip_installs, typed, uv_installs
 
 DOCS = Path(__file__).parents[2] / "docs"
 OWN = f"cp3{sys.version_info[1]}"

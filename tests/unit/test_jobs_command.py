@@ -78,9 +78,9 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_jobs_for_programs() -> None:
-    told = jobs.told(line(RUNNING, ENDED, HOSTILE))
-    running, ended, hostile = told["jobs"]
-    assert (told["schema"], told["host"]) == (1, "lab1")
+    document = jobs.as_json(line(RUNNING, ENDED, HOSTILE))
+    running, ended, hostile = document["jobs"]
+    assert (document["schema"], document["host"]) == (1, "lab1")
     assert running == {
         "id": "79a4b4bca157",
         "what": "smoke-attention-cp311",
@@ -96,7 +96,7 @@ def test_jobs_for_programs() -> None:
     assert (ended["ended"], ended["exit"]) == (1795248465.4 + 3725, 3)
     assert "\x1b" not in json.dumps(hostile)
     assert len(json.dumps(hostile)) < 2000
-    assert jobs.told(line())["jobs"] == []
+    assert jobs.as_json(line())["jobs"] == []
 
 
 def test_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:

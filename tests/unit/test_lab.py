@@ -46,7 +46,7 @@ def run_of(
     """A run of somebody's wheel in a sandbox with a bridge."""
     run = Run.create(out, samples.facts(given=True, evidence=Evidence.BINARIES, publishable=False))
     taken = PrebuiltFile(file=WHEEL, place="an index", sha256=sha256, stated=None)
-    company = Dependencies(packages=(), beside=("cupy-cuda13x==13.6.0",))
+    company = Dependencies(packages=(), companions=("cupy-cuda13x==13.6.0",))
     samples.stage(run, "prebuilt", result=PrebuiltResult(taken=taken, company=company))
     samples.audit(run)
     samples.provisioned(run)
@@ -62,7 +62,7 @@ def run_of(
         system="Wine 10.0",
         gpus=tuple(GpuResult(name=name, capability="8.9") for name in gpus),
         bridge=Bridge(
-            told="1 libcuda.so.1", cases=cases, driver="580.1", selftest="passed", gpus=gpus
+            name="1 libcuda.so.1", cases=cases, driver="580.1", selftest="passed", gpus=gpus
         ),
     )
     state = state or outcome
@@ -84,7 +84,7 @@ def test_a_record_says_what_the_run_says(tmp_path: Path) -> None:
     assert (record.gpu, record.driver, record.capability) == (GPU, "580.1", "8.9")
     assert (record.passed, record.evidence) == (True, Evidence.BRIDGED)
     assert record.numbers == {"mm worst error": "1.5e-3", "mm seconds": "2.5"}
-    assert (record.worst, record.beside) == ("1.5e-3", ("cupy-cuda13x==13.6.0",))
+    assert (record.worst, record.companions) == ("1.5e-3", ("cupy-cuda13x==13.6.0",))
     page = lab.keep(record, tmp_path / "lab").read_text()
     for text in (GPU, "580.1", record.sha256, SUITE, "1.5e-3", "B + GPU", "signed here"):
         assert text in page
@@ -119,8 +119,8 @@ def test_an_edited_record_is_left_out_and_named(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     lab.keep(record, folder)
     path = folder / record.name
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"passed": True}))
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"passed": True}))
     (folder / "other.json").write_text("{}")
     found, wrong = lab.read_records(folder)
     assert found == []

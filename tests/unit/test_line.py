@@ -189,7 +189,7 @@ def test_a_kind_that_is_added_in_one_file_passes_the_whole_line(finished: Finish
     assert manifest["inputs"]["host"] == "desk"
     toolset = finished.line.plan.toolset.label
     assert built.toolset == run.facts().toolset == manifest["toolset"]["asked"] == toolset != ""
-    assert manifest["toolset"]["told"] == [], "no Windows binary: nothing was read"
+    assert manifest["toolset"]["found"] == [], "no Windows binary: nothing was read"
     assert manifest["host"]["windows"] is None, "not known, not an empty version"
 
 

@@ -15,11 +15,11 @@ from pipelines.config import presets
 from pipelines.core import model
 from pipelines.core.errors import ConfigError
 from pipelines.matrix.torches import load_torches
+from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.data import PRESETS
 from pipelines.publish.which.looking import Place
 from pipelines.publish.which.reporting import Report, report
 from pipelines.publish.which.texts import RefusalError
-from pipelines.publish.which.told import as_object, as_text
 
 SETS = "--for comfyui: --python 3.13 --cuda 13.0"
 
@@ -29,7 +29,7 @@ def test_each_is_a_cell_that_there_is() -> None:
     for name, one in presets.load_presets().items():
         if one.refused:
             continue
-        assert {"python", "cuda"} <= one.axes.told.keys(), name
+        assert {"python", "cuda"} <= one.axes.flags.keys(), name
         python, cuda = one.axes.python, one.axes.cuda
         assert any(python in t.python and cuda in t.cuda for t in load_torches().values()), name
 
@@ -134,9 +134,9 @@ def test_which_knows_its_python(tmp_path: Path) -> None:
     assert "this is ComfyUI's portable Python for Windows: --for comfyui" in text
     assert "- torch's CUDA is 12.8, but the preset has 13.0" in text
     assert "to build for this Python: --cuda 12.8" in text
-    told = as_object(found, "")["preset"]
-    assert told["name"] == "comfyui"
-    assert told["instead"] == ["--cuda", "12.8"]
+    preset = as_object(found, "")["preset"]
+    assert preset["name"] == "comfyui"
+    assert preset["instead"] == ["--cuda", "12.8"]
     older = seen(replace(place, python="3.12"))
     assert older.portable is not None
     assert older.portable.preset == "comfyui-cu126"  # one axis is other, of the first it is two

@@ -328,10 +328,10 @@ def test_a_diagnosis(tmp_path: Path, capsys: Captured) -> None:
     log = tmp_path / "build.log"
     log.write_text("FAILED: a.o\nnvcc fatal   : Unsupported gpu architecture 'compute_120'\n")
     assert run(["diagnose", str(log), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told.keys() == {"schema", "log", "cause", "ended", "facts", "others"}
-    assert told["cause"]["line"] == 2
-    assert "gpu architecture" in told["cause"]["text"]
+    document = json.loads(capsys.readouterr().out)
+    assert document.keys() == {"schema", "log", "cause", "ended", "facts", "others"}
+    assert document["cause"]["line"] == 2
+    assert "gpu architecture" in document["cause"]["text"]
     log.write_text("all is well\n")
     assert run(["diagnose", "--json", str(log)]) == UNKNOWN
     assert json.loads(capsys.readouterr().out)["cause"] is None
@@ -357,9 +357,9 @@ def test_an_unknown_failure_is_shown_with_its_lines(tmp_path: Path, capsys: Capt
 def test_a_comparison(tmp_path: Path, capsys: Captured) -> None:
     good, bad = samples.good(tmp_path / "a"), samples.failed_build(tmp_path / "b")
     assert run(["compare", str(good.path), str(bad.path), "--json"]) == 15
-    told = json.loads(capsys.readouterr().out)
-    assert (told["schema"], told["before"], told["after"]) == (1, good.id, bad.id)
-    assert told["worse"] == sum(one["judgement"] == "worse" for one in told["differences"]) > 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["schema"], data["before"], data["after"]) == (1, good.id, bad.id)
+    assert data["worse"] == sum(one["judgement"] == "worse" for one in data["differences"]) > 0
 
 
 @pytest.mark.parametrize("line", ["jobs --json --cancel x", "cache --json --prune"])
@@ -520,7 +520,7 @@ def test_an_invoke_of_another_environment(tmp_path: Path, module: str) -> None:
     path = shadowed(tmp_path, "pydantic", "raise ModuleNotFoundError('no', name='pydantic')")
     code, out, err = start(sys.executable, "-m", module, "--list", PYTHONPATH=path)
     assert (code, out) == (4, "")
-    assert "lacks pydantic" in err
+    assert "has no pydantic" in err
     assert "scripts/setup" in err
 
 

@@ -32,7 +32,7 @@ from pipelines.cli import lines
 from pipelines.cli.program import run as wcw
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import HOSTS
-from pipelines.core.files import beside, sha256_of
+from pipelines.core.files import find_nearby, sha256_of
 from pipelines.core.finding import Finding
 from pipelines.publish.provenance import attesting, signing
 from pipelines.publish.provenance.policy import read_requirements
@@ -102,9 +102,9 @@ class Desk:
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Change the envelope that is there."""
-        told = json.loads(self.envelope.read_text())
-        change(told)
-        self.envelope.write_text(json.dumps(told))
+        document = json.loads(self.envelope.read_text())
+        change(document)
+        self.envelope.write_text(json.dumps(document))
 
     def forge(self, change: Callable[[dict[str, Any]], object], key: Path | None = None) -> None:
         """Change what is signed, and sign it as somebody who has the key could."""
@@ -240,12 +240,12 @@ def test_a_copy_elsewhere_needs_no_run(desk: Desk, tmp_path: Path) -> None:
 @openssl
 def test_openssl_finds_the_signature_true(desk: Desk, tmp_path: Path) -> None:
     """Checked by another program, over what DSSE says is signed."""
-    told = json.loads(desk.envelope.read_text())
-    payload = base64.b64decode(told["payload"])
-    kind = told["payloadType"].encode()
+    document = json.loads(desk.envelope.read_text())
+    payload = base64.b64decode(document["payload"])
+    kind = document["payloadType"].encode()
     said = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
     (tmp_path / "said").write_bytes(said)
-    (tmp_path / "sig").write_bytes(base64.b64decode(told["signatures"][0]["sig"]))
+    (tmp_path / "sig").write_bytes(base64.b64decode(document["signatures"][0]["sig"]))
     words = ["-rawin", "-in", tmp_path / "said", "-sigfile", tmp_path / "sig"]
     command = ["pkeyutl", "-verify", "-pubin", "-inkey", desk.my_pub, *words]
     assert typed("openssl", *command) == 0
@@ -330,7 +330,7 @@ def test_every_byte_of_the_envelope_matters(desk: Desk) -> None:
 
 
 def test_another_payload_type(desk: Desk) -> None:
-    desk.change(lambda told: told.update(payloadType="application/json"))
+    desk.change(lambda document: document.update(payloadType="application/json"))
     refused(desk.look(), "statement", "its payloadType is application/json")
 
 
@@ -349,7 +349,7 @@ def test_a_key_of_somebody_else(desk: Desk) -> None:
     desk.forge(lambda said: None, key=desk.theirs)
     refused(desk.look(desk.my_pub), "signature", "no signature by")
     mine = signing.load_public(desk.my_pub).keyid
-    desk.change(lambda told: told["signatures"][0].update(keyid=mine))
+    desk.change(lambda document: document["signatures"][0].update(keyid=mine))
     refused(desk.look(desk.my_pub), "signature", "signature 1 is invalid")
 
 
@@ -357,8 +357,8 @@ def test_two_signatures_one_of_them_bad(desk: Desk) -> None:
     desk.attest(desk.theirs)
     theirs = signing.load_public(desk.their_pub).keyid
 
-    def damage(told: dict[str, Any]) -> None:
-        one = next(one for one in told["signatures"] if one["keyid"] == theirs)
+    def damage(document: dict[str, Any]) -> None:
+        one = next(one for one in document["signatures"] if one["keyid"] == theirs)
         one["sig"] = base64.b64encode(base64.b64decode(one["sig"])[::-1]).decode()
 
     desk.change(damage)
@@ -515,7 +515,7 @@ def test_a_name_that_protobuf_alone_takes_for_another(
     [
         {"evidence": "R"},
         {"evidence": ["R"], "toolset": "x", "publishable": False},
-        {"toolset": {"told": 5}, "stages": 5, "host": None},
+        {"toolset": {"found": 5}, "stages": 5, "host": None},
     ],
 )
 def test_parameters_of_other_shapes(desk: Desk, inner: dict[str, Any]) -> None:
@@ -541,16 +541,16 @@ def test_the_manifest_of_another_wheel(desk: Desk) -> None:
 
 def test_a_manifest_of_other_materials(desk: Desk) -> None:
     path = desk.run / "manifest.json"
-    told = json.loads(path.read_text())
-    told["inputs"]["materials"]["source"]["archive"] = "0" * 64
-    path.write_text(json.dumps(told))
+    data = json.loads(path.read_text())
+    data["inputs"]["materials"]["source"]["archive"] = "0" * 64
+    path.write_text(json.dumps(data))
     refused(desk.look(), "manifest", "resolvedDependencies[source].digest.sha256")
     path.write_text("{}")
     refused(desk.look(), "manifest", "schema: Field required")
-    path.write_text(json.dumps(told | {"seconds": {}}).replace('"finished": "2', '"finished": "x2'))
+    path.write_text(json.dumps(data | {"seconds": {}}).replace('"finished": "2', '"finished": "x2'))
     refused(desk.look(), "manifest", "finished: Input should be a valid datetime")
-    told["host"]["cpus"] = float("1e300")
-    path.write_text(json.dumps(told).replace("1e+300", "1e400"))
+    data["host"]["cpus"] = float("1e300")
+    path.write_text(json.dumps(data).replace("1e+300", "1e400"))
     refused(desk.look(), "manifest", "1e400 is no JSON")
     path.write_bytes(b"[" * 100_000)
     refused(desk.look(), "manifest", "nested too deep")
@@ -703,7 +703,7 @@ def test_a_name_in_the_wheel_that_is_no_text(desk: Desk) -> None:
 
 
 def test_a_wheel_at_the_top_has_nothing_above_it() -> None:
-    assert beside(Path("/no-such-wheel.whl"), "no-such-manifest.json") is None
+    assert find_nearby(Path("/no-such-wheel.whl"), "no-such-manifest.json") is None
 
 
 # -- files that are none ---------------------------------------------------------------------------
@@ -842,9 +842,9 @@ def test_the_commands(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["signed"][0]["envelope"].endswith(SIGNED)
     words = ["verify", str(desk.wheel), "--json"]
     assert wcw([*words, "--key", str(desk.my_pub)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["schema"], told["exit"]) == (1, 0)
-    assert told["findings"][0]["level"] == "ok"
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["exit"]) == (1, 0)
+    assert document["findings"][0]["level"] == "ok"
     assert wcw(words) == 9
     assert json.loads(capsys.readouterr().out)["exit"] == 9
     assert wcw([*words, "--accept", "unsigned"]) == 0
@@ -903,8 +903,8 @@ def test_and_the_bytes(
     capsys.readouterr()
     code = AuditError.exit_code if leaking else 0
     assert wcw(["rebuild", str(desk.wheel), "--json"]) == code
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] == ("different" if leaking else "identical")
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == ("different" if leaking else "identical")
 
 
 def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
@@ -972,7 +972,7 @@ def other_wheel(desk: Desk, _: pytest.MonkeyPatch) -> None:
         forged,
         other_wheel,
         edited(lambda said: said.update(evidence="R", publishable=True)),
-        edited(lambda said: said["toolset"].update(told=["MSVC 14.44"])),
+        edited(lambda said: said["toolset"].update(found=["MSVC 14.44"])),
         edited(lambda said: said["inputs"].update(recipe="flash-attn")),
         edited(lambda said: said["host"].update(windows="10.0.26100")),
         edited(lambda said: said.update(run="20260101-000000-other")),

@@ -18,7 +18,7 @@ from pipelines.core.errors import AuditError, ConfigError, LockError, PipelineEr
 from pipelines.stages.line import run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.publishedat import published_at
-from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.toolchain import obtaining
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -69,7 +69,7 @@ def test_a_second_party_rebuilds_what_it_has_only_the_address_of(
     assert found.wheel.is_relative_to(cache.root)
     line = we(tmp_path)
     run_rebuild(line, found)
-    assert told(line.run)["verdict"] == "identical"
+    assert as_json(line.run)["verdict"] == "identical"
 
 
 def test_without_the_wheel_its_sha256_is_compared(

@@ -29,7 +29,7 @@ from pipelines.reports.load import load_view
 from pipelines.reports.suites import suites
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import Published, read_published
-from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.stages.rebuild import as_json, run_rebuild
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def test_a_second_party_builds_the_same_bytes(tmp_path: Path, published: Path, n
     line = we(tmp_path)
     path = run_rebuild(line, read_published(str(asked)))
     assert wheel_of(path).read_bytes() == wheel_of(published).read_bytes()
-    assert told(line.run)["verdict"] == "identical"
+    assert as_json(line.run)["verdict"] == "identical"
     built = line.run.result(BuildResult)
     assert built is not None
     assert str(tmp_path / "we" / "root") in built.directory
@@ -157,7 +157,7 @@ def test_one_changed_byte_is_found_and_named(tmp_path: Path, published: Path) ->
     kept = json.loads((line.run.path / "manifest.json").read_text())["rebuilt"]
     assert kept["verdict"] == "different"
     assert kept["published"] != kept["rebuilt"]
-    assert told(line.run)["verdict"] == "different"
+    assert as_json(line.run)["verdict"] == "different"
 
 
 def test_the_same_files_packed_otherwise_are_not_identical(tmp_path: Path, published: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_same_files_packed_otherwise_are_not_identical(tmp_path: Path, publi
     line = we(tmp_path)
     with pytest.raises(AuditError, match="all files are the same, but the archive differs"):
         run_rebuild(line, read_published(str(manifest)))
-    assert told(line.run)["verdict"] == "repacked"
+    assert as_json(line.run)["verdict"] == "repacked"
 
 
 def test_without_the_wheel_its_hash_decides(tmp_path: Path, published: Path) -> None:
@@ -215,7 +215,7 @@ def refused(line: Line, published: Published, kind: type[Exception], said: str) 
         run_rebuild(line, published)
     host: Any = line.plan.host
     assert not [one for one in host.session.sent if "src-" in one], "no source was sent"
-    assert not line.begun or told(line.run)["verdict"] is None
+    assert not line.begun or as_json(line.run)["verdict"] is None
 
 
 def test_another_source_is_refused(tmp_path: Path, published: Path) -> None:

@@ -32,38 +32,38 @@ def test_every_tool_set_has_a_profile() -> None:
 
 @pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
 def test_every_build_is_told_the_same(tools: toolsets.Toolset) -> None:
-    told = settled({"PYTHONHASHSEED": "7"}, tools.name, "13.0", PLACES)
-    assert told["PYTHONHASHSEED"] == "0"
-    assert told["TZ"] == "UTC"
-    assert "--objdir-as-tempdir" in told["NVCC_APPEND_FLAGS"].split()
-    assert "{" not in "".join(told.values())
+    variables = settled({"PYTHONHASHSEED": "7"}, tools.name, "13.0", PLACES)
+    assert variables["PYTHONHASHSEED"] == "0"
+    assert variables["TZ"] == "UTC"
+    assert "--objdir-as-tempdir" in variables["NVCC_APPEND_FLAGS"].split()
+    assert "{" not in "".join(variables.values())
 
 
 @pytest.mark.parametrize(("cuda", "known"), [("12.8", False), ("12.9", True), ("13.0", True)])
 def test_nvcc_is_told_a_seed_where_it_knows_one(cuda: str, known: bool) -> None:
-    told = settled({}, "stand-in", cuda, PLACES)
-    assert ("--frandom-seed=reproducible" in told["NVCC_APPEND_FLAGS"].split()) is known
+    variables = settled({}, "stand-in", cuda, PLACES)
+    assert ("--frandom-seed=reproducible" in variables["NVCC_APPEND_FLAGS"].split()) is known
 
 
 @pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
 @pytest.mark.parametrize("cuda", ["12.9", "13.0", "13.1"])
 def test_cicc_for_windows_is_told_to_fill_no_gaps(tools: toolsets.Toolset, cuda: str) -> None:
     """Where it was tried, and no other: one that does not know the option ends with an error."""
-    told = settled({}, tools.name, cuda, PLACES)["NVCC_APPEND_FLAGS"]
-    asked = "-Xcicc --Xopt -Xcicc -vect-fill-gaps=0" in told
+    flags = settled({}, tools.name, cuda, PLACES)["NVCC_APPEND_FLAGS"]
+    asked = "-Xcicc --Xopt -Xcicc -vect-fill-gaps=0" in flags
     assert asked is (tools is not toolsets.NATIVE and cuda == "13.0")
 
 
 def test_what_a_recipe_says_comes_after() -> None:
-    told = settled({"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", "12.8", PLACES)
-    assert told["CL"] == "/Brepro /experimental:deterministic /DX"
-    assert told["NVCC_APPEND_FLAGS"] == "--objdir-as-tempdir -lineinfo"
-    assert "/Brepro" in told["LINK"].split()
+    variables = settled({"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", "12.8", PLACES)
+    assert variables["CL"] == "/Brepro /experimental:deterministic /DX"
+    assert variables["NVCC_APPEND_FLAGS"] == "--objdir-as-tempdir -lineinfo"
+    assert "/Brepro" in variables["LINK"].split()
 
 
 def test_places_are_mapped_and_none_may_have_a_space() -> None:
-    told = settled({}, toolsets.NATIVE.name, "13.0", PLACES)
-    assert "-ffile-prefix-map=/env/cuda=/cuda" in told["CFLAGS"].split()
+    variables = settled({}, toolsets.NATIVE.name, "13.0", PLACES)
+    assert "-ffile-prefix-map=/env/cuda=/cuda" in variables["CFLAGS"].split()
     with pytest.raises(ConfigError, match="/my env has a space"):
         settled({}, toolsets.NATIVE.name, "13.0", PLACES | {"environment": "/my env"})
     settled({}, toolsets.MSVC.name, "13.0", PLACES | {"environment": "/my env"})  # it names none
@@ -100,7 +100,7 @@ def test_the_compile_cache_is_used_where_it_gives_the_same_bytes(tmp_path: Path)
     cache = build_spec(desk, "/b/j", "a", "", 4)["cache"]
     assert cache["without"] == {"NVCC_APPEND_FLAGS": ["--objdir-as-tempdir"]}
     assert (cache["place"], cache["packages"]) == ("", ""), "it stands at the fixed place"
-    again = replace(desk, anew="1")
+    again = replace(desk, fresh="1")
     assert build_spec(again, "/b/j", "a", "", 4)["cache"] is None
     windows = changed(plan_for(tmp_path))
     assert windows.recipe.reproducible
@@ -112,9 +112,9 @@ def test_the_compile_cache_is_used_where_it_gives_the_same_bytes(tmp_path: Path)
 def test_words_are_left_out_of_what_the_build_has() -> None:
     """Also of what a retry has added to it meanwhile."""
     cache = compilecache.Running(Path(), {"A": "1"}, without={"F": ["--x"], "G": ["--x"]})
-    told = {"F": "--x -lineinfo --xy --x"}
-    cache.join(told)
-    assert told == {"A": "1", "F": "-lineinfo --xy"}
+    variables = {"F": "--x -lineinfo --xy --x"}
+    cache.join(variables)
+    assert variables == {"A": "1", "F": "-lineinfo --xy"}
     quoted = {"F": """--x -Xcompiler="-DP='a  b'" --x-y"""}
     cache.join(quoted)
     assert quoted["F"] == """-Xcompiler="-DP='a  b'" --x-y"""

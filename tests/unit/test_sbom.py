@@ -55,8 +55,8 @@ PARTS = (
 )
 
 
-def bill(*parts: Part, **told: str) -> str:
-    return made("Apache-2.0", parts or PARTS, told, EPOCH)
+def bill(*parts: Part, **properties: str) -> str:
+    return made("Apache-2.0", parts or PARTS, properties, EPOCH)
 
 
 def packed(room: Path, text: str, files: dict[str, bytes] = FILES) -> Path:
@@ -73,10 +73,10 @@ def packed(room: Path, text: str, files: dict[str, bytes] = FILES) -> Path:
 def test_equal_inputs_give_equal_bytes_and_others_do_not() -> None:
     seen = [sboms.completed(bill(*parts), METADATA) for parts in (PARTS, PARTS[::-1])]
     assert seen[0] == seen[1]
-    told = json.loads(seen[0])
-    assert told["metadata"]["timestamp"] == "2024-01-01T00:00:00+00:00"
+    document = json.loads(seen[0])
+    assert document["metadata"]["timestamp"] == "2024-01-01T00:00:00+00:00"
     other = json.loads(sboms.completed(bill(python="3.12"), METADATA))
-    assert told["serialNumber"] != other["serialNumber"]
+    assert document["serialNumber"] != other["serialNumber"]
     assert not problem_of(seen[0], "1.6", strict=True)
 
 
@@ -188,17 +188,17 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     rows = {row.name: row for row in seen.components}
     assert (rows["CUTLASS"].version, rows["CUTLASS"].role) == ("4.2", "vendored")
     assert rows["CUTLASS"].purl == "pkg:github/nvidia/cutlass@v4.2"
-    assert rows["CUTLASS"].told == {"directory": "csrc/cutlass"}
-    assert seen.told["gpu:architectures"] == "90a"
+    assert rows["CUTLASS"].properties == {"directory": "csrc/cutlass"}
+    assert seen.properties["gpu:architectures"] == "90a"
     built = line.run.result(BuildResult)
     assert built is not None
     assert rows["pkg"].sha256 == built.source_sha256
-    told = json.loads(dict(facts.sboms).popitem()[1] or b"")
+    document = json.loads(dict(facts.sboms).popitem()[1] or b"")
     audited = line.run.result(AuditResult)
     assert audited is not None
     (check,) = [c for c in audited.files[0].checks if c.id == "sbom-planned"]
     assert check.level == "ok"
-    text = json.dumps(told)
+    text = json.dumps(document)
     assert str(tmp_path) not in text  # places differ from host to host
     line.close()
 
@@ -227,10 +227,10 @@ def test_of_an_environment_that_is_there_no_hash_is_claimed(tmp_path: Path) -> N
     assert rows["CUTLASS"].version == "3.3.3"
     assert "pytest" not in rows
     for name in ("torch", "gcc", "CUDA compiler", "Python", "setuptools"):
-        assert (rows[name].sha256, rows[name].told) == ("", {"unknown": "sha256"})
+        assert (rows[name].sha256, rows[name].properties) == ("", {"unknown": "sha256"})
     pinned = rows["flash_attn-2.8.3.post2.tar.gz"]
     assert pinned.sha256 == getattr(plan.recipe.source, "sha256", None)
-    assert pinned.told["built of sha256"] == hashlib.sha256(source).hexdigest()
+    assert pinned.properties["built of sha256"] == hashlib.sha256(source).hexdigest()
 
 
 def of_flash_attn(
@@ -241,14 +241,14 @@ def of_flash_attn(
     vars(plan)["wanted"] = ()  # of tools, some of which are not pinned
     monkeypatch.setattr("pipelines.stages.bill._pinned", lambda _: ())
     source = pack([("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))])
-    told = json.loads(sboms.completed(bill_of(plan, source, None), METADATA))
-    return plan, told
+    document = json.loads(sboms.completed(bill_of(plan, source, None), METADATA))
+    return plan, document
 
 
 def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, told = of_flash_attn(tmp_path, monkeypatch)
+    plan, document = of_flash_attn(tmp_path, monkeypatch)
     (patch,) = plan.recipe.patches
-    (source,) = [one for one in told["components"] if "pedigree" in one]
+    (source,) = [one for one in document["components"] if "pedigree" in one]
     assert source["name"] == "flash_attn-2.8.3.post2.tar.gz"
     (lies,) = source["pedigree"]["patches"]
     text = base64.b64decode(lies["diff"]["text"]["content"], validate=True)
@@ -257,10 +257,11 @@ def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert f"{patch.file}: sha256 {patch.sha256}" in source["pedigree"]["notes"]
     (resolved,) = lies["resolves"]
     assert (resolved["description"], resolved["references"]) == (patch.why, [patch.source])
-    assert not problem_of(json.dumps(told).encode(), "1.6", strict=True)
+    assert not problem_of(json.dumps(document).encode(), "1.6", strict=True)
     assert materials(plan, "0" * 64, None).root["patch"] == {patch.file: patch.sha256}
-    rows = sbom(json.dumps(told).encode()).components
-    assert [row.told["patched by"] for row in rows if "patched by" in row.told] == [patch.file]
+    rows = sbom(json.dumps(document).encode()).components
+    found = [row.properties.get("patched by") for row in rows]
+    assert [*filter(None, found)] == [patch.file]
 
 
 def test_a_patch_that_is_another_one_is_another_bill(tmp_path: Path) -> None:
@@ -279,8 +280,8 @@ def test_a_patch_that_is_another_one_is_another_bill(tmp_path: Path) -> None:
 def test_flags_that_a_release_needs_are_in_the_bill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, fixed: bool
 ) -> None:
-    plan, told = of_flash_attn(tmp_path, monkeypatch, cuda)
-    names = [one["name"] for one in told["metadata"]["component"]["properties"]]
+    plan, document = of_flash_attn(tmp_path, monkeypatch, cuda)
+    names = [one["name"] for one in document["metadata"]["component"]["properties"]]
     taken = [name.split(":fix:")[1] for name in names if ":fix:" in name]
     assert ("CL:/Zc:preprocessor" in taken) is fixed
     assert (environment_of(plan, 1).get("CL", "").find("/Zc:preprocessor") >= 0) is fixed
@@ -376,12 +377,12 @@ def test_every_flash_attn_declares_its_cutlass() -> None:
 
 
 def test_a_pattern_must_find_one_thing() -> None:
-    told = CUTLASS.model_dump()
+    fields = CUTLASS.model_dump()
     for pattern in ("MAJOR", "(a)(b)", "("):
         with pytest.raises(ValueError, match=r"group|regular expression"):
-            Vendored.model_validate(told | {"version": [pattern]})
+            Vendored.model_validate(fields | {"version": [pattern]})
     with pytest.raises(ValueError, match="go together"):
-        Vendored.model_validate(told | {"version": []})
+        Vendored.model_validate(fields | {"version": []})
 
 
 # -- anybody's -------------------------------------------------------------------------------------
@@ -513,8 +514,8 @@ def test_a_table_and_json(tmp_path: Path, typed: None, capsys: pytest.CaptureFix
     assert "CycloneDX 1.6 of Pkg 1.0+cu130, 3 components, valid" in shown
     assert "vendored    CUTLASS" in shown
     assert run(["sbom", str(path), "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["sboms"]
-    assert told["components"][0].keys() >= {"name", "version", "sha256", "license", "purl"}
+    (document,) = json.loads(capsys.readouterr().out)["sboms"]
+    assert document["components"][0].keys() >= {"name", "version", "sha256", "license", "purl"}
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,9 @@ def plain(tmp_path: Path) -> Wheel:
 def beside(tmp_path: Path) -> dict[str, bytes]:
     """What the catalogue names, each with the hash that it has there."""
     row = plain(tmp_path)
-    found = {kind: (tmp_path / "index" / row.beside_url(kind)).read_bytes() for kind in row.beside}
+    found = {k: (tmp_path / "index" / row.attached_url(k)).read_bytes() for k in row.attached}
     for kind, data in found.items():
-        assert hashlib.sha256(data).hexdigest() == row.beside[kind]
+        assert hashlib.sha256(data).hexdigest() == row.attached[kind]
     return {str(kind): data for kind, data in found.items()}
 
 
@@ -81,7 +81,7 @@ def test_audit_report_and_manifest_lie_beside_a_wheel(tmp_path: Path) -> None:
     assert len(read_pytest(found["smoke.xml"]).cases) == row.smoke.cases
     assert found["manifest.json"] == (run.path / "manifest.json").read_bytes()
     variant = next(one for one in catalogue(tmp_path)["wheels"] if one["made_from"])
-    assert variant["beside"] == {}, "they speak of the plain wheel"
+    assert variant["attached"] == {}, "they speak of the plain wheel"
 
 
 def test_a_report_is_written_anew(tmp_path: Path) -> None:
@@ -117,10 +117,10 @@ def as_many_of_others(run: Run) -> None:
     report, manifest = run.path / "smoke.xml", run.path / "manifest.json"
     was = sha256_of(report)
     report.write_text(report.read_text().replace("test_1", "test_of_another_wheel_1"))
-    told = json.loads(manifest.read_text())
-    (row,) = (row for row in told["files"] if row["sha256"] == was)
+    document = json.loads(manifest.read_text())
+    (row,) = (row for row in document["files"] if row["sha256"] == was)
     row |= {"sha256": sha256_of(report), "size": report.stat().st_size}
-    manifest.write_text(json.dumps(told, indent=2) + "\n")
+    manifest.write_text(json.dumps(document, indent=2) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_signed_statement_is_published_with_its_manifest(tmp_path: Path, built
     there = tmp_path / "downloads"
     there.mkdir()
     row = plain(tmp_path)
-    for url in (row.url, row.beside_url("manifest.json"), row.beside_url("intoto.jsonl")):
+    for url in (row.url, row.attached_url("manifest.json"), row.attached_url("intoto.jsonl")):
         shutil.copy(tmp_path / "index" / url, there)
     public = tmp_path / "public.pem"
 
@@ -200,7 +200,7 @@ def test_a_statement_of_another_wheel_is_refused(tmp_path: Path, built: Run, cap
 def test_a_file_beside_that_is_gone_breaks_the_index(tmp_path: Path, capsys: Said) -> None:
     run = finished(tmp_path / "out")
     published(tmp_path, str(run.path))
-    (tmp_path / "index" / plain(tmp_path).beside_url("audit.json")).unlink()
+    (tmp_path / "index" / plain(tmp_path).attached_url("audit.json")).unlink()
     assert published(tmp_path, str(run.path)) == ConfigError.exit_code
     assert "is damaged" in " ".join(capsys.readouterr().err.split())
 
@@ -234,8 +234,8 @@ def test_the_verdict_of_a_rebuild_is_published_and_its_wheel_is_not(
     run = again(tmp_path, before.sha256, verdict)
     for _ in range(2):
         assert published(tmp_path, str(run.path)) == 0
-        (told,) = plain(tmp_path).rebuilt
-        assert (told.verdict, told.run) == (verdict, run.id)
+        (rebuilt,) = plain(tmp_path).rebuilt
+        assert (rebuilt.verdict, rebuilt.run) == (verdict, run.id)
         assert len(catalogue(tmp_path)["wheels"]) == 2
 
 
@@ -283,11 +283,11 @@ def test_from_an_index_to_a_rebuild_and_its_verdict(
 
         monkeypatch.setattr(obtaining, "_http", here)
         cache = Cache(load_lock(), tmp_path / "cache")
-        found = published_at(f"{AT}/{row.beside_url('manifest.json')}", cache)
+        found = published_at(f"{AT}/{row.attached_url('manifest.json')}", cache)
     assert found.wheel is not None
     assert found.sha256 == row.sha256
     line = we(tmp_path)
     run_rebuild(line, found)
     assert published(tmp_path, str(line.run.path)) == 0
-    (told,) = plain(tmp_path).rebuilt
-    assert (told.verdict, told.run) == ("identical", line.run.id)
+    (rebuilt,) = plain(tmp_path).rebuilt
+    assert (rebuilt.verdict, rebuilt.run) == ("identical", line.run.id)

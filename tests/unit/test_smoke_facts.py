@@ -149,10 +149,10 @@ def raw(**changes: Any) -> dict[str, Any]:
 def test_what_is_wrong_is_named(
     modules: dict[str, ModuleType], changes: dict[str, Any], name: str, said: tuple[str, ...]
 ) -> None:
-    told = modules["smoke_facts"].judge(raw(**changes), {})
-    assert list(told["failures"]) == [name]
-    assert all(text in told["failures"][name] for text in said), told["failures"]
-    assert told["failures"][name] in told["blocked"]
+    judged = modules["smoke_facts"].judge(raw(**changes), {})
+    assert list(judged["failures"]) == [name]
+    assert all(text in judged["failures"][name] for text in said), judged["failures"]
+    assert judged["failures"][name] in judged["blocked"]
 
 
 @pytest.mark.parametrize(
@@ -166,25 +166,25 @@ def test_what_is_wrong_is_named(
 def test_where_a_cpu_build_is_to_be_it_is_one(
     modules: dict[str, ModuleType], torch: dict[str, Any], said: str
 ) -> None:
-    told = modules["smoke_facts"].judge(raw(torch=torch), {"cpu_torch": True})
-    assert [*told["failures"]] == (["torch"] if said else [])
-    assert said in told["failures"].get("torch", "")
-    assert "no GPU is used by it" in told["warnings"][0]
+    judged = modules["smoke_facts"].judge(raw(torch=torch), {"cpu_torch": True})
+    assert [*judged["failures"]] == (["torch"] if said else [])
+    assert said in judged["failures"].get("torch", "")
+    assert "no GPU is used by it" in judged["warnings"][0]
 
 
 def test_what_is_well_is_well(modules: dict[str, ModuleType]) -> None:
-    told = modules["smoke_facts"].judge(raw(version="2.8.3+cu130torch2.11cxx11abiTRUE"), {})
-    assert told["failures"] == {}
-    assert told["warnings"] == []
-    assert told["blocked"] == ""
-    assert told["report"]["gpu0_driver_model"] == "TCC"
+    judged = modules["smoke_facts"].judge(raw(version="2.8.3+cu130torch2.11cxx11abiTRUE"), {})
+    assert judged["failures"] == {}
+    assert judged["warnings"] == []
+    assert judged["blocked"] == ""
+    assert judged["report"]["gpu0_driver_model"] == "TCC"
 
 
 def test_a_newer_minor_version_is_a_warning(modules: dict[str, ModuleType]) -> None:
     """CUDA's minor version compatibility: machine code runs, PTX does not."""
-    told = modules["smoke_facts"].judge(raw(torch={"cuda": "13.1"}), {})
-    assert told["failures"] == {}
-    assert "CUDA 13.1" in told["warnings"][0]
+    judged = modules["smoke_facts"].judge(raw(torch={"cuda": "13.1"}), {})
+    assert judged["failures"] == {}
+    assert "CUDA 13.1" in judged["warnings"][0]
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_a_newer_minor_version_is_a_warning(modules: dict[str, ModuleType]) -> N
 def test_another_torch_than_asked_is_a_failure(
     modules: dict[str, ModuleType], asked: str | None, said: str
 ) -> None:
-    told = modules["smoke_facts"].judge(raw(), {"torch": asked})
-    assert told["failures"] == ({"torch": said} if said else {})
-    assert bool(told["blocked"]) == bool(said)
+    judged = modules["smoke_facts"].judge(raw(), {"torch": asked})
+    assert judged["failures"] == ({"torch": said} if said else {})
+    assert bool(judged["blocked"]) == bool(said)
 
 
 def test_a_package_for_any_torch_has_its_own_cuda(
@@ -211,15 +211,15 @@ def test_a_package_for_any_torch_has_its_own_cuda(
     judge, said = modules["smoke_facts"].judge, "it is for CUDA 13, torch here has 12.8"
     assert said in judge(facts, {})["failures"]["promise"]
     monkeypatch.setattr(sys.modules["smoke_suite"], "ANY_TORCH", True, raising=False)
-    told = judge(facts, {})
-    assert (told["failures"], told["warnings"]) == ({}, [said])
+    judged = judge(facts, {})
+    assert (judged["failures"], judged["warnings"]) == ({}, [said])
 
 
 def test_no_gpu_blocks_without_failing(modules: dict[str, ModuleType]) -> None:
     gpu = {"skip": "no CUDA device on this host", "devices": [], "cuda": ""}
-    told = modules["smoke_facts"].judge(raw(gpu=gpu, torch={"devices": 0}), {})
-    assert told["failures"] == {}
-    assert told["blocked"] == "no CUDA device on this host"
+    judged = modules["smoke_facts"].judge(raw(gpu=gpu, torch={"devices": 0}), {})
+    assert judged["failures"] == {}
+    assert judged["blocked"] == "no CUDA device on this host"
 
 
 NO_GPU = {"skip": "no CUDA device on this host", "devices": [], "cuda": ""}
@@ -246,7 +246,7 @@ def devices(*numbers: int) -> dict[str, Any]:
         (
             devices(-1) | {"nvml": "not asked: no nvml.dll"},
             {"count": 1, "numbers": [0]},
-            "which GPUs are here is not told: not asked: no nvml.dll",
+            "which GPUs are here is not known: not asked: no nvml.dll",
         ),
     ],
 )
@@ -254,18 +254,18 @@ def test_gpus_are_compared_with_what_was_asked_for(
     modules: dict[str, ModuleType], gpu: dict[str, Any], asked: dict[str, Any], said: str
 ) -> None:
     facts = raw(gpu=gpu, torch={"devices": len(gpu["devices"])})
-    told = modules["smoke_facts"].judge(facts, {"gpu": ANY | asked})
-    assert [*told["failures"]] == (["gpu"] if said else [])
-    assert said in told["failures"].get("gpu", "")
+    judged = modules["smoke_facts"].judge(facts, {"gpu": ANY | asked})
+    assert [*judged["failures"]] == (["gpu"] if said else [])
+    assert said in judged["failures"].get("gpu", "")
 
 
 @pytest.mark.parametrize(
     ("bridge", "asked", "said"),
     [
         ("1 libcuda.so.1", {"bridged": True}, ""),
-        ("1 libcuda.so.1", {"bridged": False}, r"is a bridge \(1 libcuda.so.1\), for which nobody"),
-        ("1 libcuda.so.1", {}, "for which nobody asked"),
-        ("1 libcuda.so.1", {"asked": "", "bridged": False}, "for which nobody asked"),
+        ("1 libcuda.so.1", {"bridged": False}, r"is a bridge \(1 libcuda.so.1\), which was not"),
+        ("1 libcuda.so.1", {}, "which was not asked for"),
+        ("1 libcuda.so.1", {"asked": "", "bridged": False}, "which was not asked for"),
         ("", {"bridged": True}, "a bridge to Linux' driver was asked for, and the driver here is"),
         ("", {"bridged": False}, ""),
     ],
@@ -274,11 +274,11 @@ def test_a_bridge_is_compared_with_what_was_asked_for(
     modules: dict[str, ModuleType], bridge: str, asked: dict[str, Any], said: str
 ) -> None:
     facts = raw(gpu=devices(0) | {"bridge": bridge})
-    told = modules["smoke_facts"].judge(facts, {"gpu": ANY | asked})
-    assert [*told["failures"]] == (["gpu"] if said else [])
-    assert re.search(said, told["failures"].get("gpu", ""))
-    assert told["report"].get("driver_bridge", "") == bridge
-    assert bool(told["blocked"]) == bool(said), "nothing runs on what was not asked for"
+    judged = modules["smoke_facts"].judge(facts, {"gpu": ANY | asked})
+    assert [*judged["failures"]] == (["gpu"] if said else [])
+    assert re.search(said, judged["failures"].get("gpu", ""))
+    assert judged["report"].get("driver_bridge", "") == bridge
+    assert bool(judged["blocked"]) == bool(said), "nothing runs on what was not asked for"
 
 
 def test_nobody_said_what_to_compare_a_bridge_with(modules: dict[str, ModuleType]) -> None:
@@ -297,10 +297,10 @@ def test_a_whole_run_through_a_bridge(tmp_path: Path, bridge: str, outcome: str)
     expect = EXPECT | {"archs": [], "gpu": ANY | {"asked": "gpu: bridge", "bridged": True}}
     ran = run(tmp_path, suite, made, expect, fake_driver(tmp_path / "d", nvml=0, bridge=bridge))
     assert ran.case("test_gpus_are_those_that_were_asked_for").outcome == outcome
-    told = ran.suite.properties
-    assert told.get("driver_bridge", "") == bridge
-    assert told.get("gpu_cases", "0") == ("2" if bridge else "0")
-    assert told["gpu0_driver_model"] == "Linux"
+    properties = ran.suite.properties
+    assert properties.get("driver_bridge", "") == bridge
+    assert properties.get("gpu_cases", "0") == ("2" if bridge else "0")
+    assert properties["gpu0_driver_model"] == "Linux"
     assert not any("on_gpu" in case.properties for case in ran.suite.cases)
 
 
@@ -330,12 +330,12 @@ def test_nobody_but_the_driver_says_that_there_is_a_gpu(tmp_path: Path) -> None:
     plain = PLAIN.replace("{'cuda_runtime': '13.0'}", forged) + "def lost(): return False\n"
     suite = shipped() | {"smoke_suite.py": plain, "test_z.py": NO_GPU_CASES}
     ran = run(tmp_path, suite, made, EXPECT | {"archs": []}, fake_driver(tmp_path / "d"))
-    told = ran.suite.properties
+    properties = ran.suite.properties
     assert ran.case("test_of_its_own").outcome == "passed"
     assert ran.case("test_parameter[L4]").outcome == "passed"
-    assert told["own"] == "7"
-    assert told["gpu_count"] == "1"
-    assert not told.keys() & {"driver_bridge", "gpu_cases", "gpu1_name"}
+    assert properties["own"] == "7"
+    assert properties["gpu_count"] == "1"
+    assert not properties.keys() & {"driver_bridge", "gpu_cases", "gpu1_name"}
 
 
 LOADS = "import ctypes\nd = ctypes.CDLL('libcuda.so.1')\nc = ctypes.c_void_p()\n"
@@ -414,8 +414,8 @@ def test_out_of_memory_falls_back_and_says_so(modules: dict[str, ModuleType]) ->
         return "done"
 
     batches = modules["smoke_batches"]
-    told = batches.shrinking(8, run_batch, lambda *pair: said.append(pair), lambda: freed.append(1))
-    assert told == "done"
+    end = batches.shrinking(8, run_batch, lambda *pair: said.append(pair), lambda: freed.append(1))
+    assert end == "done"
     assert tried == [8, 4, 2]
     assert said == [("batch", "2 instead of 8: out of GPU memory")]
     assert len(freed) == 2
@@ -443,11 +443,11 @@ def test_what_memory_cannot_cure_is_raised(
 )
 def test_the_driver_is_asked(tmp_path: Path, init: str, key: str, said: str) -> None:
     """A library made here, with the driver's entry points, in the place of NVIDIA's."""
-    told = fake_driver(tmp_path, init=init, arch=(12, 0))
+    variables = fake_driver(tmp_path, init=init, arch=(12, 0))
     script = Path(__file__).parents[2] / "pipelines/smoke/common/smoke_gpu.py"
     done = subprocess.run(
         [sys.executable, str(script)],
-        env={**os.environ, **told},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=True,

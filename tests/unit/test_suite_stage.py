@@ -261,9 +261,9 @@ GPU0 |= {"system": "Windows 10.0.26100"}
 NO_GPU = {"gpu_count": "0", "gpu_unavailable": "no NVIDIA driver"}
 
 
-def saying(cases: str, told: dict[str, str]) -> Suite:
+def saying(cases: str, properties: dict[str, str]) -> Suite:
     """A suite that says so of its host."""
-    rows = "".join(f'<property name="{name}" value="{text}"/>' for name, text in told.items())
+    rows = "".join(f'<property name="{name}" value="{text}"/>' for name, text in properties.items())
     return Suite(f"<properties>{rows}</properties>{cases}")
 
 
@@ -273,7 +273,7 @@ def with_gpu(line: Line, way: GpuWay) -> Line:
 
 
 @pytest.mark.parametrize(
-    ("way", "told", "recorded"),
+    ("way", "properties", "recorded"),
     [
         (own(True), GPU0, ("the host's own", "gpu: true", "MCDM")),
         (own(None), GPU0, ("the host's own", "", "MCDM")),
@@ -284,14 +284,14 @@ def with_gpu(line: Line, way: GpuWay) -> Line:
     ],
 )
 def test_how_the_gpu_came_in_is_recorded(
-    tmp_path: Path, way: GpuWay, told: dict[str, str], recorded: tuple[str, str, str]
+    tmp_path: Path, way: GpuWay, properties: dict[str, str], recorded: tuple[str, str, str]
 ) -> None:
-    line, _ = at_test(tmp_path, saying(PASSED, told))
+    line, _ = at_test(tmp_path, saying(PASSED, properties))
     run_test(with_gpu(line, way))
     done = kept(line)
     assert (done.gpu_way, done.gpu_asked, done.driver_models) == recorded
-    assert done.system == told.get("system", "")
-    assert [gpu.name for gpu in done.gpus] == (["NVIDIA L4"] if "gpu0_name" in told else [])
+    assert done.system == properties.get("system", "")
+    assert [gpu.name for gpu in done.gpus] == (["NVIDIA L4"] if "gpu0_name" in properties else [])
 
 
 def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
@@ -304,11 +304,11 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     assert (done.gpu_way, done.gpu_asked, done.gpus) == ("none", "gpu: true", ())
     view = load_view(line.run)
     assert view.verdict == "failed"
-    assert view.gpu_told == "none, although gpu: true was requested"
-    assert view.gpu_told in (line.run.path / "report.html").read_text()
+    assert view.gpu_summary == "none, although gpu: true was requested"
+    assert view.gpu_summary in (line.run.path / "report.html").read_text()
     with console.capture() as shown:
         console.print(render([view]))
-    assert f"GPU: {view.gpu_told}" in shown.get()
+    assert f"GPU: {view.gpu_summary}" in shown.get()
     assert r"although gpu\: true was requested" in (line.run.path / "summary.md").read_text()
     assert 'name="gpu_asked" value="gpu: true"' in (line.run.path / "junit.xml").read_text()
 
@@ -333,7 +333,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
     path = run_test(line)
     done = kept(line)
     assert done.bridge == Bridge(
-        told=TOLD,
+        name=TOLD,
         cases=1,
         driver="580.1",
         cuda="13.0",
@@ -374,7 +374,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "evidence"),
+    ("properties", "evidence"),
     [
         (ON_GPU | {"gpu_cases": "0"}, Evidence.BINARIES),
         ({**GPU0}, Evidence.BINARIES),
@@ -385,9 +385,9 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_case_on_the_gpu_nothing_is_claimed(
-    tmp_path: Path, told: dict[str, str], evidence: Evidence
+    tmp_path: Path, properties: dict[str, str], evidence: Evidence
 ) -> None:
-    line, _ = at_test(tmp_path, saying(PASSED, told | {"driver_bridge": TOLD}))
+    line, _ = at_test(tmp_path, saying(PASSED, properties | {"driver_bridge": TOLD}))
     run_test(bridging(line))
     view = load_view(line.run)
     assert view.evidence is evidence
@@ -396,7 +396,7 @@ def test_without_a_case_on_the_gpu_nothing_is_claimed(
 
 
 @pytest.mark.parametrize(
-    ("told", "instead", "evidence"),
+    ("properties", "instead", "evidence"),
     [
         (GPU0, "", Evidence.GPU),
         (GPU0, "given", Evidence.WRITTEN),
@@ -404,10 +404,10 @@ def test_without_a_case_on_the_gpu_nothing_is_claimed(
     ],
 )
 def test_a_gpu_that_was_not_used_is_not_shown(
-    tmp_path: Path, told: dict[str, str], instead: str, evidence: Evidence
+    tmp_path: Path, properties: dict[str, str], instead: str, evidence: Evidence
 ) -> None:
     """A host with ``gpu: true`` whose suite saw none, or was an import."""
-    line, _ = at_test(tmp_path, saying(PASSED, told))
+    line, _ = at_test(tmp_path, saying(PASSED, properties))
     line.run.note(evidence=Evidence.GPU)
     assert load_view(line.run).evidence is Evidence.WRITTEN, "nothing was tested yet"
     run_test(line)
@@ -419,13 +419,13 @@ def test_a_gpu_that_was_not_used_is_not_shown(
 
 
 @pytest.mark.parametrize(
-    "told",
+    "seen",
     [{"driver_version": "999.9"}, {"gpu0_name": "NVIDIA Pretended"}],
     ids=["another-driver", "another-gpu"],
 )
-def test_what_is_told_through_the_bridge_is_compared(tmp_path: Path, told: dict[str, str]) -> None:
+def test_what_is_told_through_the_bridge_is_compared(tmp_path: Path, seen: dict[str, str]) -> None:
     """With the driver and GPUs that this machine has."""
-    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD} | told))
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD} | seen))
     with pytest.raises(SmokeError, match=r"saw .*, but this machine has"):
         run_test(bridging(line, gpus=("GPU 0: NVIDIA L4 (8.9, 22 GiB)",)))
     assert load_view(line.run).evidence is Evidence.BINARIES
@@ -476,7 +476,7 @@ def test_a_bridge_without_a_gpu_is_no_success(tmp_path: Path) -> None:
         run_test(bridging(line))
     done = kept(line)
     assert done.bridge is not None
-    assert (done.bridge.told, done.bridge.cases) == ("", 0)
+    assert (done.bridge.name, done.bridge.cases) == ("", 0)
 
 
 def test_what_a_bridge_is_called_is_harmless(tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ def test_what_a_bridge_is_called_is_harmless(tmp_path: Path) -> None:
     run_test(bridging(line))
     done = kept(line)
     assert done.bridge is not None
-    assert len(done.bridge.told) < 200
+    assert len(done.bridge.name) < 200
 
 
 def test_the_suite_is_told_that_a_bridge_is_asked_for(tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ from pipelines.cli.program import run
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.which import children, joining, trying
+from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.children import run_child
 from pipelines.publish.which.joining import joined
 from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.publish.which.looking import Driver, this_place
 from pipelines.publish.which.reporting import Report, report
-from pipelines.publish.which.told import as_object, as_text
 
 pytestmark = pytest.mark.slow
 
@@ -93,9 +93,9 @@ def test_it_runs_alone(file: Path, python: str) -> None:
         done = subprocess.run(
             [python, *flags, str(file), "--json"], capture_output=True, text=True, check=False
         )
-        told = json.loads(done.stdout)
+        document = json.loads(done.stdout)
         assert (done.returncode, done.stderr) == (9, "")
-        assert told["machine"]["line"].startswith("wcw1:platform=linux_x86_64&python=3.")
+        assert document["machine"]["line"].startswith("wcw1:platform=linux_x86_64&python=3.")
 
 
 def test_a_module_of_pythons_own_name_beside_it_is_not_taken(file: Path, tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ def test_an_import_that_fails_hangs_or_floods_is_told(
     def ended_with(text: str, seconds: float = 20) -> children.Ended:
         return run_child([sys.executable, "-c", text], seconds)
 
-    assert ended_with("print('wcw1 {\"a\": 1}')").told == {"a": 1}
-    assert ended_with("print('wcw1 [')").told == {}
+    assert ended_with("print('wcw1 {\"a\": 1}')").result == {"a": 1}
+    assert ended_with("print('wcw1 [')").result == {}
     ended = ended_with("import time; time.sleep(60)", 0.5)
     assert (ended.code, ended.why) == (None, "it was killed after 0 s")
     monkeypatch.setattr(children, "_MOST_OUTPUT", 1 << 20)
@@ -366,8 +366,8 @@ def test_the_answer_fits_a_terminal(tmp_path: Path) -> None:
     assert "flash-attn 2.8.3+cu128torch2.9 is installed\n" in text
     assert "! it has code for 90, but the GPU has compute capability 8.9" in text
     assert "flash-attn: this wheel fits (machine code; tested on RTX 4090)" in text
-    told = as_object(found, "https://wheels.example.org/")
-    assert told["wheels"]["flash-attn"]["command"][-2:] == [
+    document = as_object(found, "https://wheels.example.org/")
+    assert document["wheels"]["flash-attn"]["command"][-2:] == [
         f"https://wheels.example.org/files/ab/{HASH}/{wheel('b')['file'].replace('+', '%2B')}"
         f"#sha256={HASH}",
         "torch==2.8.0+cu128",
@@ -462,8 +462,8 @@ def test_an_authority_that_is_not_known_is_refused_and_a_saved_catalogue_will_do
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = run(["which", *words])
-    told: Any = capsys.readouterr()
-    return code, told.out, told.err
+    captured: Any = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def test_the_command(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

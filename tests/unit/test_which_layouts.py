@@ -16,12 +16,12 @@ from test_which_choice import answering, catalogue, sends, wheel
 from test_which_file import Linux, file
 
 from pipelines.publish.which import looking, main
+from pipelines.publish.which.answer import as_object, as_text, typed, uv_installs
 from pipelines.publish.which.causes import built_for
 from pipelines.publish.which.listed import fetch_rows, read_catalogue_rows
 from pipelines.publish.which.looking import Installed, Place, ask_driver, this_place
 from pipelines.publish.which.reporting import Report, report
 from pipelines.publish.which.texts import RefusalError
-from pipelines.publish.which.told import as_object, as_text, typed, uv_installs
 from pipelines.publish.which.trying import lacking_module
 
 assert file  # a fixture
@@ -362,9 +362,9 @@ def test_a_path_that_uv_is_given_is_no_command(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, told: object, smi: str = "", system: str = "") -> str:
+def answered(monkeypatch: pytest.MonkeyPatch, data: object, smi: str = "", system: str = "") -> str:
     """The driver, as one word a thing, where its library says so and ``nvidia-smi`` is a script."""
-    monkeypatch.setattr(looking, "PROBE", f"print('wcw1 ' + {json.dumps(told)!r})")
+    monkeypatch.setattr(looking, "PROBE", f"print('wcw1 ' + {json.dumps(data)!r})")
     if smi:
         path = Path(system) / "nvidia-smi.exe"
         path.write_text(f"#!/bin/sh\n{smi}")

@@ -12,11 +12,11 @@ from packaging.markers import Marker
 from packaging.specifiers import SpecifierSet
 from pes import dll
 
+from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.looking import Driver, Place
 from pipelines.publish.which.reporting import report
 from pipelines.publish.which.requiring import holds
 from pipelines.publish.which.texts import satisfies
-from pipelines.publish.which.told import as_object, as_text
 
 RELEASES = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(lambda n: ".".join(map(str, n)))
 HOW = st.sampled_from(["==", "!=", "<=", ">=", "~=", "=="])

@@ -71,8 +71,8 @@ def arch_of(name: str) -> str | None:
 def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
     """What a user wrote for ``--archs``: ``89``, ``8.9+PTX``, ``RTX 40xx, 120+PTX``, ``native``.
 
-    ``native`` are the compute capabilities of the host's GPUs (``8.9``); ``None`` when nobody
-    asked the host. Raises :class:`ConfigError` with the nearest valid entry.
+    ``native`` are the compute capabilities of the host's GPUs (``8.9``); ``None`` when the
+    host was not asked. Raises :class:`ConfigError` with the nearest valid entry.
     """
     if re.fullmatch(r"\s*\d,\d\s*", text):
         meant = text.strip().replace(",", ".")

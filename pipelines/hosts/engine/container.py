@@ -233,7 +233,7 @@ def _report(output: str) -> tuple[str, str]:
     """The error that our own programs print as their last line, in JSON; else the last lines."""
     last = output.splitlines()[-1] if output else ""
     try:
-        told_ = json.loads(last)
-        return str(told_["error"]), str(told_["hint"])
+        data = json.loads(last)
+        return str(data["error"]), str(data["hint"])
     except (ValueError, KeyError, TypeError):
         return output, "Check that it is one of our images: invoke image list"

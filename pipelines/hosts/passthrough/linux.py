@@ -65,7 +65,7 @@ class Machine(Model):
     """IOMMU groups."""
     amd: bool
     """Of the processor."""
-    told: bool
+    iommu: bool
     """Whether the kernel command line enables the IOMMU."""
     functions: tuple[Function, ...]
     """NVIDIA GPUs and the devices in their slots and IOMMU groups, by address."""
@@ -99,7 +99,7 @@ def look(root: Path = Path("/")) -> Machine:
         nodes={n: _node(root / f"dev/vfio/{n}") for n in sorted(numbers)},
         groups=sum(1 for _ in groups.glob("[0-9]*")),
         amd="AuthenticAMD" in _text(root / "proc/cpuinfo", 4096),
-        told=bool(re.search(r"\b(intel|amd)_iommu=on\b", _text(root / "proc/cmdline", 4096))),
+        iommu=bool(re.search(r"\b(intel|amd)_iommu=on\b", _text(root / "proc/cmdline", 4096))),
         functions=there,
     )
 

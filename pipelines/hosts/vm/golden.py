@@ -103,7 +103,7 @@ class GoldenDiskBuilder:
         self.events = options.events
         self.origin = origin_of(config, runner)
         self.volume = GoldenVolume(manager, runner.id, name, disks.key_of(self.origin))
-        self._told = 0.0
+        self._reported = 0.0
 
     # -- existing disks ---------------------------------------------------------------------------
 
@@ -273,8 +273,8 @@ class GoldenDiskBuilder:
                     hint="Set a product key (key_env), or allow it to reach Microsoft's servers.",
                 )
             return pin, int(minutes)
-        if (now := time.monotonic()) - self._told > _TELL:
-            self._told = now
+        if (now := time.monotonic()) - self._reported > _TELL:
+            self._reported = now
             last = line((output.splitlines() or [""])[-1], 100)
             self.events.step(f"installing, {(now - began) / 60:.0f} min: {last}")
         return None

@@ -66,7 +66,7 @@ class Boot:
     def __init__(self, engine: Engine, events: Events) -> None:
         self._engine = engine
         self._events = events
-        self._began = self._told = time.monotonic()
+        self._began = self._reported = time.monotonic()
         self._looked = 0.0
 
     def __call__(self, managed: ManagedContainer) -> ConnectionInfo | None:
@@ -106,9 +106,9 @@ class Boot:
 
     def _report(self, what: str, log: bytes) -> None:
         now = time.monotonic()
-        if now - self._told < _TELL:
+        if now - self._reported < _TELL:
             return
-        self._told = now
+        self._reported = now
         last = line((log.decode("utf-8", "replace").strip().splitlines() or [""])[-1], 80)
         self._events.step(f"{what}, {now - self._began:.0f} s{': ' if last else ''}{last}")
 

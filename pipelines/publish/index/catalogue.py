@@ -176,7 +176,7 @@ class Wheel(Model):
     checks: Annotated[int, Field(ge=1)]
     """Number of audit checks, all passed."""
     smoke: Smoke
-    beside: dict[Kind, Sha256] = Field(default={})
+    attached: dict[Kind, Sha256] = Field(default={})
     """Its evidence files: sha256 of each."""
     rebuilt: Annotated[tuple[Rebuilt, ...], Field(max_length=100)] = ()
     stated: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
@@ -194,12 +194,12 @@ class Wheel(Model):
     def files(self) -> dict[str, str]:
         """Path -> sha256 of each of its files in the index itself, not in a release."""
         own = {self.url: self.sha256, f"{self.url}.metadata": self.metadata_sha256}
-        beside = {self.beside_url(kind): hashed for kind, hashed in self.beside.items()}
-        return beside if "://" in self.url else own | beside
+        attached = {self.attached_url(kind): hashed for kind, hashed in self.attached.items()}
+        return attached if "://" in self.url else own | attached
 
-    def beside_url(self, kind: Kind) -> str:
+    def attached_url(self, kind: Kind) -> str:
         """The path of that evidence file; ``KeyError`` if there is none."""
-        return shown_at(self.file, kind, self.beside[kind])
+        return shown_at(self.file, kind, self.attached[kind])
 
     def since(self, other: Wheel) -> Wheel:
         """The same with additional evidence of ``other``, the same bytes of a later publish.
@@ -222,12 +222,12 @@ class Wheel(Model):
                 hint="Exclude this run, or test the wheel again.",
             )
         tested = self.smoke.verdict == "untested" and other.smoke.verdict == "passed"
-        signed = "intoto.jsonl" in other.beside
-        pair = other if signed or (tested and "intoto.jsonl" not in self.beside) else self
-        shown = {k: v for k, v in (other if tested else self).beside.items() if k not in _PAIR}
-        shown |= {k: v for k, v in pair.beside.items() if k in _PAIR}
+        signed = "intoto.jsonl" in other.attached
+        pair = other if signed or (tested and "intoto.jsonl" not in self.attached) else self
+        shown = {k: v for k, v in (other if tested else self).attached.items() if k not in _PAIR}
+        shown |= {k: v for k, v in pair.attached.items() if k in _PAIR}
         seen = {"smoke": other.smoke, "evidence": other.evidence, "run": other.run}
-        more = {"beside": shown, "serial": other.serial if pair is other else self.serial}
+        more = {"attached": shown, "serial": other.serial if pair is other else self.serial}
         return self.model_copy(update=more | (seen if tested else {}))
 
     def again(self, verdict: Rebuilt) -> Wheel:

@@ -17,8 +17,8 @@ from pipelines.core.architectures.gpus import load_table
 from pipelines.core.versions import python_order
 from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.publish.index.rows import Row, capabilities
+from pipelines.publish.which.answer import FORMS, pip_installs, typed, uv_installs
 from pipelines.publish.which.joining import WHICH
-from pipelines.publish.which.told import FORMS, pip_installs, typed, uv_installs
 from pipelines.reports.html import filled
 
 #: The style sheets of an index.

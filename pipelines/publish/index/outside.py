@@ -94,7 +94,7 @@ def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
         yield agent, url, wheel.sha256, wheel.size
         yield agent, f"{url}.metadata", wheel.metadata_sha256, MOST
         yield from (
-            ("browser", quote(wheel.beside_url(k)), v, MOST) for k, v in wheel.beside.items()
+            ("browser", quote(wheel.attached_url(k)), v, MOST) for k, v in wheel.attached.items()
         )
 
 

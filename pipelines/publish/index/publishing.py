@@ -112,8 +112,8 @@ def publish(
             return Done(after, _fresh(before, after), tuple(_unlike(store, after)))
         for path, metadata, wheel in released:
             if wheel.name not in known:
-                beside = _written(Path(room), metadata)
-                after = _place(store, release, path, wheel, after, metadata=beside)
+                written = _written(Path(room), metadata)
+                after = _place(store, release, path, wheel, after, metadata=written)
                 say(wheel)
         if release:
             release.finish()
@@ -167,7 +167,7 @@ def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
     for offer in order.offers:
         row = rows[WheelName.read(offer.wheel.name)]
         for kind, data in offer.shown.items():
-            if row.beside.get(kind) == (hashed := sha256(data).hexdigest()):
+            if row.attached.get(kind) == (hashed := sha256(data).hexdigest()):
                 yield shown_at(row.file, kind, hashed), data
 
 
@@ -249,7 +249,7 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
         if made := make_variant(offer.wheel, plain, Path(tempfile.mkdtemp(dir=room))):
             project = facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
             info = f"{project}-{version_of(facts.version, plain.torch)}.dist-info"
-            same = plain.model_dump() | {"made_from": plain.sha256, "beside": {}}
+            same = plain.model_dump() | {"made_from": plain.sha256, "attached": {}}
             yield made, _metadata(made, info), entry_of(made, info, **same)
 
 

@@ -46,7 +46,7 @@ class Part:
     purl: str = ""
     """Its package URL."""
     license: str = ""
-    told: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     """More, by names of ours."""
     ref: str = ""
     """What tells it from others; by default role, name and version."""
@@ -54,17 +54,17 @@ class Part:
     """Patches with their bytes, applied to it in this order."""
 
 
-def made(license: str, parts: Iterable[Part], told: Mapping[str, str], epoch: int) -> str:
+def made(license: str, parts: Iterable[Part], properties: Mapping[str, str], epoch: int) -> str:
     """The bill of a wheel but for what it is called, as :func:`completed` takes it.
 
-    ``told`` are properties of the wheel, ``epoch`` its build's SOURCE_DATE_EPOCH.
+    ``properties`` are those of the wheel, ``epoch`` its build's SOURCE_DATE_EPOCH.
     """
     wheel = {
         "bom-ref": "wheel",
         "name": "-",
         "type": "library",
         "licenses": _licenses(license),
-        "properties": _properties(told),
+        "properties": _properties(properties),
     }
     maker = {"bom-ref": "maker", "name": OURS.rstrip(":"), "type": "application"}
     named = {_ref(part): part for part in parts}
@@ -92,11 +92,11 @@ TOOLSET = "tool set"
 
 def with_toolset(bill: str, version: str) -> str:
     """The bill of a build for which another release of the tool set was taken."""
-    told = json.loads(bill)
-    for one in told["components"]:
+    document = json.loads(bill)
+    for one in document["components"]:
         if one["bom-ref"] == TOOLSET:
             one["version"] = version
-    return json.dumps(told, sort_keys=True)
+    return json.dumps(document, sort_keys=True)
 
 
 def compared(facts: WheelFacts, bill: str) -> Finding:
@@ -137,7 +137,7 @@ def _component(ref: str, part: Part) -> dict[str, Any]:
             "hashes": [{"alg": "SHA-256", "content": part.sha256}] if part.sha256 else [],
             "purl": part.purl,
             "licenses": _licenses(part.license),
-            "properties": _properties({"role": part.role, **part.told}),
+            "properties": _properties({"role": part.role, **part.properties}),
             "pedigree": _pedigree(part.changes) if part.changes else None,
         }
     )
@@ -170,8 +170,8 @@ def _licenses(text: str) -> list[dict[str, Any]]:
     return [{"expression": expression, "acknowledgement": "declared"}]
 
 
-def _properties(told: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": OURS + name, "value": told[name]} for name in sorted(told) if told[name]]
+def _properties(own: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": OURS + name, "value": own[name]} for name in sorted(own) if own[name]]
 
 
 def _filled(made: dict[str, Any]) -> dict[str, Any]:

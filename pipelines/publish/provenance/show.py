@@ -22,7 +22,7 @@ _NOTES = ("directory", "stand-in")
 _DIGITS = 12  # of a hash; all of them are in the JSON
 
 
-def told(facts: WheelFacts, found: Sequence[Sbom]) -> dict[str, Any]:
+def as_json(facts: WheelFacts, found: Sequence[Sbom]) -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "schema": 1,
@@ -50,7 +50,7 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
         )
         if one.of_another:
             say(f"it describes a different wheel: {one.subject}", style="bold red")
-        for name, text in one.told.items():
+        for name, text in one.properties.items():
             say(f"{name}: {text}", style="dim")
         if one.components:
             console.print(_table(one.components))
@@ -63,8 +63,8 @@ def _table(rows: Sequence[Component]) -> Table:
     for title in ("", "component", "version", "license", "sha256"):
         table.add_column(title, overflow="fold")
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
-        version = row.version or ("unknown" if row.told.get("unknown") == "version" else "-")
-        notes = [f"{name}: {row.told[name]}" for name in _NOTES if name in row.told]
+        version = row.version or ("unknown" if row.properties.get("unknown") == "version" else "-")
+        notes = [f"{name}: {row.properties[name]}" for name in _NOTES if name in row.properties]
         digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
         words = (row.role, row.name, version, row.license or "-", digits)
         cells = [escape(safe(word, 100)) for word in words]

@@ -50,10 +50,10 @@ class _Envelope(BaseModel):
 class Sealed:
     """An envelope that was read: its payload, and signatures of which nobody has checked any."""
 
-    def __init__(self, told: _Envelope) -> None:
-        self.payload = _decoded(told.payload)
-        self.payload_type = told.payload_type
-        self.signatures = [(one.keyid, _decoded(one.sig)) for one in told.signatures]
+    def __init__(self, envelope: _Envelope) -> None:
+        self.payload = _decoded(envelope.payload)
+        self.payload_type = envelope.payload_type
+        self.signatures = [(one.keyid, _decoded(one.sig)) for one in envelope.signatures]
         self._said = Envelope(self.payload, self.payload_type, {}).pae()
 
     def is_by(self, key: SSlibKey, number: int) -> bool:
@@ -65,11 +65,11 @@ class Sealed:
         return True
 
 
-def unsealed(told: dict[str, Any]) -> Sealed:
+def unsealed(document: dict[str, Any]) -> Sealed:
     """The envelope, also one within a bundle of Sigstore's; ``ValueError`` if it is none."""
-    inner = told.get("dsseEnvelope")
+    inner = document.get("dsseEnvelope")
     try:
-        return Sealed(_Envelope.model_validate(inner if isinstance(inner, dict) else told))
+        return Sealed(_Envelope.model_validate(inner if isinstance(inner, dict) else document))
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
 

@@ -186,5 +186,5 @@ def _described(name: str, sha256: str) -> dict[str, Any]:
     return {"name": name, "digest": {"sha256": sha256}}
 
 
-def _filled(told: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if value not in (None, "", [])}
+def _filled(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, "", [])}

@@ -20,7 +20,7 @@ from securesystemslib.signer import SSlibKey
 
 from pipelines.core.errors import AuditError, ConfigError, named
 from pipelines.core.evidence import Evidence
-from pipelines.core.files import beside, sha256_of
+from pipelines.core.files import find_nearby, sha256_of
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.core.jsonfile import as_dict, differing, parse, read_bytes
@@ -104,7 +104,7 @@ def find(wheel: Path) -> Path:
     A signed one comes first. :class:`ConfigError` where there is none.
     """
     for name in (wheel.name + SIGNED, wheel.name + UNSIGNED):
-        if found := beside(wheel, name):
+        if found := find_nearby(wheel, name):
             return found
     raise ConfigError(
         f"{line(wheel, 300)}: no {line(wheel.name, 200)}{SIGNED} in its directory",
@@ -179,18 +179,18 @@ def _policy(said: Said, requirements: Mapping[str, str]) -> Iterator[Finding]:
 def _found(
     title: str, level: Level, actual: str, values: Sequence[str] = (), **more: Any
 ) -> Finding:
-    told = {"raises": "AuditError", "values": tuple(values)} | more
+    fields = {"raises": "AuditError", "values": tuple(values)} | more
     return Finding(
-        id=title.lower().replace(" ", "-"), title=title, level=level, actual=actual, **told
+        id=title.lower().replace(" ", "-"), title=title, level=level, actual=actual, **fields
     )
 
 
 def read_signed(path: Path) -> Said:
     """The one statement of SLSA's provenance in a file; ``ValueError`` says why there is none."""
     found, why = [], "it has no statement"
-    for told in envelopes(path):
+    for data in envelopes(path):
         try:
-            found.append(_opened(told))
+            found.append(_opened(data))
         except ValueError as error:
             why = str(error)
     if len(found) > 1:
@@ -200,19 +200,19 @@ def read_signed(path: Path) -> Said:
     return found[0]
 
 
-def _opened(told: dict[str, Any]) -> Said:
-    sealed = None if "_type" in told else unsealed(told)
+def _opened(data: dict[str, Any]) -> Said:
+    sealed = None if "_type" in data else unsealed(data)
     if sealed is not None:
         if sealed.payload_type != PAYLOAD_TYPE:
             raise ValueError(
                 f"its payloadType is {line(sealed.payload_type, 100)}, expected {PAYLOAD_TYPE}"
             )
-        told = parse(sealed.payload)
-    _refuse_aliases(told, statement_pb2.Statement.DESCRIPTOR)
-    _refuse_aliases(as_dict(told.get("predicate")), provenance_pb2.Provenance.DESCRIPTOR)
+        data = parse(sealed.payload)
+    _refuse_aliases(data, statement_pb2.Statement.DESCRIPTOR)
+    _refuse_aliases(as_dict(data.get("predicate")), provenance_pb2.Provenance.DESCRIPTOR)
     try:
         # What is not known is left out, as in-toto wants it read; it is compared with nothing.
-        whole = json_format.ParseDict(told, statement_pb2.Statement(), ignore_unknown_fields=True)
+        whole = json_format.ParseDict(data, statement_pb2.Statement(), ignore_unknown_fields=True)
         Statement.copy_from_pb(whole).validate()
         said = dict(json_format.MessageToDict(whole))
         if said["predicateType"] != PREDICATE:
@@ -315,7 +315,7 @@ def _manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
     if not said.ours:
         kind = line(said.built.get("buildType", "none"), 120)
         return _found("manifest", "unknown", f"not checked: built as {kind}")
-    path = beside(wheel, MANIFEST) or provenance.with_name(MANIFEST)
+    path = find_nearby(wheel, MANIFEST) or provenance.with_name(MANIFEST)
     if not path.is_file():
         return _found("manifest", "unknown", "not checked: there is none in its directory")
     try:
@@ -403,7 +403,7 @@ def _evidence(said: Said) -> Iterator[Finding]:
         f"recorded with the key {keys or '(not named)'}",
     )
     if inner.get("publishable") is not True:
-        told = as_dict(inner.get("toolset")).get("told")
-        told = told if isinstance(told, list) and told else ["an unknown toolset"]
-        found = f"not publishable: built with {line(', '.join(map(str, told)), 200)}"
+        tools = as_dict(inner.get("toolset")).get("found")
+        tools = tools if isinstance(tools, list) and tools else ["an unknown toolset"]
+        found = f"not publishable: built with {line(', '.join(map(str, tools)), 200)}"
         yield _found("publishing", "warning", found)

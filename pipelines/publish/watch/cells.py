@@ -33,7 +33,7 @@ class Cell:
     why: str
     """Why the index should have one."""
     state: State = "no"
-    lacks: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     """Tools that the lock has not, or has not pinned, for it."""
     errors: tuple[Finding, ...] = ()
     """Why it cannot be built."""
@@ -100,7 +100,7 @@ def compare(
             notes.append(note("torch-unsupported", recipe.name, f"{says}{''.join(words)}"))
     wheels = held.of(catalogue, recipe)
     wanted, there, untested = [], 0, 0
-    for name, (cell, beside) in cells.items():
+    for name, (cell, torch) in cells.items():
         found = held.fitting(wheels, cell.target)
         good = [one for one in found if one.yanked is None]
         if good:
@@ -110,8 +110,8 @@ def compare(
             says = f"{name}: {found[0].file} was yanked: {found[0].yanked}"
             notes.append(note("wheel-yanked", recipe.name, says, held.TAKEN))
         else:
-            wanted.append(Cell(name, cell.target, held.why(wheels, cell.target, beside)))
-    notes += held.lacks_code(wheels, recipe, lists[0].sass)
+            wanted.append(Cell(name, cell.target, held.why(wheels, cell.target, torch)))
+    notes += held.no_code(wheels, recipe, lists[0].sass)
     return Watched(recipe, tuple(wanted), there, untested, tuple(dict.fromkeys(notes)))
 
 

@@ -105,7 +105,7 @@ def _of_python(wheel: Wheel, target: Target) -> bool:
     )
 
 
-def lacks_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> Iterator[Finding]:
+def no_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> Iterator[Finding]:
     """Wheels that have less machine code than the recipe has now: their names are taken."""
     asked = {*wanted}
     for one in wheels:
@@ -125,7 +125,7 @@ def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
         if not there:
             return f"torch {torch.version} is out; {release} has no wheel for it"
     there = [one for one in there if one.cuda == target.cuda]
-    beside = f" with torch {target.torch}" if target.torch else ""
+    suffix = f" with torch {target.torch}" if target.torch else ""
     if not there:
-        return f"no wheel for CUDA {target.cuda}{beside}"
-    return f"no wheel for Python {target.python} and CUDA {target.cuda}{beside}"
+        return f"no wheel for CUDA {target.cuda}{suffix}"
+    return f"no wheel for Python {target.python} and CUDA {target.cuda}{suffix}"

@@ -21,16 +21,16 @@ def judged(watched: Watched, plan: Plan | None) -> Watched:
         row = rows[one.name]
         found = (finding for finding in row.judged.findings if finding.failed)
         errors = tuple(finding for finding in found if finding.id != NOT_PINNED)
-        lacks = tuple(plan.ground.lacking(row.target)) if plan is not None else ()
+        missing = tuple(plan.ground.lacking(row.target)) if plan is not None else ()
         state: State = "no"
-        if lacks and not errors and row.way.action == "build":
+        if missing and not errors and row.way.action == "build":
             state = "pin"
         elif row.possible:
             state = "build"
         elif not errors:
             errors = (Finding(id="nothing-prebuilt", level="error", actual=row.way.why),)
         seconds = row.judged.budget.wall_seconds if row.judged.budget else None
-        cells.append(replace(one, state=state, lacks=lacks, errors=errors, seconds=seconds))
+        cells.append(replace(one, state=state, missing=missing, errors=errors, seconds=seconds))
     return replace(watched, cells=tuple(cells))
 
 

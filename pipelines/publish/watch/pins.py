@@ -113,8 +113,8 @@ def _elsewhere(url: str, home: str) -> str:
 
 def _required(data: bytes, file: File, python: str) -> list[Requirement]:
     try:
-        told = Metadata.from_email(data, validate=False)
-        name, version, required = told.name, told.version, told.requires_dist or []
+        metadata = Metadata.from_email(data, validate=False)
+        name, version, required = metadata.name, metadata.version, metadata.requires_dist or []
     except Exception as error:  # made to break a reader, of which each part breaks in its own way
         raise LockError(
             f"METADATA of {file.name} cannot be read: {type(error).__name__}",

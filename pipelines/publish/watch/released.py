@@ -172,8 +172,8 @@ def cudas(
     has = f"but the lock has toolkits of {', '.join(map(str, known))}"
     what = "Add its archives to toolchain.yaml, then: invoke lock"
     notes = [
-        note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(beside) or 'out'}, {has}", what)
-        for cuda, beside in sorted(missing.items(), key=lambda one: Version(one[0]))
+        note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(users) or 'out'}, {has}", what)
+        for cuda, users in sorted(missing.items(), key=lambda one: Version(one[0]))
     ]
     for cuda in (cuda for cuda in there if Version(cuda) > last):
         says = f"CUDA {cuda} is out; the drivers in compat.yaml end with that of CUDA {last}"

@@ -65,11 +65,11 @@ def _findings(order: Watched) -> list[Finding]:
     """What keeps cells from being built, each once, with the cells."""
     found: dict[Finding, list[str]] = {}
     for one in order.of("pin"):
-        others = [name for name in one.lacks if name != "torch"]
+        others = [name for name in one.missing if name != "torch"]
         hint = "--pins FILE writes them, see docs/watch.md"
         if others:
             hint = f"invoke lock (if toolchain.yaml names {units.few(others)})"
-        says = f"the lock has no pin for {units.few(one.lacks)}"
+        says = f"the lock has no pin for {units.few(one.missing)}"
         why = Finding(id=NOT_PINNED, level="warning", actual=says, hint=hint)
         found.setdefault(why, []).append(one.name)
     for one in order.of("no"):
@@ -110,7 +110,7 @@ def _recipe(watched: Watched) -> dict[str, Any]:
                 "cell": one.name,
                 "state": one.state,
                 "why": one.why,
-                "lacks": list(one.lacks),
+                "missing": list(one.missing),
                 "errors": [error.model_dump(mode="json") for error in one.errors],
                 "seconds": one.seconds,
             }

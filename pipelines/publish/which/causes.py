@@ -110,7 +110,7 @@ def is_release_of(said: str, own: str) -> bool:
 def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """A processor without instructions that torch has been compiled for."""
     hint, _, needs = KNOWN["torch"]
-    if torch and needs in driver.lacks:
+    if torch and needs in driver.missing:
         yield cause("old-processor", needs=needs.upper(), hint=hint)
 
 

@@ -29,7 +29,7 @@ class Ended:
     """The end of its standard error, where that was kept by itself."""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The object of its last marked line; empty where there is none."""
         for line in reversed(self.output.splitlines()):
             if line.startswith(_MARK):

@@ -59,7 +59,7 @@ TORCH_LIBRARIES: tuple[str, ...] = table().torch
 #: Of each preset: its name, what it is, the axes that it sets, the folder that its program lies in,
 #: what lies beside that folder.
 PRESETS: tuple[tuple[str, str, tuple[tuple[str, str], ...], str, tuple[str, ...]], ...] = tuple(
-    (name, one.says, tuple(one.axes.told.items()), one.folder, one.beside)
+    (name, one.says, tuple(one.axes.flags.items()), one.folder, one.siblings)
     for name, one in load_presets().items()
     if not one.refused
 )

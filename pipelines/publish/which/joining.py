@@ -37,7 +37,7 @@ PARTS = (
     "publish/which/devices.py",
     "publish/which/trying.py",
     "publish/which/reporting.py",
-    "publish/which/told.py",
+    "publish/which/answer.py",
     "publish/which/main.py",
 )
 _ROOT = Path(__file__).parents[2]
@@ -87,8 +87,8 @@ def joined() -> bytes:
     ]
     # Before the first module that uses them; `data.py` has the same elsewhere.
     bodies.insert(PARTS.index("publish/which/looking.py"), _constants())
-    told = _HEAD.format(version=f"windows-cuda-wheels {__version__}")
-    text = told + _BEFORE + "\n".join(_imports(imports)) + "\n" + "".join(bodies) + _TAIL
+    head = _HEAD.format(version=f"windows-cuda-wheels {__version__}")
+    text = head + _BEFORE + "\n".join(_imports(imports)) + "\n" + "".join(bodies) + _TAIL
     _require_once(text)
     return text.encode()
 

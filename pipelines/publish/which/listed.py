@@ -95,16 +95,16 @@ def _rows(data: bytes) -> list[Row]:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
         raise ValueError("it has too many parts")  # each takes 25 times its bytes
-    told = json.loads(data)
-    if not isinstance(told, dict) or told.get("schema_version") != 1:
-        said = told.get("schema_version") if isinstance(told, dict) else None
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("schema_version") != 1:
+        said = document.get("schema_version") if isinstance(document, dict) else None
         newer = isinstance(said, int) and said > 1
         raise ValueError(
             f"it has schema version {shown(said, 20)}: use the which.py of that index"
             if newer
             else "it does not have schema version 1"
         )
-    wheels = told.get("wheels")
+    wheels = document.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
         raise ValueError(f"it has no list of at most {_MOST_WHEELS} wheels")
     rows = [_row(one) for one in wheels]
@@ -114,22 +114,22 @@ def _rows(data: bytes) -> list[Row]:
     return [row for row, plain in rows if plain]
 
 
-def _row(told: Any) -> tuple[Row, bool]:
+def _row(entry: Any) -> tuple[Row, bool]:
     """A wheel, and whether it is a plain one that may be taken."""
-    text = {key: _text(told, key, form) for key, form in _TEXTS.items()}
+    text = {key: _text(entry, key, form) for key, form in _TEXTS.items()}
     name = _WHEEL.fullmatch(text["file"])
     if name is None:
         raise ValueError(f"{text['file']} is not the name of a wheel")
     version_key(name["version"])
     if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
         raise ValueError(f"{text['file']} has an address with another name")
-    smoke = told["smoke"]
+    smoke = entry["smoke"]
     verdict = _text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
         **text,
-        sass=tuple(_listed(told, "sass")),
-        ptx=tuple(_listed(told, "ptx")),
+        sass=tuple(_listed(entry, "sass")),
+        ptx=tuple(_listed(entry, "ptx")),
         project=project(name["name"]),
         version=name["version"],
         tags=tuple(
@@ -138,23 +138,23 @@ def _row(told: Any) -> tuple[Row, bool]:
             for abi in name["abi"].split(".")
             for platform in name["platform"].split(".")
         ),
-        stable=told.get("stable", False) is True,
-        any_cuda=told.get("any_cuda", False) is True,
+        stable=entry.get("stable", False) is True,
+        any_cuda=entry.get("any_cuda", False) is True,
         tested=verdict == "passed",
         smoke=f"tested on {gpus}" if verdict == "passed" else "UNTESTED on any GPU",
     )
-    return row, not name["label"] and told.get("yanked") is None
+    return row, not name["label"] and entry.get("yanked") is None
 
 
-def _text(told: Any, key: str, form: str) -> str:
-    value = told[key] if key != "requires_python" else told.get(key, "")
+def _text(entry: Any, key: str, form: str) -> str:
+    value = entry[key] if key != "requires_python" else entry.get(key, "")
     if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
         raise ValueError(f"{key}: {shown(value, 80)}")
     return value
 
 
-def _listed(told: Any, key: str) -> list[str]:
-    values = told.get(key, [])
+def _listed(entry: Any, key: str) -> list[str]:
+    values = entry.get(key, [])
     if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
         raise ValueError(f"{key}: {shown(values, 80)}")
     return [_text({key: one}, key, _ARCHES) for one in values]
@@ -187,12 +187,12 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
 
 def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     """The wheels, unless a later catalogue of the index at ``base`` was seen here before."""
-    rows, told = read_catalogue_rows(data, where), json.loads(data)
+    rows, document = read_catalogue_rows(data, where), json.loads(data)
     if base.startswith(_LOCAL):  # a port of this machine, of another program each time
         return rows
-    generation = told.get("generation")
+    generation = document.get("generation")
     serial, digest = generation if isinstance(generation, int) else 0, sha256(data).hexdigest()
-    yanked = [one["file"] for one in told["wheels"] if one.get("yanked") is not None]
+    yanked = [one["file"] for one in document["wheels"] if one.get("yanked") is not None]
     if why := older(base, serial, digest, yanked):
         raise RefusalError(
             f"{CATALOGUE_NAME} of {shown(where, 200)}: {shown(why, 300)}",

@@ -29,7 +29,7 @@ def of_dlls(
     """
     left = list(paths)
     seen = set() if seen is None else seen
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     done: set[str] = set()
     while left and len(done) < _MOST_DLLS:
         path = left.pop(0)
@@ -43,8 +43,8 @@ def of_dlls(
                 continue
             # One run-time is told of once, whatever takes it.
             key = one.level, one.hint if one.id == "old-runtime" else one.actual
-            if key not in told:
-                told.add(key)
+            if key not in reported:
+                reported.add(key)
                 yield one
     if left:
         yield cause("not-checked.dlls", count=_MOST_DLLS)

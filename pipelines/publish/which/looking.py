@@ -52,7 +52,7 @@ class Place:
     """The folder of packages that are this user's alone; empty: it is not used."""
     system: str = ""
     """Windows' own DLLs."""
-    beside: tuple[str, ...] = ()
+    dll_folders: tuple[str, ...] = ()
     """Where Python's own DLLs are, and those that torch adds to the search besides its own."""
     cuda: str = ""
     """CUDA's toolkit, as ``CUDA_PATH`` names it."""
@@ -75,7 +75,7 @@ class Driver:
     """``ARM64`` where Windows is of that machine."""
     trouble: str = ""
     """Why it cannot be used, or not be asked."""
-    lacks: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     """Instructions that the processor does not have, of those that were asked for."""
 
 
@@ -151,9 +151,9 @@ def this_place() -> Place:
     free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     windows = sys.platform == "win32"
     root = os.environ.get("SYSTEMROOT", r"C:\Windows") if windows else ""
-    beside = [os.path.dirname(os.path.abspath(sys.executable))] if windows else []
+    dlls = [os.path.dirname(os.path.abspath(sys.executable))] if windows else []
     for prefix in (sys.exec_prefix, sys.base_exec_prefix) if windows else ():
-        beside += [prefix, os.path.join(prefix, "DLLs"), os.path.join(prefix, "Library", "bin")]
+        dlls += [prefix, os.path.join(prefix, "DLLs"), os.path.join(prefix, "Library", "bin")]
     return Place(
         executable=sys.executable or "",
         python=f"{sys.version_info[0]}.{sys.version_info[1]}{free}",
@@ -162,7 +162,7 @@ def this_place() -> Place:
         suffixes=tuple(importlib.machinery.EXTENSION_SUFFIXES),
         user=site.getusersitepackages() if site.ENABLE_USER_SITE else "",
         system=os.path.join(root, "System32") if windows else "",
-        beside=tuple(dict.fromkeys(beside)),
+        dll_folders=tuple(dict.fromkeys(dlls)),
         cuda=os.environ.get("CUDA_PATH", "") if windows else "",
     )
 
@@ -170,30 +170,30 @@ def this_place() -> Place:
 def ask_driver(place: Place) -> Driver:
     """NVIDIA's driver, by itself and else by ``nvidia-smi``."""
     ended = run_child([place.executable, "-I", "-S", "-c", PROBE], _PROBE_SECONDS)
-    told = ended.told
-    if told.get("driver") and not told.get("error"):
-        return _driver(told)
-    trouble = shown(told.get("error") or ended.why or ("" if told else ended.output[-200:]), 200)
+    data = ended.result
+    if data.get("driver") and not data.get("error"):
+        return _driver(data)
+    trouble = shown(data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200)
     # By itself shutil.which would take one that lies in the current folder of Windows.
     smi = os.path.join(place.system, "nvidia-smi.exe") if place.system else "nvidia-smi"
     if shutil.which(smi) is None:
-        return _driver(told, trouble)
+        return _driver(data, trouble)
     release = _SMI.search(run_child([smi], _PROBE_SECONDS).output)
     listed = run_child(
         [smi, "--query-gpu=compute_cap,name", "--format=csv,noheader"], _PROBE_SECONDS
     )
     rows = [row.partition(",")[::2] for row in listed.output.splitlines() if row.strip()]
     if release is None:
-        return _driver(told, trouble or "nvidia-smi does not reach it")
+        return _driver(data, trouble or "nvidia-smi does not reach it")
     if listed.code:
         rows, trouble = [], f"nvidia-smi does not list the GPUs: {listed.why or listed.output}"
     seen = {"driver": release[1], "gpus": [a for a, _ in rows], "names": [b for _, b in rows]}
     said = trouble or "nvidia-smi can load its library, but CUDA programs cannot"
-    return _driver({**told, **seen}, said)
+    return _driver({**data, **seen}, said)
 
 
-def _driver(told: dict[str, object], trouble: str = "") -> Driver:
-    release, gpus, names = told.get("driver"), _listed_in(told, "gpus"), _listed_in(told, "names")
+def _driver(data: dict[str, object], trouble: str = "") -> Driver:
+    release, gpus, names = data.get("driver"), _listed_in(data, "gpus"), _listed_in(data, "names")
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
     if odd or len(own) > _MOST_GPUS:  # a wheel for the others alone must not be said to fit
@@ -203,14 +203,14 @@ def _driver(told: dict[str, object], trouble: str = "") -> Driver:
         release=str(release) if re.fullmatch(r"\d{1,3}\.\d{1,2}", str(release)) else "",
         gpus=tuple(own),
         names=tuple(shown(one, 80) for one in names),
-        native="ARM64" if told.get("native") == "ARM64" else "",
+        native="ARM64" if data.get("native") == "ARM64" else "",
         trouble=shown(trouble, 200),
-        lacks=("avx",) if told.get("avx") is False else (),
+        missing=("avx",) if data.get("avx") is False else (),
     )
 
 
-def _listed_in(told: dict[str, object], key: str) -> list[object]:
-    found = told.get(key)
+def _listed_in(data: dict[str, object], key: str) -> list[object]:
+    found = data.get(key)
     return found if isinstance(found, list) else []
 
 
@@ -322,8 +322,8 @@ def read_torch(place: Place) -> Torch | None:
     """The torch that would be imported; ``None`` where there is none that says what it is."""
     folder = found_at(place, "torch")
     text = read_text(os.path.join(folder, "version.py")) if folder else None
-    told = dict(_assigned(text or ""))
-    version, cuda = told.get("__version__"), told.get("cuda")
+    assigned = dict(_assigned(text or ""))
+    version, cuda = assigned.get("__version__"), assigned.get("cuda")
     if not isinstance(version, str) or not re.fullmatch(
         r"\d{1,4}\.\d{1,4}[\w.+-]{0,60}", version, re.ASCII
     ):

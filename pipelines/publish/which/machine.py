@@ -28,7 +28,7 @@ class Machine:
     @property
     def line(self) -> str:
         """As one line, which the index's page reads."""
-        told = {
+        values = {
             "platform": self.platform,
             "python": self.python,
             "torch": self.torch,
@@ -36,4 +36,4 @@ class Machine:
             "driver": self.driver,
             "gpu": ",".join(self.gpus),
         }
-        return PREFIX + "&".join(f"{key}={quote(value, safe=',')}" for key, value in told.items())
+        return PREFIX + "&".join(f"{key}={quote(value, safe=',')}" for key, value in values.items())

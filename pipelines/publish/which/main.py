@@ -9,11 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 
+from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.listed import CATALOGUE_NAME, fetch_rows
 from pipelines.publish.which.looking import ask_driver, installed, read_torch, this_place
 from pipelines.publish.which.reporting import machine_of, report
 from pipelines.publish.which.texts import RefusalError, project, shown
-from pipelines.publish.which.told import as_object, as_text
 
 #: Exit codes: a wheel was named or all loads; what was typed or the index is no good; neither.
 GOOD, REFUSED, NOT_GOOD, INTERRUPTED = 0, 2, 9, 130

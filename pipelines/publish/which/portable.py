@@ -37,8 +37,8 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
         raise RefusalError(f"--for {shown(wanted, 40)}: no such preset",
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
-    for name, says, axes, folder, beside in PRESETS:
-        lies = _lies(place, folder, beside)
+    for name, says, axes, folder, siblings in PRESETS:
+        lies = _lies(place, folder, siblings)
         if wanted != name and (wanted or not lies):
             continue
         instead: list[str] = []
@@ -56,11 +56,11 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
     return min(found, key=lambda one: len(one.differs), default=None)
 
 
-def _lies(place: Place, folder: str, beside: tuple[str, ...]) -> bool:
+def _lies(place: Place, folder: str, siblings: tuple[str, ...]) -> bool:
     """Whether its program lies in a folder of that name, beside one of these."""
     path = ntpath if "\\" in place.executable else posixpath
     own = path.dirname(place.executable)
     above = path.dirname(own)
     return path.basename(own).lower() == folder.lower() and any(
-        os.path.lexists(path.join(above, one)) for one in beside
+        os.path.lexists(path.join(above, one)) for one in siblings
     )

@@ -56,14 +56,14 @@ def ask() -> dict[str, object]:
     except OSError:
         return {"driver": "", "gpus": [], "names": []}
     number = ctypes.c_int()
-    told: dict[str, object] = {"driver": "", "gpus": [], "names": []}
+    data: dict[str, object] = {"driver": "", "gpus": [], "names": []}
     if not cuda.cuDriverGetVersion(ctypes.byref(number)) and number.value > 0:
-        told["driver"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
+        data["driver"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
     code = cuda.cuInit(0)
     if code not in (0, _NO_DEVICE):
-        return {**told, "error": f"cuInit returned {code}"}
+        return {**data, "error": f"cuInit returned {code}"}
     if code or cuda.cuDeviceGetCount(ctypes.byref(number)):
-        return told
+        return data
     gpus, names = [], []
     for at in range(min(number.value, _MOST + 1)):  # of more than the most there is no answer
         device, part = ctypes.c_int(), ctypes.c_int()
@@ -76,7 +76,7 @@ def ask() -> dict[str, object]:
             both.append(str(part.value))
         gpus.append(f"error {failed}" if failed else ".".join(both))
         names.append(name.value.decode("ascii", "replace"))
-    return {**told, "gpus": gpus, "names": names}
+    return {**data, "gpus": gpus, "names": names}
 
 
 if __name__ == "__main__":

@@ -35,10 +35,10 @@ class Shelf:
     _read: dict[str, Loaded | str] = field(default_factory=dict)
     _copies: dict[str, list[str]] | None = None
 
-    def find(self, name: str, beside: str) -> str:
-        """The file of a DLL that is wanted by one in the folder ``beside``; empty: none."""
+    def find(self, name: str, own: str) -> str:
+        """The file of a DLL that is wanted by one in the folder ``own``; empty: none."""
         first = (self._torchs,) if self.with_torch else ()
-        for folder in (*first, beside, *self.place.beside, *self._toolkits(), self.place.system):
+        for folder in (*first, own, *self.place.dll_folders, *self._toolkits(), self.place.system):
             if path := self._in(folder, name):
                 return path
         return ""

@@ -34,7 +34,7 @@ def try_import(
     words = list(dict.fromkeys(words))
     command = [shelf.place.executable, "-c", LOADER, *words[:_MOST_MODULES]]
     ended = run_child(command, _LOAD_SECONDS)
-    errors = ended.told.get("errors")
+    errors = ended.result.get("errors")
     if ended.code or not isinstance(errors, dict):
         code = f"0x{(ended.code or 0) & 0xFFFFFFFF:08X}"
         why = ended.why or f"its process exited with {ended.code}"

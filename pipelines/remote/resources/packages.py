@@ -35,7 +35,7 @@ class Spec(Kind):
     base: str
     """The Python that the environment is made with."""
     path: str
-    """Directory of the environment, which is nobody else's."""
+    """Directory of the environment, which nothing else uses."""
     python: str
     """Its Python."""
 

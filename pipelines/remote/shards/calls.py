@@ -140,7 +140,7 @@ def _cmake(rest: list[str], where: str, environment: Mapping[str, str]) -> Call:
         call.flags += ["-j", jobs]
     if call.reason:
         return call
-    call.reason = _lacks(call)
+    call.reason = _refusal(call)
     return _ninja(call, native) or Call(where, reason="ninja builds nothing with these options")
 
 
@@ -153,7 +153,7 @@ def _split(rest: list[str]) -> list[str]:
     ]
 
 
-def _lacks(call: Call) -> str:
+def _refusal(call: Call) -> str:
     """Why a CMake build cannot be sharded; its ninja is read from its cache."""
     cache = os.path.join(call.directory, "CMakeCache.txt")
     generator = ""

@@ -151,10 +151,10 @@ class _Reader:
                     self.late.add(line.split()[1])
             elif word == "default":
                 tokens = self._tokens(begin + len(word))
-                defaults = [self._told(text, {}) for mark, text, _ in tokens if not mark]
+                defaults = [self._expanded(text, {}) for mark, text, _ in tokens if not mark]
                 self.defaults += [canonical(path) for path in defaults if path]
             elif word not in _FILES and (binding := _BINDING.match(line)):
-                self.names[binding[1]] = self._told(line[binding.end() :].rstrip("\r\n"), {})
+                self.names[binding[1]] = self._expanded(line[binding.end() :].rstrip("\r\n"), {})
         builddir = self.names.get("builddir") or "."
         return Manifest(self.text, tuple(self.edges), tuple(self.defaults), builddir)
 
@@ -174,10 +174,10 @@ class _Reader:
             line = self._line() if comment is None else ""
             self.at = self.at if comment is None else comment.end()
             if binding := _BINDING.match(line):
-                bindings[binding[1]] = self._told(line[binding.end() :].rstrip("\r\n"), {})
+                bindings[binding[1]] = self._expanded(line[binding.end() :].rstrip("\r\n"), {})
         return bindings
 
-    def _told(self, text: str, scope: Mapping[str, str | None]) -> str | None:
+    def _expanded(self, text: str, scope: Mapping[str, str | None]) -> str | None:
         try:
             return _value(text, scope, self.names)
         except _UnknownError:
@@ -207,9 +207,9 @@ class _Reader:
             elif mark == ":" and not rule:
                 rule, rule_at = text, at
             else:
-                value = self._told(text, scope)
+                value = self._expanded(text, scope)
                 # A phony edge drops its bindings: no path may need them.
-                sure = sure and value is not None and value == self._told(text, {})
+                sure = sure and value is not None and value == self._expanded(text, {})
                 side = "in" if rule else "out"
                 groups.setdefault(f"{side}{mark}", []).append(canonical(value or "?"))
         outputs, inputs = groups.get("out", []), groups.get("in:", [])

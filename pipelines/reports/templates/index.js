@@ -195,7 +195,7 @@
     }
   }
 
-  // As pipelines/publish/which/told.py writes it; here is put in what was chosen.
+  // As pipelines/publish/which/answer.py writes it; here is put in what was chosen.
   function command(wheel, machine) {
     const [url, index] = [wheel.link.href, new URL("plain/", location.href).href].map((one) => bare(one).replace(/!/g, "%21"));
     // Within quotes a terminal still reads some characters; no address of a wheel has them.

@@ -20,8 +20,8 @@ _SECONDS = 120
 
 def _expected() -> Expected:
     path = os.environ.get("SMOKE_EXPECT")
-    told: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
-    return told
+    document: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return document
 
 
 def call(program: Path, *arguments: str) -> tuple[int, str]:

@@ -1,10 +1,10 @@
-"""One case: the kernel beside the convolution from its definition, in float64.
+"""One case: the kernel against the convolution from its definition, in float64.
 
 Imported inside the tests only: this module needs torch.
 
 **How exact must it be?** The kernels multiply and add in float32 and round once, to the input's
 type: half a unit in its last place, and what some hundred or thousand float32 additions lose, which
-is small beside the largest value. A wrong tap, a lost row or a state of another sequence costs
+is small next to the largest value. A wrong tap, a lost row or a state of another sequence costs
 some thousand times as much.
 """
 
@@ -104,23 +104,23 @@ def share(got: torch.Tensor, want: torch.Tensor) -> float:
 def shares(out: torch.Tensor, given: list[torch.Tensor], **rule: object) -> dict[str, float]:
     """Of the answer to ``given`` (x, weight, perhaps bias) and of the gradient of each.
 
-    ``rule`` is what :func:`convolved` is told.
+    ``rule`` are the keyword arguments of :func:`convolved`.
     """
     leaves = wide(*given)
     exact = convolved(*leaves, **rule)  # type: ignore[arg-type]  # by name
     direction = torch.randn_like(out)
     got = torch.autograd.grad(out, given, direction)
     want = torch.autograd.grad(exact, leaves, direction.double())
-    told = {"out": share(out, exact)}
+    errors = {"out": share(out, exact)}
     names = ("dx", "dweight", "dbias")[: len(given)]
     for name, one, other in zip(names, got, want, strict=True):
-        told[name] = share(one, other)
-    return told
+        errors[name] = share(one, other)
+    return errors
 
 
-def verdict(told: dict[str, float], record: object) -> None:
+def verdict(errors: dict[str, float], record: object) -> None:
     """Record every share and fail if one is above 1."""
-    for name, value in told.items():
+    for name, value in errors.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")  # type: ignore[operator]
-    wrong = {name: round(value, 2) for name, value in told.items() if not value <= 1}
+    wrong = {name: round(value, 2) for name, value in errors.items() if not value <= 1}
     assert not wrong, f"error as a part of what is tolerated: {wrong}"

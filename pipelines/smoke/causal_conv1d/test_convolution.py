@@ -77,8 +77,8 @@ def test_sequences_do_not_mix(dtype: str, width: int, rows: int, record_property
     begins = torch.rand(problem.batch, rows, generator=source) < 0.15
     sequences = begins.cumsum(1).to("cuda", torch.int32)
     out = causal_conv1d_fn(*given, seq_idx=sequences, activation="silu")
-    told = convolving.shares(out, given, silu=True, sequences=sequences)
-    convolving.verdict(told, record_property)
+    errors = convolving.shares(out, given, silu=True, sequences=sequences)
+    convolving.verdict(errors, record_property)
 
 
 @pytest.mark.parametrize("cut", [1, 64, 200])
@@ -99,9 +99,9 @@ def test_a_sequence_in_two_parts(dtype: str, width: int, cut: int, record_proper
     tail = causal_conv1d_fn(x[:, :, cut:], weight, bias, initial_states=state)
     exact = convolving.convolved(x, weight, bias, before=before)
     assert torch.equal(state, torch.cat([before, x[:, :, :cut]], 2)[:, :, -(width - 1) :])
-    told = {"head": convolving.share(head, exact[:, :, :cut])}
-    told["tail"] = convolving.share(tail, exact[:, :, cut:])
-    convolving.verdict(told, record_property)
+    errors = {"head": convolving.share(head, exact[:, :, :cut])}
+    errors["tail"] = convolving.share(tail, exact[:, :, cut:])
+    convolving.verdict(errors, record_property)
 
 
 @pytest.mark.parametrize("ring", [False, True], ids=["shifted", "ring"])
@@ -127,8 +127,8 @@ def test_a_decoder_steps_through(
             causal_conv1d_update(x[:, :, at], state, weight, bias, "silu", cache_seqlens=place)
         )
     exact = convolving.convolved(x, weight, bias, silu=True)
-    told = {"out": convolving.share(torch.stack(steps, 2), exact)}
-    convolving.verdict(told, record_property)
+    errors = {"out": convolving.share(torch.stack(steps, 2), exact)}
+    convolving.verdict(errors, record_property)
     last = x[:, :, 20 - length :]
     if ring:
         last = torch.roll(last, 20 % length, 2)

@@ -38,16 +38,16 @@ _ON_GPU = "on_gpu"  # a property of a case that was given a GPU
 
 def _expected() -> Expected:
     path = os.environ.get("SMOKE_EXPECT")
-    told: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
-    return told
+    document: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return document
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """In a worker: take the facts from pytest's own process."""
-    told = getattr(config, "workerinput", None)
-    if told is not None:
-        config.stash[FACTS] = json.loads(told["smoke_facts"])
-        config.pluginmanager.register(smoke_isolation.Guard(told, smoke_suite.lost))
+    workerinput = getattr(config, "workerinput", None)
+    if workerinput is not None:
+        config.stash[FACTS] = json.loads(workerinput["smoke_facts"])
+        config.pluginmanager.register(smoke_isolation.Guard(workerinput, smoke_suite.lost))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -88,12 +88,12 @@ class _Report:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Move what is the suite's from the case to the suite; count what has run on a GPU."""
-        told = {name: str(value) for name, value in report.user_properties}
-        for name, value in told.items():
+        properties = {name: str(value) for name, value in report.user_properties}
+        for name, value in properties.items():
             own = name.removeprefix(_SUITE)
             if own != name and not smoke_facts.OURS.match(own):
                 self._properties[own] = value
-        if _ON_GPU in told and report.when == "call" and report.passed:
+        if _ON_GPU in properties and report.when == "call" and report.passed:
             self._on_gpu += 1
             self._properties["gpu_cases"] = str(self._on_gpu)
         kept = [p for p in report.user_properties if not p[0].startswith((_SUITE, _ON_GPU))]
@@ -141,9 +141,9 @@ def cuda(gpu: Device) -> Device:
 @pytest.fixture(scope="session")
 def expected() -> Expected:
     """What the pipeline says this wheel is."""
-    if not (told := _expected()):
+    if not (document := _expected()):
         pytest.fail("SMOKE_EXPECT must name the JSON file that says what to expect", pytrace=False)
-    return told
+    return document
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ class Expected(TypedDict, total=False):
 class Runs(TypedDict):
     """:class:`smoke_images.Verdict` of a file on a GPU."""
 
-    told: str
+    text: str
     failure: str
     warning: str
 
@@ -181,7 +181,7 @@ def gather(expected: Expected) -> Facts:
     facts: dict[str, Any] = {"gpu": gpu, "torch": {}, "lock": "", "properties": {}}
     facts |= {"doing": "", "failed": ""}
     for answer in answers:
-        facts |= {name: told for name, told in answer.items() if name in _ANSWERS}
+        facts |= {name: value for name, value in answer.items() if name in _ANSWERS}
     if died:
         facts["failed"] = f"the interpreter {died}"
     facts["version"], facts["units"] = _installed(expected, gpu["devices"])
@@ -281,7 +281,7 @@ def _other_bridge(gpu: Gpu, wanted: Asked | None) -> str:
     """Why the driver is a bridge and should be none, or the other way round."""
     bridge, asked = gpu.get("bridge", ""), wanted is not None and wanted.get("bridged", False)
     if bridge and wanted is not None and not asked:
-        return f"the driver here is a bridge ({bridge}), for which nobody asked"
+        return f"the driver here is a bridge ({bridge}), which was not asked for"
     if asked and gpu["devices"] and not bridge:
         return "a bridge to Linux' driver was asked for, and the driver here is none"
     return ""
@@ -299,7 +299,7 @@ def _other_gpus(gpu: Gpu, wanted: Asked | None) -> str:
     numbers = [device["number"] for device in found]
     if wanted["numbers"] and sorted(numbers) != sorted(wanted["numbers"]):
         if -1 in numbers:
-            return f"{asked}, and which GPUs are here is not told: {gpu.get('nvml', '')}"
+            return f"{asked}, and which GPUs are here is not known: {gpu.get('nvml', '')}"
         return f"{asked}, and nvidia-smi's GPU {', '.join(map(str, numbers))} is here"
     return ""
 
@@ -333,7 +333,7 @@ def _package(facts: Found) -> str:
 
 
 def _image(units: dict[str, Unit], warnings: list[str]) -> str:
-    """Why no file has code for a GPU. Files for other GPUs alone are a warning beside good ones."""
+    """Why no file has code for a GPU. With good files, those for other GPUs are a warning."""
     failures: dict[str, list[str]] = {}
     good: set[str] = set()
     for unit in units.values():
@@ -363,7 +363,7 @@ def _system() -> str:
 def properties(facts: Found, warnings: Iterable[str]) -> dict[str, str]:
     """What a reader of the report needs of this host and this wheel, by name."""
     gpu, torch = facts["gpu"], facts["torch"]
-    told = {
+    values = {
         "python": sys.version.split()[0],
         "platform": sys.platform,
         "system": _system(),
@@ -381,14 +381,14 @@ def properties(facts: Found, warnings: Iterable[str]) -> dict[str, str]:
     for device in gpu["devices"]:
         prefix = f"gpu{device['index']}"
         for key in ("name", "compute_capability", "multiprocessors", "memory_mib", "driver_model"):
-            told[f"{prefix}_{key}"] = device[key]
-        told[f"{prefix}_number"] = device["number"] if device["number"] >= 0 else ""
+            values[f"{prefix}_{key}"] = device[key]
+        values[f"{prefix}_number"] = device["number"] if device["number"] >= 0 else ""
     for name, unit in facts["units"].items():
         short = name.replace("\\", "/").rsplit("/", 1)[-1]
-        told[f"{short}.sass"] = " ".join(unit["sass"]) or "none"
-        told[f"{short}.ptx"] = " ".join(unit["ptx"]) or "none"
+        values[f"{short}.sass"] = " ".join(unit["sass"]) or "none"
+        values[f"{short}.ptx"] = " ".join(unit["ptx"]) or "none"
         for each, verdict in unit["gpus"].items():
-            told[f"{short}.{each}_runs"] = verdict["told"]
-    told |= {f"warning{number}": text for number, text in enumerate(warnings, 1)}
-    told |= {n: value for n, value in facts["properties"].items() if not OURS.match(n)}
-    return {name: str(value) for name, value in told.items() if value not in ("", None)}
+            values[f"{short}.{each}_runs"] = verdict["text"]
+    values |= {f"warning{number}": text for number, text in enumerate(warnings, 1)}
+    values |= {n: value for n, value in facts["properties"].items() if not OURS.match(n)}
+    return {name: str(value) for name, value in values.items() if value not in ("", None)}

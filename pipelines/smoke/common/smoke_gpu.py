@@ -106,8 +106,8 @@ def module_loading() -> str:
         _call(driver, "cuInit", 0)
         mode = _number(driver, "cuModuleGetLoadingMode")
     except (OSError, AttributeError, DriverError) as error:
-        return f"not told: {error}"
-    return _LOADING.get(mode, f"not told: mode {mode}")
+        return f"not reported: {error}"
+    return _LOADING.get(mode, f"not reported: mode {mode}")
 
 
 def _bridge(driver: ctypes.CDLL) -> str:
@@ -121,9 +121,9 @@ def _bridge(driver: ctypes.CDLL) -> str:
 
 
 def _uuid(driver: ctypes.CDLL, handle: int) -> str:
-    told = ctypes.create_string_buffer(16)
-    _call(driver, "cuDeviceGetUuid", told, handle)
-    return told.raw.hex()
+    buffer = ctypes.create_string_buffer(16)
+    _call(driver, "cuDeviceGetUuid", buffer, handle)
+    return buffer.raw.hex()
 
 
 def _loaded() -> dict[str, str]:
@@ -170,8 +170,8 @@ def lost() -> bool:
 def _finish_primary(driver: ctypes.CDLL, handle: int) -> None:
     """Wait for a GPU's primary context, if there is one; :class:`DriverError` if it is lost."""
     flags, active, context = ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
-    told = ctypes.byref(flags), ctypes.byref(active)
-    _call(driver, "cuDevicePrimaryCtxGetState", handle, *told)
+    state = ctypes.byref(flags), ctypes.byref(active)
+    _call(driver, "cuDevicePrimaryCtxGetState", handle, *state)
     if not active:
         return
     _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
@@ -193,7 +193,7 @@ def _device(driver: ctypes.CDLL, index: int) -> Device:
     _call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), handle)
     bus = ctypes.create_string_buffer(64)
     _call(driver, "cuDeviceGetPCIBusId", bus, len(bus), handle)
-    told = {
+    attributes = {
         key: _number(driver, "cuDeviceGetAttribute", number, handle)
         for key, number in _ATTRIBUTES.items()
     }
@@ -204,15 +204,15 @@ def _device(driver: ctypes.CDLL, index: int) -> Device:
     return {
         "index": index,
         "name": name.value.decode(errors="replace"),
-        "arch": f"{told['major']}{told['minor']}",
-        "compute_capability": f"{told['major']}.{told['minor']}",
-        "multiprocessors": told["multiprocessors"],
+        "arch": f"{attributes['major']}{attributes['minor']}",
+        "compute_capability": f"{attributes['major']}.{attributes['minor']}",
+        "multiprocessors": attributes["multiprocessors"],
         "memory_mib": memory.value >> 20,
         "bus": bus.value.decode(errors="replace"),
         "number": -1,
         "uuid": uuid,
-        "compute_mode": told["compute_mode"],
-        "driver_model": ("TCC" if told["tcc"] else "unknown") if _WINDOWS else "Linux",
+        "compute_mode": attributes["compute_mode"],
+        "driver_model": ("TCC" if attributes["tcc"] else "unknown") if _WINDOWS else "Linux",
     }
 
 

@@ -59,9 +59,9 @@ def used(containers: Iterable[Container], device: str) -> Counter[Choice]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``told`` for the report; at most one of ``failure`` and ``warning`` is not empty."""
+    """``text`` for the report; at most one of ``failure`` and ``warning`` is not empty."""
 
-    told: str
+    text: str
     failure: str = ""
     warning: str = ""
 
@@ -74,19 +74,19 @@ def judge(name: str, found: Inventory, gpu: str, device: str) -> Verdict:
     """
     counts = used(found.containers, device)
     total = sum(counts.values())
-    told = ", ".join(f"{choice} in {n} of {total} units" for choice, n in counts.most_common())
+    text = ", ".join(f"{choice} in {n} of {total} units" for choice, n in counts.most_common())
     held = f"SASS for {_list(found.sass)}, PTX for {_list(found.ptx)}"
     if not total:
         return Verdict("no device code")
     kinds = {choice.kind for choice in counts}
     if kinds == {"none"}:
-        return Verdict(told, failure=f"{name} has {held}: nothing that {gpu} (sm_{device}) can run")
+        return Verdict(text, failure=f"{name} has {held}: nothing that {gpu} (sm_{device}) can run")
     if "ptx" in kinds:
         why = f"{name} has {held}: the driver compiles PTX for {gpu} (sm_{device}) at the first use"
-        return Verdict(told, warning=f"{why} ({told}), which can take minutes and be slower")
+        return Verdict(text, warning=f"{why} ({text}), which can take minutes and be slower")
     if "none" in kinds:
-        return Verdict(told, warning=f"some units of {name} have nothing for {gpu}: {told}")
-    return Verdict(told)
+        return Verdict(text, warning=f"some units of {name} have nothing for {gpu}: {text}")
+    return Verdict(text)
 
 
 def _list(archs: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """One case that ends the interpreter, or hangs, is one failed case; the others go on.
 
-pytest-xdist runs the cases in a process beside pytest's own and starts another when it dies.
+pytest-xdist runs the cases in a process of their own and starts another when it dies.
 What is added here: how it died, an end to hangs, a new process after the GPU's context was
 lost, and an end to it all before the caller's patience is over.
 
@@ -38,7 +38,7 @@ FACTS = pytest.StashKey[Facts]()
 _CANNOT_SAY = "the case's process"
 
 
-class Told(TypedDict):
+class WorkerInput(TypedDict):
     """What pytest's own process hands to a worker."""
 
     smoke_facts: str
@@ -125,9 +125,9 @@ class Watch:
 class Guard:
     """In the process that runs the cases: a limit for each, and an end once the GPU is lost."""
 
-    def __init__(self, told: Told, lost: Callable[[], bool]) -> None:
-        self._deadline = told["smoke_deadline"]
-        self._crashes = told["smoke_crashes"]
+    def __init__(self, worker: WorkerInput, lost: Callable[[], bool]) -> None:
+        self._deadline = worker["smoke_deadline"]
+        self._crashes = worker["smoke_crashes"]
         self._lost = lost
         self._failed = False
         # pytest replaces file descriptor 2 while a case runs; the stack of a hang is for the log.

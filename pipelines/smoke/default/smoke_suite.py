@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def _expected() -> Expected:
     path = os.environ.get("SMOKE_EXPECT")
-    told: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
-    return told
+    document: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return document
 
 
 def _modules(distribution: str) -> Iterator[str]:
@@ -44,7 +44,7 @@ def _modules(distribution: str) -> Iterator[str]:
             continue
         if not names or not all(name.isidentifier() for name in names):
             continue
-        # Below a package it is that package's to import; below a plain directory nobody does.
+        # Below a package it is that package's to import; below a plain directory nothing does.
         top = not any(names[:count] in packages for count in range(1, len(names)))
         if file.suffix == ".py" and top:
             yield ".".join(names)

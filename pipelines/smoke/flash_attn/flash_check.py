@@ -92,18 +92,18 @@ def slopes(heads: int, batch: int = 0) -> torch.Tensor:
 
 def arguments(rule: Rule, alibi: torch.Tensor | None = None) -> dict[str, object]:
     """The rule in FlashAttention's words; only what differs from its defaults."""
-    told: dict[str, object] = {}
+    options: dict[str, object] = {}
     if rule.causal:
-        told["causal"] = True
+        options["causal"] = True
     if rule.window != (-1, -1):
-        told["window_size"] = rule.window
+        options["window_size"] = rule.window
     if rule.softcap:
-        told["softcap"] = rule.softcap
+        options["softcap"] = rule.softcap
     if rule.scale is not None:
-        told["softmax_scale"] = rule.scale
+        options["softmax_scale"] = rule.scale
     if alibi is not None:
-        told["alibi_slopes"] = alibi
-    return told
+        options["alibi_slopes"] = alibi
+    return options
 
 
 def gradients(out: torch.Tensor, inputs: Triple, seed: int = 1) -> Triple:
@@ -121,19 +121,19 @@ def shares(
     loose = LOOSER if bias is not None else 1.0
     exact = attention(*inputs, rule, bias=bias)
     plain = attention(*inputs, rule, bias=bias, exact=False)
-    told = {"out": share(got[0], exact, plain, FORWARD * loose, FORWARD_SMALL)}
+    errors = {"out": share(got[0], exact, plain, FORWARD * loose, FORWARD_SMALL)}
     if got[1] is not None:
         three = zip(got[1], gradients(exact, inputs), gradients(plain, inputs), strict=True)
         for name, (own, want, other) in zip(("dq", "dk", "dv"), three, strict=True):
-            told[name] = share(own, want, other, BACKWARD * loose, BACKWARD_SMALL)
-    return told
+            errors[name] = share(own, want, other, BACKWARD * loose, BACKWARD_SMALL)
+    return errors
 
 
-def verdict(told: dict[str, float], record: smoke_batches.Record) -> None:
+def verdict(errors: dict[str, float], record: smoke_batches.Record) -> None:
     """Record every share and fail if one is above 1."""
-    for name, value in told.items():
+    for name, value in errors.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")
-    wrong = {name: round(value, 2) for name, value in told.items() if not value <= 1}
+    wrong = {name: round(value, 2) for name, value in errors.items() if not value <= 1}
     assert not wrong, f"error as a part of what is tolerated: {wrong}"
 
 
@@ -157,7 +157,7 @@ def check(
         return shares((out, grads), inputs, rule, bias)
 
     try:
-        told = smoke_batches.shrinking(batch, run, record, torch.cuda.empty_cache)
+        errors = smoke_batches.shrinking(batch, run, record, torch.cuda.empty_cache)
     except RuntimeError as error:
         documented(error)
-    verdict(told, record)
+    verdict(errors, record)

@@ -156,8 +156,8 @@ def test_packed_sequences(dtype: str, dim: int, causal: bool, record_property: R
     for number, part in enumerate(parts):
         a, b = (slice(int(each[number]), int(each[number + 1])) for each in bounds)
         own = (grads[0][a][None], grads[1][b][None], grads[2][b][None])
-        told = fc.shares((out[a][None], own), part, rule, None)
-        fc.verdict({f"{name}.{number}": value for name, value in told.items()}, record_property)
+        errors = fc.shares((out[a][None], own), part, rule, None)
+        fc.verdict({f"{name}.{number}": value for name, value in errors.items()}, record_property)
 
 
 def cached(kind: str, dtype: str, dim: int, causal: bool) -> dict[str, float]:
@@ -171,10 +171,10 @@ def cached(kind: str, dtype: str, dim: int, causal: bool) -> dict[str, float]:
     q, k_cache, v_cache = (t.detach() for t in fc.normal(dtype, (new, size), dim, heads, batch))
     _, k_new, v_new = (t.detach() for t in fc.normal(dtype, (new, new), dim, heads, batch, seed=9))
     used = torch.tensor((100, 507, 7), dtype=torch.int32, device="cuda")
-    told: dict[str, object] = {"causal": causal}
+    options: dict[str, object] = {"causal": causal}
     k_all, v_all = k_cache.clone(), v_cache.clone()
     if kind == "append":
-        told |= {"k": k_new, "v": v_new}
+        options |= {"k": k_new, "v": v_new}
         for i, n in enumerate(used.tolist()):
             k_all[i, n : n + new], v_all[i, n : n + new] = k_new[i], v_new[i]
         ends = [n + new for n in used.tolist()]
@@ -184,7 +184,7 @@ def cached(kind: str, dtype: str, dim: int, causal: bool) -> dict[str, float]:
         page = 256
         order = torch.randperm(batch * size // page, generator=torch.Generator().manual_seed(3))
         table = order.reshape(batch, size // page).to(dtype=torch.int32, device="cuda")
-        told["block_table"] = table
+        options["block_table"] = table
         pages = table.flatten().long()
         for name, cache in (("k", k_cache), ("v", v_cache)):
             blocks = torch.empty_like(cache).reshape(-1, page, heads[1], dim)
@@ -193,7 +193,7 @@ def cached(kind: str, dtype: str, dim: int, causal: bool) -> dict[str, float]:
                 k_cache = blocks
             else:
                 v_cache = blocks
-    out = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=used, **told)
+    out = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=used, **options)
     if kind == "append":
         assert torch.equal(k_cache, k_all)
         assert torch.equal(v_cache, v_all)

@@ -36,19 +36,19 @@ def test_head_dimension(dim: int, record_suite: Record) -> None:
     import flash_check as fc
     import torch
 
-    told: dict[str, dict[str, str]] = {"forward": {}, "backward": {}}
+    has: dict[str, dict[str, str]] = {"forward": {}, "backward": {}}
     for dtype in fc.DTYPES:
         inputs = fc.normal(dtype, (128, 128), dim, (2, 2), 1)
-        told["forward"][dtype] = attempt(lambda inputs=inputs: flash_attn.flash_attn_func(*inputs))
-        if told["forward"][dtype] != "yes":
-            told["backward"][dtype] = "no: its forward fails"
+        has["forward"][dtype] = attempt(lambda inputs=inputs: flash_attn.flash_attn_func(*inputs))
+        if has["forward"][dtype] != "yes":
+            has["backward"][dtype] = "no: its forward fails"
             continue
         out = flash_attn.flash_attn_func(*inputs)
-        told["backward"][dtype] = attempt(
+        has["backward"][dtype] = attempt(
             lambda out=out, inputs=inputs: torch.autograd.grad(out.sum(), inputs)
         )
     refused = []
-    for way, by_dtype in told.items():
+    for way, by_dtype in has.items():
         answers = set(by_dtype.values())
         text = answers.pop() if len(answers) == 1 else str(by_dtype)
         record_suite(f"has.{way}.hdim{dim}", text)
@@ -70,9 +70,9 @@ def features() -> dict[str, Callable[[], object]]:
     table = torch.zeros((1, 1), dtype=torch.int32, device="cuda")
     page = torch.zeros(1, 256, 2, 64, dtype=q.dtype, device="cuda")
 
-    def both(**told: object) -> Callable[[], object]:
+    def both(**options: object) -> Callable[[], object]:
         return lambda: torch.autograd.grad(
-            flash_attn.flash_attn_func(*inputs, **told).sum(), inputs
+            flash_attn.flash_attn_func(*inputs, **options).sum(), inputs
         )
 
     promised: dict[str, tuple[bool, Callable[[], object]]] = {

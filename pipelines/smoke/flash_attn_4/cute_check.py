@@ -42,14 +42,14 @@ def normal(
 def called(inputs: Triple, rule: Rule) -> torch.Tensor:
     """The package's answer to what the rule says."""
     left, right = (None if size < 0 else size for size in rule.window)
-    told: dict[str, object] = {"causal": rule.causal}
+    options: dict[str, object] = {"causal": rule.causal}
     if rule.window != (-1, -1):
-        told["window_size"] = (left, right)
+        options["window_size"] = (left, right)
     if rule.softcap:
-        told["softcap"] = rule.softcap
+        options["softcap"] = rule.softcap
     if rule.scale is not None:
-        told["softmax_scale"] = rule.scale
-    out = flash_attn_func(*inputs, **told)
+        options["softmax_scale"] = rule.scale
+    out = flash_attn_func(*inputs, **options)
     return out[0] if isinstance(out, tuple) else out
 
 
@@ -65,12 +65,12 @@ def check(inputs: Triple, rule: Rule, record: Record, *, backward: bool = True) 
     """Run the kernel forward, and backward, and compare; every share is recorded."""
     out = called(inputs, rule)
     exact, plain = attention(*inputs, rule), attention(*inputs, rule, exact=False)
-    told = {"out": share(out, exact, plain, FORWARD, FORWARD_SMALL)}
+    errors = {"out": share(out, exact, plain, FORWARD, FORWARD_SMALL)}
     if backward:
         own, want, other = (gradients(one, inputs) for one in (out, exact, plain))
         for name, *three in zip(("dq", "dk", "dv"), own, want, other, strict=True):
-            told[name] = share(*three, BACKWARD, BACKWARD_SMALL)  # type: ignore[call-arg]
-    for name, value in told.items():
+            errors[name] = share(*three, BACKWARD, BACKWARD_SMALL)  # type: ignore[call-arg]
+    for name, value in errors.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")
-    wrong = {name: round(value, 2) for name, value in told.items() if not value <= 1}
+    wrong = {name: round(value, 2) for name, value in errors.items() if not value <= 1}
     assert not wrong, f"error as a part of what is tolerated: {wrong}"

@@ -24,8 +24,8 @@ with FakeTensorMode(), torch.no_grad():
     rows = (128, 256, 256)
     q, k, v = (torch.empty(2, n, 4, 64, dtype=torch.bfloat16, device="cuda") for n in rows)
     out, lse, *_ = _flash_attn_fwd(q, k, v, causal=True, return_lse=True)
-    told = _flash_attn_bwd(q, k, v, out, torch.empty_like(out), lse, causal=True)
-print(*(tuple(one.shape) for one in (out, *told[:3])), "fcntl" in sys.modules, sep=";")
+    grads = _flash_attn_bwd(q, k, v, out, torch.empty_like(out), lse, causal=True)
+print(*(tuple(one.shape) for one in (out, *grads[:3])), "fcntl" in sys.modules, sep=";")
 """
 _CUBIN, _OF_CUDA, _FLAGS = b"\x7fELF\x02\x01", 190, 48
 
@@ -43,12 +43,12 @@ def _cubins(data: bytes) -> list[int]:
 
 
 def test_kernels_for_hopper(tmp_path: Path, record_property: Record) -> None:
-    """Two kernels of attention and two beside them, each machine code for sm_90.
+    """Two kernels of attention and two helpers, each machine code for sm_90.
 
-    A package that looks for fcntl takes the machine for a POSIX one where it finds it: of the one
-    that stands in for it on Windows nobody else is to know.
+    A package that looks for fcntl takes the machine for a POSIX one where it finds it: the one
+    that stands in for it on Windows must be visible to nothing else.
     """
-    told = {
+    settings = {
         "FLASH_ATTENTION_ARCH": "sm_90",
         "CUTE_DSL_ARCH": "sm_90a",
         "FLASH_ATTENTION_NUM_SMS": "132",
@@ -57,7 +57,7 @@ def test_kernels_for_hopper(tmp_path: Path, record_property: Record) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-c", _COMPILES],
-        env=os.environ | told,
+        env=os.environ | settings,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

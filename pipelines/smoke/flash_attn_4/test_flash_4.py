@@ -89,9 +89,9 @@ def test_sequences_in_one_tensor(causal: bool, record_property: Record) -> None:
     for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
         part = tuple(one[None, begin:end] for one in (q, k, v))
         exact, plain = attention(*part, rule), attention(*part, rule, exact=False)
-        told = share(got[None, begin:end], exact, plain, FORWARD, FORWARD_SMALL)
-        record_property(f"error_of_tolerance.{begin}", f"{told:.3f}")
-        assert told <= 1, (begin, end)
+        error = share(got[None, begin:end], exact, plain, FORWARD, FORWARD_SMALL)
+        record_property(f"error_of_tolerance.{begin}", f"{error:.3f}")
+        assert error <= 1, (begin, end)
 
 
 def test_large_scores_stay_finite() -> None:

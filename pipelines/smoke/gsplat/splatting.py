@@ -164,17 +164,17 @@ def compare_gradients(
     got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]
 ) -> dict[str, float]:
     """The same of gradients, each as a whole."""
-    told = {}
+    errors = {}
     for name, own in got.items():
         length = want[name].double().norm().item()
         off = (own.double() - want[name].double()).norm().item()
-        told[f"d{name}"] = off / (length * GRADIENT) if math.isfinite(off) else math.inf
-    return told
+        errors[f"d{name}"] = off / (length * GRADIENT) if math.isfinite(off) else math.inf
+    return errors
 
 
-def verdict(told: dict[str, float], record: object) -> None:
+def verdict(errors: dict[str, float], record: object) -> None:
     """Record every share and fail if one is above 1."""
-    for name, value in told.items():
+    for name, value in errors.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")  # type: ignore[operator]
-    wrong = {name: round(value, 2) for name, value in told.items() if not value <= 1}
+    wrong = {name: round(value, 2) for name, value in errors.items() if not value <= 1}
     assert not wrong, f"error as a part of what is tolerated: {wrong}"

@@ -37,14 +37,14 @@ def test_picture_and_gradients(
     leaves = of.leaves()
     color, alpha = rasterized(of, packed=packed)
     exact, cover = splatting.drawn(of)
-    told = splatting.compare_pixels(color, exact)
-    told |= {f"alpha_{name}": v for name, v in splatting.compare_pixels(alpha, cover).items()}
+    errors = splatting.compare_pixels(color, exact)
+    errors |= {f"alpha_{name}": v for name, v in splatting.compare_pixels(alpha, cover).items()}
     source = torch.Generator(device="cuda").manual_seed(9)
     direction = torch.randn(color.shape, generator=source, device="cuda")
     loss, wanted = (color * direction).sum(), (exact * direction).sum()
     got = dict(zip(leaves, torch.autograd.grad(loss, leaves.values()), strict=True))
     want = dict(zip(leaves, torch.autograd.grad(wanted, leaves.values()), strict=True))
-    splatting.verdict(told | splatting.compare_gradients(got, want), record_property)
+    splatting.verdict(errors | splatting.compare_gradients(got, want), record_property)
 
 
 @pytest.mark.parametrize("channels", [1, 4, 8, 16, 32])
@@ -57,10 +57,10 @@ def test_numbers_of_channels(channels: int, record_property: Record) -> None:
     leaves = of.leaves()
     color, _ = rasterized(of)
     exact, _ = splatting.drawn(of)
-    told = splatting.compare_pixels(color, exact)
+    errors = splatting.compare_pixels(color, exact)
     got = dict(zip(leaves, torch.autograd.grad(color.sum(), leaves.values()), strict=True))
     want = dict(zip(leaves, torch.autograd.grad(exact.sum(), leaves.values()), strict=True))
-    splatting.verdict(told | splatting.compare_gradients(got, want), record_property)
+    splatting.verdict(errors | splatting.compare_gradients(got, want), record_property)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
@@ -98,9 +98,9 @@ def test_many_of_them_in_one_place(spread: float, record_property: Record) -> No
     of.means.data.mul_(spread)
     color, alpha = rasterized(of)
     exact, cover = splatting.drawn(of)
-    told = splatting.compare_pixels(color, exact)
-    told |= {f"alpha_{name}": v for name, v in splatting.compare_pixels(alpha, cover).items()}
-    splatting.verdict(told, record_property)
+    errors = splatting.compare_pixels(color, exact)
+    errors |= {f"alpha_{name}": v for name, v in splatting.compare_pixels(alpha, cover).items()}
+    splatting.verdict(errors, record_property)
     out = (cover > 0.999).double().mean()
     assert out > (0.9 if spread == 1 else 0.2), "light was to run out"
 
@@ -146,10 +146,10 @@ def test_covariances(record_property: Record) -> None:
     leaves = {"quats": quats, "scales": scales}
     got = torch.autograd.grad((own * direction).sum(), (quats, scales))
     exact = torch.autograd.grad((want * direction).sum(), (quats, scales))
-    told = splatting.compare_gradients(
+    errors = splatting.compare_gradients(
         dict(zip(leaves, got, strict=True)), dict(zip(leaves, exact, strict=True))
     )
-    splatting.verdict(told, record_property)
+    splatting.verdict(errors, record_property)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])

@@ -1,9 +1,9 @@
-"""A small model of random numbers: written as a GGUF file, and computed in float64 beside it.
+"""A small model of random numbers: written as a GGUF file, and computed in float64 as well.
 
 Standard library and numpy alone: nothing is shared with what is tested. The file is as
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md describes it; what a block of a type means
 is in ggml-common.h of the same repository. Blocks of the K types are random bytes: what they mean
-is exact, and nobody has to round anything to them.
+is exact, and nothing has to be rounded to them.
 """
 
 from __future__ import annotations

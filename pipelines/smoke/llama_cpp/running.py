@@ -55,20 +55,20 @@ def opened(path: Path, *, gpu: bool = True, flash: bool = False) -> Iterator[Run
     with ExitStack() as ended:
         llama_cpp.llama_log_set(listen, ctypes.c_void_p(0))
         # The library would go on to call what is collected when this ends, however it ends.
-        nobody = llama_cpp.llama_log_callback()
-        ended.callback(llama_cpp.llama_log_set, nobody, ctypes.c_void_p(0))
+        silent = llama_cpp.llama_log_callback()
+        ended.callback(llama_cpp.llama_log_set, silent, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = LAYERS + 1 if gpu else 0
         model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         assert model, "".join(said)[-2000:]
         ended.callback(llama_cpp.llama_model_free, model)
-        told = llama_cpp.llama_context_default_params()
-        told.n_ctx, told.n_batch, told.n_ubatch, told.n_seq_max = 4 * CONTEXT, CONTEXT, CONTEXT, 4
-        told.offload_kqv = told.op_offload = gpu
-        enabled, disabled = 1, 0
-        told.flash_attn_type = enabled if flash else disabled
-        context = llama_cpp.llama_init_from_model(model, told)
+        options = llama_cpp.llama_context_default_params()
+        options.n_ctx, options.n_seq_max = 4 * CONTEXT, 4
+        options.n_batch = options.n_ubatch = CONTEXT
+        options.offload_kqv = options.op_offload = gpu
+        options.flash_attn_type = int(flash)  # 1: enabled, 0: disabled
+        context = llama_cpp.llama_init_from_model(model, options)
         assert context, "".join(said)[-2000:]
         ended.callback(llama_cpp.llama_free, context)
         yield Running(model, context, said)

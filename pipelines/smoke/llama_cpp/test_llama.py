@@ -39,8 +39,8 @@ def test_it_was_built_for_gpus() -> None:
     """A build without CUDA imports as well, and computes on the CPU in silence."""
     import llama_cpp
 
-    told = llama_cpp.llama_print_system_info().decode()
-    assert "CUDA" in told, told
+    info = llama_cpp.llama_print_system_info().decode()
+    assert "CUDA" in info, info
 
 
 @attentions
@@ -101,9 +101,9 @@ def test_sequences_do_not_mix(tmp_path: Path, record_property: Record) -> None:
         run.logits(other, sequence=1)
         got = run.logits(one, sequence=0)
         again = run.logits([5], 31, sequence=1)
-    told = tolerance.shares(got, model.logits(one), "F16")
+    errors = tolerance.shares(got, model.logits(one), "F16")
     late = tolerance.shares(again, model.logits([*other, 5])[-1:], "F16")
-    tolerance.verdict(told | {f"late_{name}": v for name, v in late.items()}, record_property)
+    tolerance.verdict(errors | {f"late_{name}": v for name, v in late.items()}, record_property)
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

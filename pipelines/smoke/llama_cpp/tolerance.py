@@ -45,9 +45,9 @@ def shares(got: Array, want: Array, kind: str) -> dict[str, float]:
     return {"whole": whole / most, "worst_token": token / (TOKEN * most), "size": size / SIZE}
 
 
-def verdict(told: dict[str, float], record: object) -> None:
+def verdict(errors: dict[str, float], record: object) -> None:
     """Record every share and fail if one is above 1."""
-    for name, value in told.items():
+    for name, value in errors.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")  # type: ignore[operator]
-    wrong = {name: round(value, 2) for name, value in told.items() if not value <= 1}
+    wrong = {name: round(value, 2) for name, value in errors.items() if not value <= 1}
     assert not wrong, f"error as a part of what is tolerated: {wrong}"

@@ -1,4 +1,4 @@
-"""Attention with 8 bit numbers beside the exact one, in float64.
+"""Attention with 8 bit numbers against the exact one, in float64.
 
 Imported inside the tests only: this module needs torch and the package.
 
@@ -84,9 +84,9 @@ def shares(got: torch.Tensor, want: torch.Tensor, where: int = 1) -> dict[str, f
     return {"whole": whole / WHOLE, "size": size / SIZE, "channel": channel / CHANNEL}
 
 
-def verdict(told: dict[str, float], record: object) -> None:
+def verdict(errors: dict[str, float], record: object) -> None:
     """Record every share and fail if one is above 1."""
-    for name, value in told.items():
+    for name, value in errors.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")  # type: ignore[operator]
-    wrong = {name: round(value, 2) for name, value in told.items() if not value <= 1}
+    wrong = {name: round(value, 2) for name, value in errors.items() if not value <= 1}
     assert not wrong, f"error as a part of what is tolerated: {wrong}"

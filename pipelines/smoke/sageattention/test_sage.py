@@ -141,13 +141,13 @@ def test_a_scale_of_ones_own_and_the_sums(causal: bool, record_property: Record)
     inputs = a8.normal("fp16", 128, (640, 640))
     got, sums = sageattn(*inputs, is_causal=causal, sm_scale=0.05, return_lse=True)
     want, logs = a8.exact(inputs, causal=causal, scale=0.05)
-    told = a8.shares(got, want)
-    told["lse"] = (sums.double() - logs).abs().max().item() / a8.LSE
-    a8.verdict(told, record_property)
+    errors = a8.shares(got, want)
+    errors["lse"] = (sums.double() - logs).abs().max().item() / a8.LSE
+    a8.verdict(errors, record_property)
     assert torch.isfinite(sums).all()
 
 
-#: Function -> the module it needs, the GPUs on which its code runs, more that it is told.
+#: Function -> the module it needs, the GPUs on which its code runs, more arguments.
 KERNELS: dict[str, tuple[str, range, dict[str, Any]]] = {
     "sageattn_qk_int8_pv_fp16_cuda": ("SM80_ENABLED", range(80, 90), {"pv_accum_dtype": "fp32"}),
     "sageattn_qk_int8_pv_fp8_cuda": (
@@ -166,7 +166,7 @@ KERNELS: dict[str, tuple[str, range, dict[str, Any]]] = {
 def test_each_kernel(
     name: str, causal: bool, grain: str, gpu: Device, record_property: Record
 ) -> None:
-    """By its own name, with both grains of its scales; Triton's beside them."""
+    """By its own name, with both grains of its scales; Triton's too."""
     import attending_8bit as a8
     import sageattention
     from sageattention import core

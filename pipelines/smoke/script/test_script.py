@@ -1,7 +1,7 @@
 """A program of the user's, run where the wheel is installed: its exit code, its numbers.
 
 A line of its output that reads ``NAME = NUMBER`` is a number of the report, which
-``invoke compare`` sets beside that of another run.
+``invoke compare`` sets against that of another run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINE, _LINES, _NUMBERS = 2000, 200, 200
 def test_script(record_property: Record, record_suite: Record, tmp_path: Path) -> None:
     """It leaves with 0; what it prints last and its numbers are in the report.
 
-    Whether it had a GPU at its end is told too: then it counts as a case that ran on one.
+    Whether it had a GPU at its end is recorded too: then it counts as a case that ran on one.
     """
     used = tmp_path / "used"
     (script,) = _FOLDER.iterdir()

@@ -12,12 +12,12 @@ def facts(*, gpu: bool) -> dict[str, str]:
     """Asked in a process of its own, after the import; more properties of the report."""
     import smoke_attention
 
-    told = {"cuda_toolkit": str(smoke_attention.build_info().get("cuda", ""))}
+    properties = {"cuda_toolkit": str(smoke_attention.build_info().get("cuda", ""))}
     devices = smoke_attention.devices() if gpu else []  # none as well where the driver is too old
     if devices:
         number = devices[0]["runtime_version"]
-        told["cuda_runtime"] = f"{number // 1000}.{number % 1000 // 10}"
-    return told
+        properties["cuda_runtime"] = f"{number // 1000}.{number % 1000 // 10}"
+    return properties
 
 
 def lost() -> bool:

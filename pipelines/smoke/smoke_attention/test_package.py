@@ -69,7 +69,7 @@ def test_extension_holds_machine_code_for_every_architecture(
 
 
 def test_every_compiled_unit_carries_every_architecture(installed: Distribution) -> None:
-    """No compiled unit lacks an architecture that another one has."""
+    """Every compiled unit has the architectures that another one has."""
     import fatbin
 
     assert fatbin.inventory(extension_file(installed).read_bytes()).uneven() == {}

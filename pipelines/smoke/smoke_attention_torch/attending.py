@@ -15,7 +15,7 @@ SHAPES = ((1, 1), (17, 33), (128, 128), (200, 64), (64, 200))
 
 #: Of the answer, half a unit in its last place; and half the smallest subnormal.
 ROUNDING = {"float32": (2.0**-24, 2.0**-150), "float16": (2.0**-11, 2.0**-25)}
-#: The CPU sums in double: what is left is the rounding of the answer, some 1e-13 beside it.
+#: The CPU sums in double: what is left is the rounding of the answer, some 1e-13 of it.
 CPU_ERROR = 1e-12
 #: The GPU sums in float32: see the suite of smoke-attention, whose kernels these are.
 GPU_ERROR = 2e-5

@@ -36,7 +36,7 @@ def test_wheel_is_for_every_python(installed: Distribution, expected: Expected) 
 
 
 def test_metadata_requires_the_least_torch(installed: Distribution) -> None:
-    """pip cannot put it beside a torch that lacks what it calls."""
+    """pip cannot install it with a torch that is too old for it."""
     import smoke_attention_torch
 
     least = smoke_attention_torch.build_info()["least_torch"]
@@ -64,7 +64,7 @@ def test_every_unit_carries_every_architecture(
 
 
 def test_the_cuda_library_loads(installed: Distribution) -> None:
-    """Also beside a torch without CUDA, which does not load it: for its functions of C."""
+    """Also with a torch without CUDA, which does not load it: for its functions of C."""
     import smoke_attention_torch
 
     assert libraries(installed)["_cuda"].samefile(smoke_attention_torch.CUDA_LIBRARY)
@@ -80,7 +80,7 @@ def test_build_info_agrees(installed: Distribution, expected: Expected) -> None:
     built = smoke_attention_torch.build_info()
     assert built["version"] == installed.version
     if not expected["archs"]:
-        pytest.skip("nobody says which architectures were ordered")
+        pytest.skip("which architectures were ordered is not known")
     assert set(built["sass"]) == set(expected["archs"])
     assert set(built["ptx"]) == set(expected["ptx"])
 
@@ -96,6 +96,6 @@ def test_torch_is_the_one_that_was_asked_for(
     record_property("torch_built_with", smoke_attention_torch.build_info()["torch"])
     assert str(torch.__version__) == facts["torch"]["version"]
     if not expected.get("torch"):
-        pytest.skip(f"nobody says which torch was meant; torch {torch.__version__} was loaded")
+        pytest.skip(f"which torch was meant is not known; torch {torch.__version__} was loaded")
     asked = str(expected["torch"]).split(".")
     assert str(torch.__version__).split(".")[: len(asked)] == asked

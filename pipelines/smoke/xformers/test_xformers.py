@@ -26,10 +26,10 @@ DTYPES = ("fp16", "bf16")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One case for each row of the table that says whether something is there."""
     if "row" in metafunc.fixturenames:
-        told = metafunc.config.stash[FACTS]["properties"]
+        properties = metafunc.config.stash[FACTS]["properties"]
         names = [
             name.removeprefix(ROW)
-            for name, status in told.items()
+            for name, status in properties.items()
             if name.startswith(ROW) and xformers_info.is_status(status)
         ]
         metafunc.parametrize("row", names)
@@ -101,12 +101,12 @@ def compare(
     plain = attention(*inputs, rule, bias=bias, exact=False)
     direction = torch.randn_like(got)
     grads = [torch.autograd.grad(out, inputs, direction) for out in (got, exact, plain)]
-    told = {"out": share(got, exact, plain, FORWARD, FORWARD_SMALL)}
+    errors = {"out": share(got, exact, plain, FORWARD, FORWARD_SMALL)}
     for name, *three in zip(("dq", "dk", "dv"), *grads, strict=True):
-        told[name] = share(*three, BACKWARD, BACKWARD_SMALL)
-    for name, value in told.items():
+        errors[name] = share(*three, BACKWARD, BACKWARD_SMALL)
+    for name, value in errors.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")
-    assert all(value <= 1 for value in told.values()), told
+    assert all(value <= 1 for value in errors.values()), errors
 
 
 def normal(dtype: str, rows: int, columns: int, dim: int) -> Triple:

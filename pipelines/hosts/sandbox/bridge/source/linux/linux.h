@@ -79,7 +79,7 @@ struct entry {
     void *real;
     const struct special *special;
     char name[64];
-    int told; /* once is enough */
+    int warned; /* once is enough */
 };
 
 int make_room_for_thunks(void) HIDDEN; /* 0: there is none */

@@ -63,7 +63,7 @@ static u64 call(struct entry *entry, const u64 *a)
 
 static int first_time(struct entry *entry)
 {
-    return !__atomic_exchange_n(&entry->told, 1, __ATOMIC_RELAXED);
+    return !__atomic_exchange_n(&entry->warned, 1, __ATOMIC_RELAXED);
 }
 
 static u64 refuse(struct entry *entry, const char *why)
@@ -157,11 +157,11 @@ static u64 watch(struct entry *entry, u64 *a)
 /* Called by bridge_special. */
 HIDDEN u64 special(u64 *a, struct entry *entry, const double *floats)
 {
-    const struct special *told = entry->special;
-    int at = told->argument;
+    const struct special *rule = entry->special;
+    int at = rule->argument;
     u64 result, handle;
 
-    switch (told->kind) {
+    switch (rule->kind) {
     case CALLBACK: return translate(&a[at]) ? call(entry, a) : bridge->errors.memory;
     case HOST_PARAMS: return a[at] ? call_with_copy(entry, a, at, HOST_WORDS, 0) : call(entry, a);
     case NODE_PARAMS:
@@ -193,11 +193,11 @@ HIDDEN u64 special(u64 *a, struct entry *entry, const double *floats)
         return call(entry, a);
     case REFUSED: return refuse(entry, "not for Windows programs on Linux");
     case HANDLE_BITS:
-        handle = read_handle(told, a[at]);
-        return handle & told->values ? refuse(entry, "Windows' handles") : call(entry, a);
+        handle = read_handle(rule, a[at]);
+        return handle & rule->values ? refuse(entry, "Windows' handles") : call(entry, a);
     case HANDLE_TYPE:
-        handle = read_handle(told, a[at]);
-        if (handle < 32 && told->values >> handle & 1) return refuse(entry, "Windows' handles");
+        handle = read_handle(rule, a[at]);
+        if (handle < 32 && rule->values >> handle & 1) return refuse(entry, "Windows' handles");
         return call(entry, a);
     case MISSING:
         if (first_time(entry))

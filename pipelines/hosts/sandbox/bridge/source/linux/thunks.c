@@ -85,7 +85,7 @@ typedef unsigned char thunk[16];
 static struct book {
     struct entry *entries;
     thunk *thunks;
-    int used, told;
+    int used, warned;
 } to_driver, to_windows;
 static char lock;
 
@@ -125,8 +125,8 @@ static void *shared_thunk(struct book *book, void *code, void *real, const struc
 {
     acquire(&lock);
     void *found = thunk_for(book, code, real, special, name);
-    int tell = !found && !book->told;
-    if (tell) book->told = 1;
+    int tell = !found && !book->warned;
+    if (tell) book->warned = 1;
     release(&lock);
     if (tell) warn("no room left for %s: there are %d already", name, FULL);
     return found;

@@ -1,8 +1,8 @@
-"""Work that goes on beside other work of this process: who hears of it, and may have it leave.
+"""One of several tasks in this process: who hears of it, and may have it stop.
 
 Several runs in one process, each in its own thread, must not share a terminal. Within
-:func:`told_to` what a work says reaches its onlooker alone; nothing else of the program has to know
-that there are others. Threads that a work starts itself are not within.
+:func:`reporting_to` what a task says reaches its onlooker alone; nothing else of the program has to
+know that there are others. Threads that a task starts itself are not within.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class LeaveError(KeyboardInterrupt):
-    """A work is to leave what it does where it is; what runs on its host goes on there.
+    """A task is to stop where it is; what runs on its host goes on there.
 
-    As Ctrl-C is it no error of anybody: a run that it ends is taken up again.
+    Like Ctrl-C it is no error: a run that it ends is taken up again.
     """
 
 
 class Onlooker(Protocol):
-    """Who hears of one work."""
+    """Who hears of one task."""
 
     console: Console
     """Where everything goes that is printed."""
@@ -36,19 +36,19 @@ class Onlooker(Protocol):
         """So many compile units of so many are finished."""
 
     def heed(self) -> None:
-        """Asked now and then: raises :class:`LeaveError` when the work is to leave."""
+        """Asked now and then: raises :class:`LeaveError` when the task is to stop."""
 
 
 _onlooker: ContextVar[Onlooker | None] = ContextVar("onlooker", default=None)
 
 
 def onlooker() -> Onlooker | None:
-    """Whoever hears of this work; ``None``: the terminal is its own."""
+    """Whoever hears of this task; ``None``: the terminal is its own."""
     return _onlooker.get()
 
 
 @contextmanager
-def told_to(one: Onlooker) -> Iterator[None]:
+def reporting_to(one: Onlooker) -> Iterator[None]:
     """Within it ``one`` hears of what this thread does."""
     before = _onlooker.set(one)
     try:
@@ -58,7 +58,7 @@ def told_to(one: Onlooker) -> Iterator[None]:
 
 
 def tell_stage(name: str) -> None:
-    """A stage begins; raises :class:`LeaveError` when the work is to leave instead."""
+    """A stage begins; raises :class:`LeaveError` when the task is to stop instead."""
     heed()
     if (one := onlooker()) is not None:
         one.stage(name)
@@ -71,6 +71,6 @@ def tell_units(done: int, total: int) -> None:
 
 
 def heed() -> None:
-    """Raise :class:`LeaveError` when the work is to leave."""
+    """Raise :class:`LeaveError` when the task is to stop."""
     if (one := onlooker()) is not None:
         one.heed()
