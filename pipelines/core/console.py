@@ -31,22 +31,22 @@ from pipelines.core import github
 from pipelines.core.called import with_pages
 from pipelines.core.errors import PipelineError
 from pipelines.core.hosttext import redact, redact_all, safe
-from pipelines.core.onlooker import onlooker
+from pipelines.core.observer import observer
 from pipelines.core.tables import Trimming, between_words
 
 
 class _Ours(Console):
-    """A console that leaves what one of several works at once prints to that work's onlooker."""
+    """A console that leaves what one of several works at once prints to that work's observer."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print here, or where the work's onlooker wants it."""
-        one = onlooker()
+        """Print here, or where the work's observer wants it."""
+        one = observer()
         (super().print if one is None else one.console.print)(*objects, **options)
 
     @property
     def is_terminal(self) -> bool:
         """Whether it is watched live, which one of several runs is not."""
-        return onlooker() is None and super().is_terminal
+        return observer() is None and super().is_terminal
 
 
 console = _Ours(highlight=False, soft_wrap=True)
@@ -107,7 +107,7 @@ def host_line(text: str) -> None:
 @contextmanager
 def fold(title: str) -> Iterator[None]:
     """A headline; in GitHub's logs a group that can be folded."""
-    grouped = github.in_ci and onlooker() is None
+    grouped = github.in_ci and observer() is None
     if grouped:
         github.tell(f"::group::{safe(title).replace(chr(10), ' ')}")
     else:
@@ -176,5 +176,5 @@ def print_error(error: PipelineError) -> None:
     if error.hint:
         hint = "\n│ ".join(safe(line) for line in with_pages(error.hint).splitlines())
         errors.print(f"[yellow]→[/yellow]{escape(in_words(f'→ {hint}', errors)[1:])}")
-    if github.in_ci and onlooker() is None:
+    if github.in_ci and observer() is None:
         github.tell(github.command("error", "\n".join(lines), title=error.title))

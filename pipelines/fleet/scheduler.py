@@ -118,12 +118,12 @@ class Scheduler:
             if host.state != "refused":
                 self._reach(host)
 
-    def run(self, onlooker: Callable[[], None] = lambda: None) -> Summary:
-        """Until nothing is left to be done; ``onlooker`` is called once a round."""
+    def run(self, on_round: Callable[[], None] = lambda: None) -> Summary:
+        """Until nothing is left to be done; ``on_round`` is called once a round."""
         self._read_orders()  # one may be to retry what is over
         while not self._finished():
             self.step()
-            onlooker()
+            on_round()
         tasks = Counter(str(one.state) for one in self.entries.values())
         if set(tasks) <= FINAL:
             with self._change() as change:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pipelines.core.console import say
 from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.core.hosttext import line
-from pipelines.core.onlooker import onlooker
+from pipelines.core.observer import observer
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession, part_of
 from pipelines.matrix.buildplan import BuildPlan
@@ -26,7 +26,7 @@ class Notices(Silent):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._one = onlooker()
+        self._one = observer()
 
     def step(self, text: str) -> None:
         """A line for each step, from whatever thread."""

@@ -30,7 +30,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import line, safe
-from pipelines.core.onlooker import LeaveError, reporting_to
+from pipelines.core.observer import StopTaskError, reporting_to
 from pipelines.core.tables import Trimming
 from pipelines.fleet.model import (
     Details,
@@ -70,7 +70,7 @@ class Executor(Protocol):
     """How tasks are done at one host."""
 
     def do(self, task: Task, result: Result) -> None:
-        """Do it; raises what went wrong, :class:`LeaveError` where it was to leave."""
+        """Do it; raises what went wrong, :class:`StopTaskError` where it was to stop."""
 
     def withdraw(self, task: Task) -> None:
         """End what the task has left running there; raises what went wrong."""
@@ -86,7 +86,7 @@ class Executor(Protocol):
 
 
 class _Attempt:
-    """The onlooker of one attempt: its log, what it does now, and whether it is to leave."""
+    """The observer of one attempt: its log, what it does now, and whether it is to stop."""
 
     def __init__(self, task: Task, number: int) -> None:
         self.task, self.number = task, number
@@ -115,11 +115,11 @@ class _Attempt:
         """So many compile units of so many."""
         self.progress = self.progress.model_copy(update={"done": done, "total": total})
 
-    def heed(self) -> None:
+    def check_stop(self) -> None:
         """Leave when asked to."""
         self.last_sign = time.monotonic()
         if self.leave.is_set():
-            raise LeaveError
+            raise StopTaskError
 
 
 _End = tuple[Outcome, PipelineError | None, bool]
@@ -196,7 +196,7 @@ class HostWorker:
 
     def _attempt(self, attempt: _Attempt, result: Result) -> _End:
         try:
-            attempt.heed()
+            attempt.check_stop()
             self._require_sign_in()
             self._require_no_stray(attempt.task)
             self.executor.do(attempt.task, result)

@@ -20,7 +20,7 @@ from pipelines.core.hosttext import line as one_line
 from pipelines.core.hosttext import safe
 from pipelines.core.logs import detailed
 from pipelines.core.model import first_problem
-from pipelines.core.onlooker import tell_units
+from pipelines.core.observer import report_units
 from pipelines.diagnosis import Settings, diagnose
 from pipelines.doctor.thresholds import load_thresholds
 from pipelines.hosts.live import LiveSession
@@ -377,7 +377,7 @@ class _Following:
         if step:
             self.units = Units(done=step.done, total=step.total)
             self.pace.finished(step.done, step.total)
-            tell_units(step.done, step.total)
+            report_units(step.done, step.total)
             unit = safe(step.unit, 40)
             progress.update(task, completed=step.done, total=step.total, unit=unit)
         if (not console.is_terminal or step) and (not kept or detailed()):

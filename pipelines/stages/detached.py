@@ -22,7 +22,7 @@ from pipelines.core.errors import (
     RemoteError,
 )
 from pipelines.core.hosttext import safe
-from pipelines.core.onlooker import heed
+from pipelines.core.observer import check_stop
 from pipelines.hosts.live import LiveSession
 from pipelines.record.job import JobRecord
 from pipelines.record.run import Run
@@ -182,7 +182,7 @@ class Job:
             offset=self.offset,
         )
         for item in items:
-            heed()
+            check_stop()
             self._heard, self._tries = time.monotonic(), 0
             if isinstance(item, dict):
                 return checked(self.host, item, State)
@@ -193,7 +193,7 @@ class Job:
 
     def _wait(self, error: HostError) -> None:
         """Wait a moment before the next try, or raise what is to be told instead of one."""
-        heed()
+        check_stop()
         ended = self.session.host.ended()
         hint = (
             "Finished units are kept; the same command continues with them."

@@ -21,7 +21,7 @@ from pipelines.core.errors import (
     TransferError,
 )
 from pipelines.core.hosttext import line as one_line
-from pipelines.core.onlooker import tell_stage
+from pipelines.core.observer import report_stage
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.record.results import (
@@ -113,7 +113,7 @@ class Line:
         """Run one stage and record it; once more where the host was gone and is made anew."""
 
         def once() -> StageResult:
-            tell_stage(stage.name)
+            report_stage(stage.name)
             _log.info("%s: stage %s", self.run.id, stage.name)
             with self.run.stage(stage.name) as log:
                 return stage.run(self.session, self.plan, log)

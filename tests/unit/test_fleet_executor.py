@@ -14,7 +14,7 @@ from pipelines.config.fleet import FleetSettings
 from pipelines.config.model import Config
 from pipelines.core.errors import BuildError, HostError
 from pipelines.core.files import sha256_of
-from pipelines.core.onlooker import LeaveError
+from pipelines.core.observer import StopTaskError
 from pipelines.fleet import executor
 from pipelines.fleet.checks import HostChecks
 from pipelines.fleet.executor import FleetPlan, HostExecutor
@@ -107,7 +107,7 @@ def test_who_goes_on_takes_up_the_run_that_was_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = good(tmp_path)
-    left = [LeaveError()]
+    left = [StopTaskError()]
 
     def job(spec: dict[str, Any]) -> Any:
         yield b"[1/2] a.cu\n"

@@ -18,7 +18,7 @@ from plans import LAB
 from pipelines.config.model import Config
 from pipelines.core.console import say
 from pipelines.core.errors import BuildError, ConfigError, HostError
-from pipelines.core.onlooker import heed
+from pipelines.core.observer import check_stop
 from pipelines.core.units import GIB
 from pipelines.fleet import run as fleet_run
 from pipelines.fleet.executor import FleetPlan
@@ -174,7 +174,7 @@ class Executor:
     def do(self, task: Task, result: Result) -> None:
         say(f"building {task.key}")
         while self.blocked:
-            heed()
+            check_stop()
         if self.failing and self.failing in task.key:
             raise BuildError("error C2065")
         self.plan.runs[task.key] = result.run = str(ran(self.plan.folder.parent, task.key[-4:]))

@@ -24,7 +24,7 @@ from pipelines.core.errors import (
     TimeUpError,
     TransferError,
 )
-from pipelines.core.onlooker import heed, tell_stage, tell_units
+from pipelines.core.observer import check_stop, report_stage, report_units
 from pipelines.core.units import GIB
 from pipelines.fleet import workers as workers_module
 from pipelines.fleet.model import Ended, Event, Needs, Reached, Task, Withdrawn
@@ -236,8 +236,8 @@ def test_each_has_its_own_words_and_none_reach_the_terminal(
         for number in range(50):
             say(f"{one.key} says {number}")
         assert not console.is_terminal
-        tell_stage("build")
-        tell_units(3, 7)
+        report_stage("build")
+        report_units(3, 7)
         both.wait()
         (progress,) = made.workers[one.key].progress()
         assert (progress.stage, progress.done, progress.total) == ("build", 3, 7)
@@ -255,7 +255,7 @@ def test_each_has_its_own_words_and_none_reach_the_terminal(
 
 def _until_told(steps: Steps) -> None:
     while True:  # as Job.follow does with each sign of life
-        heed()
+        check_stop()
         if steps.unblocked.wait(0.02):
             raise HostError("the session is closed")
 
@@ -287,7 +287,7 @@ def test_a_task_that_is_cancelled_twice_is_ended_on_its_host(fleet: Callable[...
 
     def withdraw(task: Task) -> None:
         until(again.is_set)
-        heed()
+        check_stop()
         steps.withdrawn.append(task.key)
 
     steps.withdraw = withdraw  # type: ignore[method-assign]
@@ -378,7 +378,7 @@ def test_a_host_that_is_gone_ends_all_of_its_tasks(fleet: Callable[..., Fleet]) 
         assert (ended.outcome, ended.gone, steps.withdrawn) == ("lost", True, [])
         assert ended.error is not None
         assert ended.error.message == "a: its console is dark"
-    steps.act = lambda _: heed()
+    steps.act = lambda _: check_stop()
     made.pool.start(task("w"), "a", 2)
     assert made.ends(1)["w"].outcome == "done"
 
@@ -418,7 +418,7 @@ def test_an_attempt_that_hangs_is_lost(
 
     def report(_: Task) -> None:
         while not over.wait(0.01):
-            heed()
+            check_stop()
 
     made = fleet(a=Steps(lambda _: _wait(over)), b=Steps(report))
     made.pool.start(task("hangs"), "a", 1)
