@@ -43,7 +43,7 @@ _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 
 def observer() -> Observer | None:
-    """This task's observer; ``None``: the terminal is its own."""
+    """The observer of this task; ``None``: the terminal is its own."""
     return _observer.get()
 
 
