@@ -115,19 +115,19 @@ def test_registries(engine: Engine, registry: WindowsRegistry) -> None:
     refused(ConfigError, "no such image", "digest", pull, engine, f"{host}/windows:none")
     missing = f"{host}/windows@sha256:{'0' * 64}"
     refused(ConfigError, "no such image", "digest", pull, engine, missing)
-    refused(SetupError, "wants a sign-in", "docker login", pull, engine, f"{host}/secret:x")
-    refused(HostError, "no more images for now", "wait", pull, engine, f"{host}/busy:x")
+    refused(SetupError, "requires a sign-in", "docker login", pull, engine, f"{host}/secret:x")
+    refused(HostError, "has rate-limited", "wait", pull, engine, f"{host}/busy:x")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     nobody = f"127.0.0.1:{port}/x:1"
-    refused(HostError, "does not reach the registry", "docker save", pull, engine, nobody)
+    refused(HostError, "cannot reach the registry", "docker save", pull, engine, nobody)
     lost = "no-such-machine.invalid/x:1"
-    refused(HostError, "does not reach the registry", "docker save", pull, engine, lost)
+    refused(HostError, "cannot reach the registry", "docker save", pull, engine, lost)
 
 
 def test_names_that_are_none(engine: Engine) -> None:
     refused(
-        ConfigError, "no name of an image", "small letters", pull, engine, "127.0.0.1:1/UPPER:x"
+        ConfigError, "not a valid image name", "lower case", pull, engine, "127.0.0.1:1/UPPER:x"
     )
 
 
@@ -136,7 +136,7 @@ def test_images_that_are_not_there(engine: Engine) -> None:
         with engine_errors("make container 'fault'"):
             engine.client.containers.create(image, "x", labels=MARK, **keys)
 
-    refused(ConfigError, "no such image", "docker pull", create, "wcw-none:1")
+    refused(ConfigError, "does not have that image", "docker pull", create, "wcw-none:1")
     refused(ConfigError, "one is for Windows", "Windows Server", create, BASE, platform="windows")
     assert engine.image("wcw-none:1") is None
     with pytest.raises(ConfigError, match="needs an engine for Windows containers"):
@@ -177,7 +177,14 @@ def test_limits(engine: Engine) -> None:
     refused(ConfigError, "too small", "8g", started, engine, mem_limit="8q")
     if "xfs" not in str(engine.about.get("DriverStatus")):
         size = {"size": "120g"}
-        refused(ConfigError, "cannot limit the disk", "pquota", started, engine, storage_opt=size)
+        refused(
+            ConfigError,
+            "cannot limit a container's disk",
+            "pquota",
+            started,
+            engine,
+            storage_opt=size,
+        )
 
 
 def test_a_name_that_is_taken(engine: Engine) -> None:
@@ -200,7 +207,7 @@ def test_a_mount_of_nothing(engine: Engine) -> None:
     refused(
         ConfigError,
         "has no /no-such-directory-here",
-        "engine is on",
+        "on the engine's machine",
         started,
         engine,
         mounts=mounts,
@@ -208,7 +215,9 @@ def test_a_mount_of_nothing(engine: Engine) -> None:
 
 
 def test_a_program_that_the_image_has_not(engine: Engine) -> None:
-    refused(ConfigError, "no such program", "invoke image build", started, engine, "--tied")
+    refused(
+        ConfigError, "does not have the program", "invoke image build", started, engine, "--tied"
+    )
 
 
 # -- ends ------------------------------------------------------------------------------------------
@@ -251,7 +260,7 @@ def test_a_container_that_is_gone(engine: Engine) -> None:
         with engine_errors("look at container 'fault'"):
             box.reload()
 
-    refused(HostError, "it is gone", "again", look)
+    refused(HostError, "no longer exists", "again", look)
     ContainerManager(engine).remove(box)  # harmless
 
 
