@@ -94,7 +94,7 @@ def show_fleet(request: FleetRequest) -> None:
     for task in cells.tasks:
         say(f"{task.key}: {units.few(task.hosts)}")
     if request.request.shards == "auto":
-        say("the number of shards is known once the hosts were asked", "dim")
+        say("the number of shards is known once the hosts have been asked", "dim")
     say(NOTHING, style="green")
 
 
