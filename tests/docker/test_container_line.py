@@ -66,7 +66,7 @@ def test_a_lasting_one_goes_on_without_its_controller(project: Project) -> None:
     assert one.status == "running"
     code, said = project.wcw("build", "test", "--host", "lasting", *ARCHS)
     assert code == 0, said
-    assert "found again" in said
+    assert "reconnected" in said
     assert [found.id for found in project.containers()] == [one.id]
     code, said = project.wcw("host", "remove", "--host", "lasting")
     assert code == 0, said

@@ -180,7 +180,7 @@ def test_a_driver_that_is_none_is_refused(bridged: Bridged, tmp_path: Path) -> N
         assert line.startswith("it cannot be loaded: ")
         assert "invalid ELF header" in line
     for path in (without / "libcuda.so.1", tmp_path / "libcuda.so.1"):
-        with pytest.raises(HostError, match=r"no library of NVIDIA's driver|no ELF file"):
+        with pytest.raises(HostError, match=r"library of NVIDIA's driver"):
             building.built(bridged.prefix, bridged.cache, [path], lambda text: None)
 
 
