@@ -92,7 +92,8 @@ def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | s
         return there
     there = there or shelf.aside(library)
     key, said = _known(shelf, library) or _of_cudas(shelf, library, there)
-    wants = f"{name} imports {shown(library, 100)}{' when it is first called' if late else ''}"
+    when = ", when it is first called," if late else ""
+    wants = f"{name}{when} imports {shown(library, 100)}"
     return cause(key, "warning" if late else "error", wants=wants, **said)
 
 
