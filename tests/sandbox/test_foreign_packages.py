@@ -107,7 +107,7 @@ def test_one_that_needs_a_network_while_it_is_built(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     code, said = program(tmp_path, "init", "--yes", "--archs", "80", "--no-workflow")
     assert code == 0, said
-    assert "fetchcontent_declare json: there is no network while it is built" in said
+    assert "fetchcontent_declare json: builds have no network" in said
     try:
         code, said = program(tmp_path, "provision", "build")
         assert code == 8, said[-3000:]

@@ -210,7 +210,7 @@ def test_time_is_up_and_the_next_build_goes_on(
     slow.chmod(0o755)
     monkeypatch.setenv("PYTORCH_NVCC", str(slow))
     line = opened(minutes=0.75, jobs=1)
-    with pytest.raises(TimeUpError, match=r"ended after 0\.75 minutes") as caught:
+    with pytest.raises(TimeUpError, match=r"stopped after 0\.75 minutes") as caught:
         run_build(line)
     first = line.run.id
     line.close()
