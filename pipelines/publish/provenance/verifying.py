@@ -107,7 +107,7 @@ def find(wheel: Path) -> Path:
         if found := find_nearby(wheel, name):
             return found
     raise ConfigError(
-        f"{line(wheel, 300)}: no {line(wheel.name, 200)}{SIGNED} in its directory",
+        f"{line(wheel, 300)}: no {line(wheel.name, 200)}{SIGNED} in its directory or above",
         hint="Put the published file there, or name it with --provenance.",
     )
 
