@@ -58,7 +58,7 @@ def test_there(
     with tempfile.TemporaryFile() as parcel, tempfile.TemporaryFile() as back:
         with tarfile.open(fileobj=parcel, mode="w:gz", compresslevel=1) as made:
             for name, path in parts.items():
-                made.add(path, name, filter=lambda one: None if "__pycache__" in one.name else one)
+                made.add(path, name, filter=_member)
         words = ["sh", "-c", script, "sh", str(parcel.tell()), *order]
         parcel.seek(0)
         with subprocess.Popen(
@@ -78,6 +78,11 @@ def test_there(
                 hint=f"Nothing was recorded. To check the connection: ssh {machine} true",
             )
         return _unpack(back, machine, out)
+
+
+def _member(one: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    one.mode = 0o755  # on Windows no file is executable
+    return None if "__pycache__" in one.name else one
 
 
 def _unpack(back: IO[bytes], machine: str, out: Path) -> tuple[Run, SmokeError | None]:

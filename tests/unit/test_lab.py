@@ -263,7 +263,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     for path, text in scripts.items():
         path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
+        path.chmod(0o755 if path.parent == programs else 0o644)  # a checkout on Windows
     monkeypatch.setattr(rented, "CHECKOUT", root)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     return there
