@@ -488,7 +488,7 @@ def test_half_an_installation_is_no_golden_disk(
     monkeypatch.setattr(GoldenDiskBuilder, "make", begin)
     with pytest.raises(BegunError):
         vm.connect()
-    assert "unfinished golden disk" in vm.given.events.told[-1]  # type: ignore[attr-defined]
+    assert "unfinished golden disk" in vm.options.events.told[-1]  # type: ignore[attr-defined]
 
 
 # -- what may happen to a disk ---------------------------------------------------------------------
