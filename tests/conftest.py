@@ -108,3 +108,14 @@ def built_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     (wheel,) = (tree / "made").iterdir()
     return wheel
+
+
+@pytest.fixture
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither our configuration, nor our cache, nor a console that another test made quiet."""
+    from pipelines.core.console import console
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.setattr(console, "quiet", False)

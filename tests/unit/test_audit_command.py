@@ -19,22 +19,13 @@ from pes import msvc
 from typed import calls, flags
 
 from pipelines.cli.program import run
-from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_directory")]
 
 
 TAG = "cp311-cp311-win_amd64"
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
 
 
 def gpu_wheel(folder: Path, version: str = "1.0") -> Path:

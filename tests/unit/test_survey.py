@@ -31,13 +31,12 @@ from pipelines.audit.inputs import Input
 from pipelines.audit.listing import Listing
 from pipelines.audit.repositories import read_repository
 from pipelines.cli.program import run
-from pipelines.core.console import console
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain.indexpage import IndexPageError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_directory")]
 
 WIN = "cp311-cp311-win_amd64"
 MODULE = "other/_C.cp311-win_amd64.pyd"
@@ -449,14 +448,6 @@ def test_the_token_is_for_github_alone(server: Server, monkeypatch: pytest.Monke
         with pytest.raises(IndexPageError, match="stop"):
             read_repository(text)
     assert ["Authorization" in headers for headers in seen] == [True, False]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
 
 
 def published(server: Server, folder: Path, *versions: str, **more: Any) -> list[Path]:
