@@ -1,6 +1,6 @@
 """bitsandbytes' kernels against numpy: for ``invoke lab bitsandbytes==VERSION --suite``.
 
-Called by ctypes, as its own Python does, but with cupy's memory: no index has a torch with CUDA for
+Called by ctypes, as its own Python does, but with cupy's memory: PyPI has no torch with CUDA for
 Windows. Its DLL imports cuBLAS (--with nvidia-cublas==VERSION), which nothing here calls.
 """
 

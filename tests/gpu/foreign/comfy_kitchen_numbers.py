@@ -1,6 +1,6 @@
 """comfy-kitchen's kernels against numpy: for ``invoke lab comfy-kitchen==VERSION --suite``.
 
-The wheel's own Python wants a torch with CUDA, of which no index has one for Windows. Its extension
+The wheel's own Python needs a torch with CUDA, which PyPI does not have for Windows. Its extension
 takes arrays by DLPack, whoever made them: here cupy does, which compiles nothing for that.
 """
 
