@@ -186,7 +186,7 @@ def _idle(test: SmokeResult | None) -> Iterator[str]:
     """A note if the GPU of a bridge was not used."""
     if test is not None and test.bridge and test.bridge.name and not test.bridge.cases:
         why = "no case passed on it"
-        if test.script:
+        if test.script and not test.outcomes.get("failed"):
             why = f"{line(test.script, 80)} created no context on it"
         yield f"not tested on the available GPU: {why}"
 

@@ -24,6 +24,7 @@ from pipelines.record.run import Run
 from pipelines.record.seal import Sealer
 from pipelines.reports import lab
 from pipelines.reports.junit import write
+from pipelines.reports.load import load_view
 from pipelines.reports.model import Case, Suite
 from pipelines.stages import rented
 
@@ -89,6 +90,13 @@ def test_a_record_says_what_the_run_says(tmp_path: Path) -> None:
     for text in (GPU, "580.1", record.sha256, SUITE, "1.5e-3", "B + GPU", "signed here"):
         assert text in page
     assert lab.read_records(tmp_path / "lab") == ([record], [])
+
+
+def test_a_suite_that_failed_on_the_gpu_is_not_said_to_have_missed_it(tmp_path: Path) -> None:
+    """Cases on the GPU are counted where they passed; why one failed is in its own message."""
+    view = load_view(run_of(tmp_path, outcome="failed", cases=0))
+    (note,) = (text for text in view.caveats if text.startswith("not tested on the available GPU"))
+    assert "context" not in note
 
 
 def test_a_nan_is_the_largest_error(tmp_path: Path) -> None:
