@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -67,12 +68,10 @@ def is_out(one: Input | WheelReport, out: Iterable[str]) -> bool:
 
 def read_file(path: Path) -> list[WheelReport]:
     """The wheels in a survey's file; a last line that was not written whole is left out."""
-    try:
+    with suppress(OSError, ValidationError):
         *rows, rest = path.read_bytes().split(b"\n")
         if _BEGIN.startswith(rest[: len(_BEGIN)]):
             return [WheelReport.model_validate_json(row) for row in rows]
-    except (OSError, ValidationError):
-        pass
     raise ConfigError(
         f"{path} is not a survey file, or is damaged", hint="Name a different file, or a new one."
     )

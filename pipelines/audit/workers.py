@@ -12,6 +12,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
@@ -78,7 +79,8 @@ def run_isolated(
                 worker.number, item = waiting.popleft()
                 worker.until = time.monotonic() + (seconds if worker.ready else _START)
                 busy[worker.pipe] = worker
-                _send(worker, item)
+                with suppress(BrokenPipeError):  # it died while idle: its result will show that
+                    worker.pipe.send(item)
             soonest = min(worker.until for worker in busy.values()) - time.monotonic()
             ready = {*wait([*busy], min(max(soonest, 0), _WAIT))}
             now = time.monotonic()
@@ -107,13 +109,6 @@ def _started(context: Any, work: Callable[[Any], Result]) -> _Worker[Result]:
     process.start()
     theirs.close()  # or the end of the process would go unnoticed
     return _Worker(process, ours)
-
-
-def _send(worker: _Worker[Any], item: object) -> None:
-    try:
-        worker.pipe.send(item)
-    except BrokenPipeError:  # it died while idle; reading its result will show that
-        return
 
 
 def _serve(pipe: Connection[Any, Any], work: Callable[[Any], Any]) -> None:

@@ -31,6 +31,7 @@ from pipelines.reports.compare import Difference, compare_numbers, printed
 from pipelines.reports.html import filled
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import load_view, read_smoke
+from pipelines.reports.model import Case
 
 #: Names of numbers that differ from one run to the next.
 _TIME = re.compile(r"second|per s\b", re.IGNORECASE)
@@ -90,6 +91,12 @@ class LabRecord(Model):
         return max(errors, key=lambda text: (math.isnan(float(text)), float(text)), default="")
 
 
+def _why(case: Case) -> str:
+    """The first line of an error, as pytest prints it; what the suite has printed follows there."""
+    errors = (text[1:].strip() for text in case.detail.splitlines() if text.startswith("E "))
+    return line(next(errors, case.message), 300)
+
+
 def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
     """The signed record of a run; ``None`` if its suite came to no GPU, or to no verdict.
 
@@ -102,9 +109,8 @@ def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
         return None
     view, driver = load_view(run), line(suite.properties.get("driver_version"), 40)
     passed = view.verdict == "passed"
-    if not passed and not any(case.outcome in ("failed", "error") for case in suite.cases):
-        return None
-    if test.bridge and test.bridge.driver != driver:
+    failed = [case for case in suite.cases if case.outcome in ("failed", "error")]
+    if not (passed or failed) or (test.bridge and test.bridge.driver != driver):
         return None
     if passed and suite.properties.get("gpu_cases", "0") == "0":
         raise SmokeError(
@@ -127,7 +133,7 @@ def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
         system=line(test.system, 80),
         evidence=evidence_of(facts, test),
         passed=passed,
-        why="" if passed else next((f.title for f in view.failures), view.headline),
+        why="" if passed else _why(failed[0]),
         numbers=printed(view),
         seconds=sum(case.seconds for case in suite.cases),
         run=run.id,

@@ -31,6 +31,7 @@ from pipelines.stages import rented
 WHEEL = "other-1.0-py3-none-win_amd64.whl"
 SUITE = "cd" * 32
 GPU = "NVIDIA L4"
+DETAIL = "    assert code == 0\nE   AssertionError: wrong: a\nE     b\n"
 
 
 def run_of(
@@ -52,7 +53,9 @@ def run_of(
     samples.audit(run)
     samples.provisioned(run)
     printed = {f"script.{name}": text for name, text in numbers.items()}
-    script = Case("test_script", "test_script", 1.0, outcome, "it is wrong", properties=printed)
+    script = Case(
+        "test_script", "test_script", 1.0, outcome, "wrong: a b", DETAIL, properties=printed
+    )
     properties = {"driver_version": driver, "gpu_cases": str(cases)}
     write(run.path / "smoke.xml", [Suite("pytest", (script,), properties)])
     result = SmokeResult(
@@ -99,9 +102,11 @@ def test_a_suite_that_failed_on_the_gpu_is_not_said_to_have_missed_it(tmp_path: 
     assert "context" not in note
 
 
-def test_a_nan_is_the_largest_error(tmp_path: Path) -> None:
+def test_a_failure_is_given_in_the_suites_own_words(tmp_path: Path) -> None:
+    """With a nan as the largest error."""
     printed: Any = {"a error": "nan", "b error": "3"}
-    assert of(run_of(tmp_path, outcome="failed", **printed)).worst == "nan"
+    record = of(run_of(tmp_path, outcome="failed", **printed))
+    assert (record.why, record.worst) == ("AssertionError: wrong: a", "nan")
 
 
 @pytest.mark.parametrize(
@@ -362,3 +367,13 @@ def test_it_is_given_back_after_an_error_and_a_failure_is_said(
         raise HostError("lost")
     assert (tmp_path / "back").exists()
     assert "NOT GIVEN BACK" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("folder", ["lab", "lab/spoiled"])
+def test_the_evidence_is_signed_and_of_the_suites_of_today(folder: str) -> None:
+    root = Path(__file__).parents[2]
+    records, wrong = lab.read_records(root / "docs/evidence/gpu-bridge" / folder)
+    assert (bool(records), wrong) == (True, [])
+    for record in records:
+        suite = lab.digest_of(root / "tests/gpu/foreign" / record.suite)
+        assert record.suite_sha256 == suite, f"{record.suite} was changed after it ran"
