@@ -199,7 +199,8 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
             say(note, "yellow")
         rest = [one for one in closure.offers if not _is_of(one, given)]
         total = sum(one.size or 0 for one in rest)
-        say(f"and {units.counted(len(rest), 'wheel')} that it needs, {units.size(total)}")
+        size = f", {units.size(total)}" if total else ""  # a directory of wheels states none
+        say(f"and {units.counted(len(rest), 'wheel')} that it needs{size}")
         fetched = fetch_all(rest, plan.cache)
         kept = _into_run(plan, log, own)
         origin = f"{_GIVEN}: {own.file} from {_place(given, own)}, sha256 {own.sha256}"
@@ -211,7 +212,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
             taken=_row(given, kept, own),
             company=Dependencies(
                 packages=tuple(_row(given, _kept(plan, one), one) for one in fetched),
-                libraries=tuple(_found(plan, given, fetched)),
+                libraries=tuple(dict.fromkeys(_found(plan, given, fetched))),
                 companions=given.companions,
                 notes=tuple(notes),
             ),
