@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipelines.cli.lines import Tell, held, hold, native_facts, request_of, settings_of
@@ -81,12 +80,11 @@ def _line(
     from pipelines.matrix.buildplan import resolve
     from pipelines.stages.line import Line
 
-    axes = {axis: value for axis, value in row.target.values().items() if value}
     same = (row.target.host, row.target.python)  # what decides which Python is talked to
     shared = sessions.get(same)
     plan = resolve(
         settings,
-        replace(request, axes=axes),
+        request.of(row.target),
         host=shared.host if shared else None,
         events=Tell,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
 from pipelines.cli.lines import host_facts, request_of, settings_of
-from pipelines.cli.options import ALL, Flags
+from pipelines.cli.options import ALL, FETCH, Flags
 from pipelines.core.errors import ConfigError
 from pipelines.record.shards import shards_of
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pipelines.matrix.buildplan import Request
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import Plan
-    from pipelines.toolchain.lock import Cache
 
 FORMATS = ("table", "json", "gha")
 
@@ -40,14 +39,13 @@ def run_plan(
     select: str | None = None,
     format: str = "table",
     facts: HostFacts | None = None,
-    cache: Cache | None = None,
 ) -> int:
     """Print the plan; 0, or 2 when no cell can be built."""
     from pipelines.matrix.buildplan import jobs_asked
     from pipelines.matrix.plan import planned
 
     format = one_format(format)
-    made = planned(settings, request, select=select, facts=facts, cache=cache)
+    made = planned(settings, request, select=select, facts=facts)
     if format == "table" and not select:
         made = made.led_by(request.axes, settings.default.python)
     if request.shards:
@@ -71,7 +69,7 @@ def _print(made: Plan, format: str) -> None:
 
 
 @command(
-    shared=(*ALL, "for_", "jobs", "shards", "gpu"),
+    shared=(*ALL, "for_", "jobs", "shards", *FETCH, "gpu"),
     help={
         "select": "only the cells whose name fits, such as 'cp312-torch2.8-*'",
         "format": "table, json, or gha (a matrix of GitHub Actions)",

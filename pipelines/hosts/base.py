@@ -214,6 +214,14 @@ class Host(Protocol):
     tools: tuple[str, ...] = ()
     """Lock entries it may fetch to become reachable, before anything is provisioned."""
 
+    image: str = ""
+    """The image it starts from; only the engine knows whether it has it."""
+
+    @property
+    def always_sent(self) -> tuple[str, ...]:
+        """Kinds of resources whose files it cannot have yet; ``tool`` stands for :attr:`tools`."""
+        return ()
+
     @property
     def origin(self) -> Origin:
         """Its image, once connected; empty if it is not on an engine."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,10 @@ from pipelines.config.model import Config
 from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
+from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line, secret
 from pipelines.core.paths import home
+from pipelines.core.units import counted, few
 from pipelines.hosts.base import Events, Host, OpenOptions, Silent, Supply
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
@@ -42,10 +44,13 @@ from pipelines.toolchain.compilecache import CompileCache
 from pipelines.toolchain.lock import Cache, load_lock
 
 if TYPE_CHECKING:
-    from pipelines.core.finding import Finding
     from pipelines.prebuilt.external import ExternalWheel
 
 _MOST_JOBS = 512  # as config.Defaults
+_FETCH = (
+    "build once without offline; or run invoke wheelhouse DIR on a machine with a network, and "
+    "name that directory here with --wheelhouse"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,10 @@ class Request:
     """Into so many shares the units are divided, or ``auto``; then they are linked."""
     reproducible: bool = False
     """Whatever the recipe says; so is what is divided."""
+
+    def of(self, target: Target) -> Request:
+        """The same for one target."""
+        return replace(self, axes={name: text for name, text in target.values().items() if text})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +147,30 @@ class BuildPlan:
         from pipelines.matrix.judge import host_rules  # not for commands that build nothing
 
         return host_rules(self.recipe, self.target, self.supply(), self.others)
+
+    def offline_rules(self) -> Iterator[Finding]:
+        """With ``offline``: an error for files that neither this machine nor the host can have.
+
+        A warning for those that the host may have: it is not asked.
+        """
+        host, cache, lock = self.host, self.cache, self.cache.lock
+        if not cache.offline:
+            return
+        kinds = dict.fromkeys(host.tools, "tool")
+        kinds |= {name: one.spec["kind"] for one in self.wanted for name in one.uploads}
+        files = cache.missing(name for name in kinds if lock.tools[name].pinned)
+        source = [] if self.source.is_here() else [f"the source of {self.target.package}"]
+        many = counted(len(source) + len(files), "file")
+        says = f"offline, and {many} missing or damaged here: {few([*source, *files])}"
+        finding = partial(Finding, hint=_FETCH, source="offline", raises="LockError")
+        if source or any(kinds[name] in host.always_sent for name in files):
+            yield finding(id="offline-files", level="error", actual=says)
+        elif files:
+            says += f"; {host.name} must have them"
+            yield finding(id="offline-files", level="warning", actual=says)
+        if host.image:
+            says = f"offline, and only the engine knows whether it has image {host.image}"
+            yield finding(id="offline-image", level="warning", actual=says)
 
     @property
     def divided(self) -> bool:

@@ -81,6 +81,8 @@ class Ground:
     """Tools that a target needs and the lock does not have for it, or has not pinned."""
     untested: Callable[[Target], Sequence[str]] = lambda _: ()
     """Of the torches that a wheel is to be tested with, those that there are none of there."""
+    offline: Callable[[Target], Iterable[Finding]] = lambda _: ()
+    """What it would have to download; asked for where nothing else rejects it."""
     names: Sequence[str] | None = None
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
@@ -147,6 +149,8 @@ def _judge(
         except ConfigError as error:
             findings.append(_error("host-too-small", error.message, error.hint, cost.basis))
     findings += _path_rules(longest)
+    if not any(finding.failed for finding in findings):
+        findings += ground.offline(target)
     hit = {finding.id for finding in findings}
     findings += old_rows(target, (rule for rule in ground.rules if rule.id in hit))
     findings.sort(key=lambda finding: not finding.failed)

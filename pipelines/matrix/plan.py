@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache as remember
+from functools import partial
 from pathlib import Path
 
 from pipelines.config.model import Config
@@ -14,7 +15,7 @@ from pipelines.core.paths import home
 from pipelines.core.versions import minor
 from pipelines.hosts.base import Supply
 from pipelines.matrix import cells
-from pipelines.matrix.buildplan import Request, archs_asked, jobs_asked, settle
+from pipelines.matrix.buildplan import Request, archs_asked, jobs_asked, open_cache, resolve, settle
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.matrix.shares import Shares, reckon
@@ -28,7 +29,7 @@ from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC
-from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.toolchain.lock import Cache
 
 #: Axes that choose the matrix, and the one that is read in its own way; the others are its own.
 _CHOSEN = ("host", "recipe", "version", "archs")
@@ -127,7 +128,6 @@ def planned(
     *,
     select: str | None = None,
     facts: HostFacts | None = None,
-    cache: Cache | None = None,
 ) -> Plan:
     """The cells of what was asked for, of which ``select`` fits the name.
 
@@ -143,12 +143,16 @@ def planned(
     recipe = settle(recipe, request)
     if torch := axes.get("torch"):
         check_torch(recipe, torch)
-    cache = cache or Cache(load_lock())
+    cache = open_cache(settings)
     facts = facts or HostFacts.unasked(name, host)
     supply = host.supply(cache.lock)
     supply = replace(supply, missing=(*supply.missing, *host.missing()))
     others = remember(lambda: settings.others(name, cache.lock))
     ground = lay_ground(recipe, cache, facts, supply, others, jobs=jobs_asked(settings, request))
+    if cache.offline:
+        ground = replace(
+            ground, offline=lambda one: resolve(settings, request.of(one)).offline_rules()
+        )
     lists = [
         gpus.read(text, facts.native) for text in archs_asked(settings, request, recipe).split("|")
     ]
@@ -156,7 +160,8 @@ def planned(
     named = cells.expand(recipe, versions, lists, host=name)
     named = cells.select(named, [select] if select else [])
     judged = judge(recipe, (cell.target for cell in named), ground)
-    ways = decisions(recipe, named, platforms_of(windows=host.is_windows))
+    platforms = platforms_of(windows=host.is_windows)
+    ways = decisions(recipe, named, platforms, offline=cache.offline)
     here = what_is_here(cache, judged, home() / settings.out, supply)
     rows = zip((cell.name for cell in named), judged, ways, here, strict=True)
     return Plan(recipe, ground, tuple(Row(*row) for row in rows), tuple(host.notes(name)))
@@ -215,13 +220,13 @@ def lay_ground(
 
 
 def decisions(
-    recipe: Recipe, named: Iterable[cells.Named], platforms: Sequence[str]
+    recipe: Recipe, named: Iterable[cells.Named], platforms: Sequence[str], *, offline: bool = False
 ) -> list[Decision]:
     """What the strategy makes of each cell; each place of ``prebuilt`` is listed once.
 
     Raises :class:`ConfigError` for one that cannot be listed.
     """
-    look = remember(offers_of)
+    look = remember(partial(offers_of, offline=offline))
     for place in recipe.prebuilt if recipe.strategy in SEARCHING else ():
         look(place, recipe.distribution)
     made = []

@@ -156,8 +156,7 @@ class _Look:
         cache = self.plan.cache
         wanted = dict.fromkeys(tool for one in self.plan.wanted for tool in one.uploads)
         tools = [name for name in wanted if cache.lock.tools[name].pinned]
-        gone, damaged = cache.missing(tools), cache.damaged(tools)
-        missing = [name for name in tools if name in gone or cache.path(name) in damaged]
+        missing = cache.missing(tools)
         return (
             f"{len(missing)} of {len(tools)} pinned files, {cache.sizes(missing)}"
             if missing

@@ -59,6 +59,7 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         build_root=plan.layout.build_root,
         supply=plan.supply(),
         names=names,
+        offline=lambda _: plan.offline_rules(),
     )
     cell = target if recipe.is_wheel else target.model_copy(update={"python": ""})
     (judged,) = judge(recipe, [cell], ground)

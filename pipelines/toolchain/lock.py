@@ -292,8 +292,14 @@ class Cache:
         return self.root / "downloads" / sha256 / file
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` that are not in the cache yet; what is there is not looked into."""
-        return [name for name in dict.fromkeys(names) if not self.path(name).is_file()]
+        """Those of ``names`` of which neither the cache nor the wheelhouse has the pinned file."""
+        return [name for name in dict.fromkeys(names) if not self.is_here(self.lock.tool(name))]
+
+    def is_here(self, tool: Tool) -> bool:
+        """Whether :meth:`kept` needs no network for it."""
+        places = [self.place(tool.file, tool.sha256)]
+        places += [self.wheelhouse / tool.file] if self.wheelhouse else []
+        return any(p.is_file() and not sources.damage(p, tool.sha256, tool.size) for p in places)
 
     def size(self, name: str) -> int:
         """Bytes of a tool's file: as pinned, or as it is in the cache; 0 when neither is known."""

@@ -27,7 +27,6 @@ from pipelines.recipe import load
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
-from pipelines.toolchain.lock import Cache, load_lock
 
 ADDED = ("mine", DOCUMENTED, "costly")
 
@@ -55,12 +54,15 @@ def test_every_version_is_found_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, *ADDED])
-def test_every_recipe_has_a_plan(tmp_path: Path, name: str) -> None:
+def test_every_recipe_has_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     lab = {"kind": "winrm", "endpoint": "https://lab/wsman", "username": "u", "password_env": "W"}
     settings = Config.model_validate({"default": {"host": "lab"}, "hosts": {"lab": lab}})
     with console.capture() as captured:
-        facts, cache = HostFacts(16, 64 * GIB), Cache(load_lock(), tmp_path / "cache")
-        code = run_plan(settings, Request(axes={"recipe": name}), facts=facts, cache=cache)
+        facts = HostFacts(16, 64 * GIB)
+        code = run_plan(settings, Request(axes={"recipe": name}), facts=facts)
     assert code == 0
     assert "cells can be built" in captured.get()
 

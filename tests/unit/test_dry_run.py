@@ -196,6 +196,7 @@ def test_a_source_that_is_not_here_is_not_fetched(
     axes = {"recipe": "flash-attn", "python": "3.12"}
     upload = DesiredResource("uv", "a test", {"kind": "archives"}, {"uv": r"C:\\t\\uv"}, "uv")
     plan = changed(plan_for(tmp_path, Lab(Here()), **axes), upload)
+    plan.cache.offline = False
     said = built(line_for(plan), capsys)
     assert said["source"] == "not in the cache: it would be downloaded"
     assert said["fetch"].startswith("1 of 1 pinned files, ")

@@ -231,8 +231,9 @@ def test_an_empty_matrix() -> None:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(load_lock(), tmp_path)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Cache(load_lock())
 
 
 def run(cache: Cache, **flags: Any) -> tuple[int, str]:
@@ -245,7 +246,7 @@ def run(cache: Cache, **flags: Any) -> tuple[int, str]:
             }
         )
         request = Request(axes=axes, jobs=flags.pop("jobs", None))
-        code = command.run_plan(settings, request, facts=HOST, cache=cache, **flags)
+        code = command.run_plan(settings, request, facts=HOST, **flags)
     return code, captured.getvalue()
 
 
@@ -281,8 +282,9 @@ def test_a_recipe_without_costs_says_why_there_is_no_time(
     assert not re.search(r"\?|\btime\b", said.splitlines()[2] + said.splitlines()[3])
 
 
+@pytest.mark.usefixtures("cache")
 def test_what_a_build_would_refuse_at_once_is_no_cell(
-    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that is not on this machine; a file that Windows cannot have."""
     monkeypatch.chdir(tmp_path)
@@ -295,7 +297,7 @@ def test_what_a_build_would_refuse_at_once_is_no_cell(
 
     def reasons(host: str) -> set[str]:
         asked = Request(axes={"host": host, "python": "3.11"})
-        rows = plans.planned(settings, asked, select="cp311-cu130", cache=cache).rows
+        rows = plans.planned(settings, asked, select="cp311-cu130").rows
         return {why for row in rows for why in rejected(row.judged)}
 
     assert reasons("box") == {"host-engine"}
@@ -345,15 +347,14 @@ def test_the_target_of_a_build_comes_first(cache: Cache) -> None:
     assert len(json.loads(said)["cells"]) > len(rows)
 
 
-def test_nothing_is_divided_that_ninja_does_not_compile(cache: Cache) -> None:
+@pytest.mark.usefixtures("cache")
+def test_nothing_is_divided_that_ninja_does_not_compile() -> None:
     settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
     for make in (plans.planned, resolve):
         request = Request(axes={"recipe": "smoke-attention"}, shards="2")
         with pytest.raises(ConfigError, match="not built with ninja"):
             make(settings, request)
-    plans.planned(
-        settings, Request(axes={"recipe": "smoke-attention-torch"}, shards="2"), cache=cache
-    )
+    plans.planned(settings, Request(axes={"recipe": "smoke-attention-torch"}, shards="2"))
 
 
 @pytest.mark.parametrize(
@@ -424,7 +425,8 @@ def test_what_a_strategy_makes_of_each_cell(
     (tmp_path / name).touch()
     asked: list[str] = []
 
-    def look(place: str, project: str) -> list[Offer]:
+    def look(place: str, project: str, *, offline: bool) -> list[Offer]:
+        assert not offline
         asked.append(place)
         return offers_of(place, project)
 
@@ -505,7 +507,7 @@ def test_a_new_axis_is_written_in_one_place(
     settings = Config.model_validate({"hosts": {"lab": LAB}, "out": str(tmp_path)})
     asked = Request(axes={"host": "lab", "torch": "2.8", "archs": "80|90"})
     select = "cp312-torch2.8-cu128-abinew-sm80"
-    made = plans.planned(settings, asked, select=select, facts=HOST, cache=cache)
+    made = plans.planned(settings, asked, select=select, facts=HOST)
     (row,) = made.rows
     assert row.target.label.endswith("CUDA 12.8, 80, new ABI")
     assert row.way.why.startswith("no prebuilt wheel fits cp312-torch2.8-cu128-abinew-sm80")

@@ -81,13 +81,13 @@ def test_every_default_is_planned_with_yes(
     kind: str, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")  # that of another machine
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = load_recipe(recipe)
     axes = {"recipe": recipe, "cuda": found.cuda, "torch": found.torch, "python": python_of(recipe)}
     made = planned(
         settings(kind),
         Request(axes={axis: text for axis, text in axes.items() if text}),
         facts=HostFacts(cores=16, memory=1 << 37),
-        cache=Cache(load_lock(), tmp_path, offline=True),
     )
     rules = {one.id for row in made.rows for one in row.judged.findings if one.failed}
     assert "tool-not-pinned" not in rules

@@ -208,13 +208,14 @@ WINRM = {"kind": "winrm", "endpoint": "https://h:5986/wsman", "username": "u", "
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_a_plan_says_which_torch_a_host_cannot_have(
-    tmp_path: Path, host: dict[str, str], untested: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: dict[str, str], untested: str
 ) -> None:
     """It would ask for a pin that no `invoke lock` could find, or that nothing there would use."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = Config.model_validate({"hosts": {"h": host}, "default": {"host": "h"}})
     asked = Request(axes={"recipe": "smoke-attention-torch"})
     facts = HostFacts(cores=2, memory=1 << 34)
-    plan = planned(settings, asked, facts=facts, cache=Cache(load_lock(), tmp_path, offline=True))
+    plan = planned(settings, asked, facts=facts)
     found = plan.rows[0].judged.findings
     assert "tool-not-pinned" not in {finding.id for finding in found}
     (*_, mind) = ["", *(finding.actual for finding in found if finding.id == "torch-untested")]

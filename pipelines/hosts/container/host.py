@@ -37,6 +37,7 @@ class Container(EngineHost):
         """Does not contact the engine yet. Raises what :func:`backend_of` does."""
         super().__init__(name, config, options)
         self.config = config
+        self.image = config.image
         self.backend = backend_of(config, options.python)
         self.system = self.backend.system
         self.executable = self.backend.python
@@ -46,6 +47,14 @@ class Container(EngineHost):
         self.replacements = self.backend.replacements
         self.bounds = Bounds(cores=config.cores, memory=in_bytes(config.memory))
         self._image: images.Image | None = None
+
+    @property
+    def always_sent(self) -> tuple[str, ...]:
+        """What neither our image nor a volume has."""
+        config = self.config
+        if config.keep or config.image != "sandbox":
+            return ()
+        return ("archive",) if config.cache else ("archive", "files")
 
     def prerequisites(self) -> Mapping[str, object]:
         """The engine, and for Windows its isolation, builds and driver."""

@@ -27,7 +27,7 @@ from pipelines.core.extras import require_extra
 from pipelines.core.logs import timed
 from pipelines.hosts.base import IN_SANDBOX, CacheEntry, Capabilities, Host, Lifecycle, OpenOptions
 from pipelines.hosts.gpus import by_bridge
-from pipelines.hosts.sandbox import health, image, libcxx
+from pipelines.hosts.sandbox import debian, health, image
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.state import (
@@ -134,6 +134,11 @@ class Sandbox(Host):
         return "crashed" if (self.run / IN_USE).exists() else "stopped"
 
     @property
+    def always_sent(self) -> tuple[str, ...]:
+        """All, unless it exists undamaged."""
+        return ("tool", "archive", "files") if self.status() in ("absent", "broken") else ()
+
+    @property
     def lifecycle(self) -> Lifecycle:
         """Itself: the pipeline creates, starts and removes it."""
         return self
@@ -177,6 +182,7 @@ class Sandbox(Host):
             self.slot.require()
         make_run(self.run)
         if self.status() != "absent":
+            debian.unpacked(self.cache)  # whose own cache would not be offline
             return
         if self.cache.missing(self.tools):
             self.events.step("fetching")
@@ -244,6 +250,8 @@ class Sandbox(Host):
 
         note_user(self.home)
         if self._wants_libcxx:
+            from pipelines.hosts.sandbox import libcxx
+
             made = libcxx.built(self.cache, self.python, self.events.step)
             libcxx.install(made, Prefix(self.prefix))
 
@@ -337,8 +345,11 @@ class Sandbox(Host):
     @property
     def inputs(self) -> str:
         """Its image, and libc++ if the package uses that."""
-        key = libcxx.key if self._wants_libcxx else image.image_key
-        return key(self.cache, self.python)
+        if not self._wants_libcxx:
+            return image.image_key(self.cache, self.python)
+        from pipelines.hosts.sandbox import libcxx
+
+        return libcxx.key(self.cache, self.python)
 
     def emulator(self) -> str:
         """The installed version of Wine; :class:`SetupError` if it is missing."""

@@ -135,6 +135,7 @@ class Vm(EngineHost):
         self.config = config
         self._fresh = False
         self.executable = config.python
+        self.image = config.image or options.cache.lock.images[RUNNER].reference
         self.capabilities = Capabilities(
             windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True, services=True
         )
@@ -148,9 +149,14 @@ class Vm(EngineHost):
         """The engine, and KVM and the cards of its machine."""
         config = self.config
         requirements = Requirements(
-            system="linux", gpu=config.gpu, kvm=config.kvm, image=self._image()
+            system="linux", gpu=config.gpu, kvm=config.kvm, image=self.image
         )
         return survey(config.reach, requirements)
+
+    @property
+    def always_sent(self) -> tuple[str, ...]:
+        """What Windows' installer does not bring, unless the machine is kept."""
+        return () if self.config.keep else ("tool", "archive", "files")
 
     @property
     def origin(self) -> Origin:
@@ -165,8 +171,8 @@ class Vm(EngineHost):
 
     def missing_image(self) -> str:
         """Its golden disk if missing, or the image that creates it."""
-        if self.engine.image(self._image()) is None:
-            return f"the engine does not have image {self._image()} yet"
+        if self.engine.image(self.image) is None:
+            return f"the engine does not have image {self.image} yet"
         if self.config.keep and self.manager.persistent(self.name) is not None:
             return ""
         making = self.golden_builder
@@ -177,7 +183,7 @@ class Vm(EngineHost):
     @cached_property
     def runner(self) -> Runner:
         """The image that runs QEMU; fetched if missing."""
-        image = self._image()
+        image = self.image
         if "@" in image:
             options = self.options
             image = images.ensure(
@@ -190,9 +196,6 @@ class Vm(EngineHost):
                 hint="Type: docker images --no-trunc",
             )
         return runner_of(about, image)
-
-    def _image(self) -> str:
-        return self.config.image or self.options.cache.lock.images[RUNNER].reference
 
     @cached_property
     def passed(self) -> vfio.Passthrough | None:
