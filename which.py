@@ -794,10 +794,10 @@ class Row:
 
 
 def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
-    """The plain wheels of a catalogue that nobody has taken back.
+    """The plain wheels of a catalogue that were not yanked.
 
-    Raises :class:`RefusalError` for one that is damaged, too large or no catalogue: none of its
-    wheels is named then.
+    Raises :class:`RefusalError` for one that is damaged, too large or not a catalogue: then none of
+    its wheels is offered.
     """
     try:
         return _rows(data)
@@ -1257,11 +1257,11 @@ _MOST_PARTS, _MOST_TABLES = 96, 16
 
 @dataclass(frozen=True)
 class Loaded:
-    """Of a DLL: what it wants of which DLL, and what it exports."""
+    """What a DLL imports from other DLLs, and what it exports."""
 
     machine: int
     whole: bool
-    """Whether the file has all the bytes of which its headers speak."""
+    """Whether the file has all the bytes that its headers announce."""
     needs: tuple[Need, ...] = ()
     """DLLs in lower case, with a name or a number as ``#12``."""
     late: tuple[Need, ...] = ()
@@ -1746,10 +1746,10 @@ if __name__ == "__main__":
     print("wcw1 " + json.dumps({**ask(), "native": native(), "avx": has_avx()}), flush=True)
 '''
 
-LOADER = r'''"""Imports what it is told to; run in a process of its own, and the only place where that is done.
+LOADER = r'''"""Imports its arguments; run in a process of its own, and the only place that imports anything.
 
-The words are modules, and paths of libraries that are none. Prints one line: a marker and an
-object with what went wrong, each error with its kind.
+The arguments are modules, and paths of libraries that are not modules. Prints one line: a marker
+and an object with what went wrong, each error with its kind.
 """
 
 from __future__ import annotations
@@ -2168,7 +2168,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
 
 
 def _lies(place: Place, folder: str, siblings: tuple[str, ...]) -> bool:
-    """Whether its program lies in a folder of that name, beside one of these."""
+    """Whether its program is in a folder of that name, next to one of these."""
     path = ntpath if "\\" in place.executable else posixpath
     own = path.dirname(place.executable)
     above = path.dirname(own)
@@ -2284,9 +2284,9 @@ class Shelf:
 
 
 # -------------------- publish/which/causes.py
-# What can be wrong, as it is told; and what of a Python and its machine is.
+# What can be wrong, in words; and what is wrong with a Python and its machine.
 
-# Without a dot there are two digits, or nobody knows: torch210 is 2.10 or 2.1.0, torch251 is 2.5.1.
+# Without a dot only two digits are unambiguous: torch210 is 2.10 or 2.1.0, torch251 is 2.5.1.
 _LOCAL_TORCH = re.compile(r"(?:torch|(?<![a-z])pt)\.?(\d)(?:\.(\d{1,2})|(\d))(?!\d)")
 _LOCAL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)(?:\.?(\d))?(?!\d)")
 # With a marker it may be required elsewhere alone, or of an extra.
@@ -2618,7 +2618,7 @@ def of_files(package: Installed) -> Iterator[Finding]:
 
 
 def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Finding]:
-    """Several installations, of which one hides the others, and what is left of earlier ones."""
+    """Several installations, one of which hides the others, and what is left of earlier ones."""
     first = copies[0]
     for left in leftovers(place, first.project)[:1]:
         yield cause("leftover", path=shown(left))
@@ -2717,7 +2717,7 @@ def of_dlls(
             if isinstance(one, str):
                 left.append(one)
                 continue
-            # One run-time is told of once, whatever takes it.
+            # A runtime is reported once, whatever uses it.
             key = one.level, one.hint if one.id == "old-runtime" else one.actual
             if key not in reported:
                 reported.add(key)
@@ -2755,7 +2755,7 @@ def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[Finding | str]:
                 continue
             yield from _of_runtime(shelf, own, name, found)
             yield from _of_copies(shelf, path, found, symbols)
-            yield from _lacking(shelf, path, found, symbols, built, late=bool(late))
+            yield from _missing(shelf, path, found, symbols, built, late=bool(late))
             ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
             if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
                 yield found
@@ -2790,7 +2790,7 @@ def _known(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
 
 
 def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, dict[str, str]]:
-    """The same of a library of CUDA's, or of nobody that is known."""
+    """The same for a library of CUDA's, or of an unknown origin."""
     rows = [row for row in CUDA_LIBRARIES if any(fnmatch.fnmatchcase(library, n) for n in row[0])]
     majors = sorted({major for _, major, _ in rows})
     own = shelf.torch.cuda if shelf.torch and shelf.with_torch else ""
@@ -2810,7 +2810,7 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Iterator[Fi
     """An older C++ run-time than the toolset of the binary, or than Windows has.
 
     https://learn.microsoft.com/cpp/porting/binary-compat-2015-2017
-    Of vcruntime140.dll every Python brings its own, which nobody has found to matter.
+    Every Python has its own vcruntime140.dll, which is not known to matter.
     """
     library = os.path.basename(found).lower()
     if not library.startswith("msvcp140"):
@@ -2853,7 +2853,7 @@ def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Itera
             return
 
 
-def _lacking(
+def _missing(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
 ) -> Iterator[Finding]:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
@@ -2968,14 +2968,14 @@ def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
     return isinstance(image, str) or not image.whole or init in image.exports
 
 
-def lacking_module(place: Place, package: Installed, error: str) -> list[Finding]:
+def missing_module(place: Place, package: Installed, error: str) -> list[Finding]:
     """A package that it requires, and that is not there."""
     name = error.partition("No module named ")[2].strip("'\" ").partition(".")[0].partition("'")[0]
     if "ModuleNotFoundError" not in error or not name or name in package.tops:
         return []
     if name == "torch" or not name.isidentifier():
         return []
-    if name.startswith(package.project.replace("-", "_") + "_"):  # nobody else has that
+    if name.startswith(package.project.replace("-", "_") + "_"):  # no other package has that
         return [cause("half-installed.part", package=package.label, name=name)]
     do = ("install", pip_line(place, name)) if name in KNOWN else ()
     return [cause("missing-requirement.imported", "", do, project=package.project, name=name)]
@@ -3190,7 +3190,7 @@ def _package(
         findings += _of_binaries(shelf, paths, built)
     findings += of_devices(paths, machine.gpus, machine.driver)
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
-    findings += [one for text in errors for one in lacking_module(place, own, text)]
+    findings += [one for text in errors for one in missing_module(place, own, text)]
     if loads and any(one.id == "shadowed" for one in findings):
         loads, errors = False, ["something else with the same name was imported"]
     if loads:  # then these are no reasons why it does not
@@ -3259,8 +3259,8 @@ FORMS = {
 def pip_installs(python: str, what: Sequence[str], torch: str) -> tuple[list[str], list[str]]:
     """What has pip install a wheel that ``what`` names, whatever is there: two commands.
 
-    The first brings what it requires, and keeps torch or refuses. Where another wheel of the same
-    version is there, pip keeps that and leaves with 0: so the second forces it, and nothing else.
+    The first installs what it requires, and keeps torch or refuses. If another wheel of the same
+    version is installed, pip keeps that and exits with 0: so the second forces it, and only it.
     """
     pip = [python, "-m", "pip", "install"]
     first = [*pip, *what, *([f"torch=={torch}"] * bool(torch))]
@@ -3564,7 +3564,7 @@ def home(code_file: str) -> str:
 def main(typed_words: Sequence[str], code_file: str) -> int:
     """Do it; the exit code."""
     options = words().parse_args(typed_words)
-    for stream in (sys.stdout, sys.stderr):  # a terminal's code page may lack a letter of a path
+    for stream in (sys.stdout, sys.stderr):  # a terminal's code page may not have all letters
         if isinstance(stream, io.TextIOWrapper):
             # Who runs this for its answer reads UTF-8.
             stream.reconfigure(encoding="utf-8" if options.mark else None)

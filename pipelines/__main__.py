@@ -17,7 +17,7 @@ from pipelines.core.errors import INTERRUPTED, SetupError
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
-    """Do what the command line says, and leave with its exit code."""
+    """Run the command line and exit with its code."""
     # Until a command runs nothing is open, and what becomes of an exception amid an import is open.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     output.settle()

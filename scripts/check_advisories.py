@@ -53,7 +53,7 @@ def rounds(locks: Iterable[str]) -> list[list[str]]:
 
 
 def main() -> int:
-    """Audit the pins of all locks; the worst exit code, of which a vulnerability is the worst."""
+    """Audit the pins of all locks; the worst exit code, a vulnerability's being the worst."""
     codes = set()
     for pins in rounds(path.read_text("utf-8") for path in ROOT.glob("requirements*.lock")):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:

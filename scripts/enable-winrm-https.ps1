@@ -5,8 +5,8 @@
 .DESCRIPTION
     Run once, as administrator, at the machine itself: it removes the listener through which a
     remote session over HTTP comes. Windows 10, Windows Server 2016 or newer. Running it again
-    changes nothing, except that a certificate which has expired, or soon will, or lacks a name, or
-    could sign other certificates (as this script made them once) is replaced. What it does:
+    changes nothing, except that a certificate which has expired, or soon will, or has not all
+    names, or could sign other certificates (as this script made them once) is replaced. It does:
 
     - a self-signed certificate for the given names (or the one whose thumbprint is given), which
       vouches for this machine and for no other
@@ -405,7 +405,7 @@ function Test-PortRange {
 
 function Get-AnswerProblem {
     # Connects as a client would and asks without signing in: WinRM answers with status 401.
-    # (Test-WSMan cannot be told to trust a certificate that no authority of this machine signed.)
+    # (Test-WSMan cannot trust a certificate that no authority of this machine has signed.)
     [CmdletBinding()]
     param(
         [Parameter(Mandatory = $true)]
@@ -466,7 +466,7 @@ if (-not $isDelayed -and $PSCmdlet.ShouldProcess('WinRM', 'start automatically, 
 }
 if ($service.Status -ne [System.ServiceProcess.ServiceControllerStatus]::Running) {
     if (-not $PSCmdlet.ShouldProcess('WinRM', 'start the service')) {
-        Write-Warning -Message 'WinRM does not run: what else would be changed cannot be told before it does.'
+        Write-Warning -Message 'WinRM is not running: what else would be changed is only known when it is.'
         return
     }
     Start-Service -Name 'WinRM'
@@ -617,7 +617,7 @@ if (-not $WhatIfPreference) {
         }
     }
     catch {
-        $wrong += 'nobody answers on port {0}: {1}' -f $Port, $_.Exception.Message
+        $wrong += 'nothing answers on port {0}: {1}' -f $Port, $_.Exception.Message
     }
     if ($wrong.Count -gt 0) {
         throw ('WinRM over HTTPS is not ready, the HTTP listener is left as it is: {0}' -f ($wrong -join '; '))
@@ -665,7 +665,7 @@ if ($isOwnAuthority -and (Test-Authority -Certificate $certificate)) {
     Write-Warning -Message ('Whoever has the key of certificate {0} can sign certificates that those who trust it trust for any name. Without -CertificateThumbprint one is made that cannot.' -f $certificate.Thumbprint)
 }
 if ($isOwnAuthority) {
-    Write-Output -InputObject ('Copy {0} to the machine that builds, beside its pipeline.yaml.' -f $CertificateFile)
+    Write-Output -InputObject ('Copy {0} to the machine that builds, next to its pipeline.yaml.' -f $CertificateFile)
     Write-Output -InputObject ('Compare there, with openssl x509 -noout -fingerprint -sha256: {0}' -f (Get-Fingerprint -Certificate $certificate))
 }
 Write-Output -InputObject 'Put this into that file, under the host:'

@@ -153,7 +153,7 @@ def _writer(unit: Container) -> str:
 
 
 def _choices(having: Sequence[_Code]) -> list[list[_Code]]:
-    """Groups of binaries of which a package loads one, such as ``lib_cuda118.dll``, ..."""
+    """Groups of binaries from which a package loads one, such as ``lib_cuda118.dll``, ..."""
     alike: dict[str, list[_Code]] = {}
     for code in having:
         alike.setdefault(re.sub(r"\d+", "#", code.name), []).append(code)

@@ -43,7 +43,7 @@ class AuditOptions:
 
 
 def examine(taken: Input, options: AuditOptions) -> WheelReport:
-    """All findings of one wheel; only what this machine lacks is an error: space, or an extra."""
+    """All findings of one wheel; raises only if this machine has no space, or not the extra."""
     if not taken.path and not taken.offer:
         return _unread(taken, "taken", taken.problem)
     if taken.path and not taken.path.is_file():  # reading a named pipe would block forever

@@ -39,5 +39,5 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
 
 @command(help={"before": "a run", "after": "the run to compare with it"})
 def compare(_: Flags, before: str, after: str, *, json: bool = False) -> int:
-    """Show what differs; leaves with 15 when something is missing or fails that did not before."""
+    """Show what differs; exits with 15 if something is missing or fails that did not before."""
     return run_compare(before, after, as_json=json)

@@ -1,4 +1,4 @@
-"""What a command line works on: a line, with one plan and one session; or a matrix of lines."""
+"""The subject of a command line: a line, with one plan and one session; or a matrix of lines."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
 
 
 def run_folder() -> Path | None:
-    """The directory of the run that this process works at, if it does."""
+    """The directory of this process's run, if it has one."""
     return _line.run.path if _line is not None and _line.begun else None
 
 

@@ -32,8 +32,8 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
                     line[flag] = flags[flag]
     for flag, value in typed.items():
         taking = [flags for _, flags in calls if flag in flags]
-        lacking = [flags for flags in taking if flags[flag] in (None, value, False, "")]
-        if not lacking:
+        unset = [flags for flags in taking if flags[flag] in (None, value, False, "")]
+        if not unset:
             name = f"--{flag.strip('_').replace('_', '-')}"
             raise ConfigError(
                 f"{name} {value}: the command that it is for has another value"
@@ -41,7 +41,7 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
                 else f"{name}: {_named(calls)} takes no such flag",
                 hint="Leave it out, or type: wcw --help",
             )
-        for flags in lacking:
+        for flags in unset:
             flags[flag] = value
         line.setdefault(flag, value)
     return line

@@ -13,9 +13,9 @@ def run_report(names: Sequence[str]) -> Path:
     """Make the reports of the runs called ``names`` again; the HTML page.
 
     Names are those of :func:`find`, or none: ``latest``; or one name of a fleet. One run's page is
-    ``report.html`` in its directory; that of several lies next to the first one's directory, and
-    tells of a damaged one that it is damaged. ``summary.md`` comes with it. Raises
-    :class:`ConfigError` for what is no run, ``StorageError`` when the page cannot be written.
+    ``report.html`` in its directory; that of several is next to the first one's directory, and says
+    which are damaged. ``summary.md`` comes with it. Raises :class:`ConfigError` for what is not a
+    run, ``StorageError`` if the page cannot be written.
     """
     from pipelines.cli.find import find, fleet_of
     from pipelines.core.console import console, say

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _enough(text: str | None) -> tuple[str, ...]:
-    """The words between the commas, each of which is known."""
+    """The words between the commas, all of them known."""
     from pipelines.publish.provenance.verifying import ACCEPTED
 
     words = [] if text is None else [word.strip() for word in text.split(",")]
@@ -87,4 +87,4 @@ def _show(found: Verified) -> None:
     if found.code:
         say("It is not verified.", style="bold red")
     elif any(one.id == "signature" and one.level != "ok" for one in found.findings):
-        say("Nobody's signature was checked, as you said is enough.", style="yellow")
+        say("No signature was checked, as you requested.", style="yellow")

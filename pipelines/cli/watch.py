@@ -91,8 +91,8 @@ def watch(
     notes = [*out.notes, *ahead(catalogue, out.torches)]
     notes += [note for one in found for note in one.notes]
     if file is not None:
-        lacking = [one for order in orders for one in order.of("pin") if one.missing == ("torch",)]
-        targets = [one.target for one in lacking]
+        unpinned = [one for order in orders for one in order.of("pin") if one.missing == ("torch",)]
+        targets = [one.target for one in unpinned]
         made = pins_of(lock, out.torches, targets, home=TORCH_BUILDS)
         made.write(file)
         orders = pinned(orders, made.ids)
@@ -108,7 +108,7 @@ def watch(
 
 
 def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
-    """Those that are named; else those of which the index has a wheel."""
+    """Those that are named; else those with a wheel in the index."""
     from pipelines.publish.watch.held import is_of
     from pipelines.recipe.load import load_versions, recipe_names
 

@@ -36,10 +36,10 @@ from pipelines.core.tables import Trimming, between_words
 
 
 class _Ours(Console):
-    """A console that leaves what one of several works at once prints to that work's observer."""
+    """A console that passes what one of several parallel jobs prints to that job's observer."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print here, or where the work's observer wants it."""
+        """Print here, or through the job's observer."""
         one = observer()
         (super().print if one is None else one.console.print)(*objects, **options)
 

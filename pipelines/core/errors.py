@@ -140,10 +140,10 @@ def named(kind: str) -> type[PipelineError]:
 
 #: Verdicts of commands that did what was asked of them: they are no errors.
 UNFIT, WORSE, LIKELY, UNKNOWN = 14, 15, 16, 17
-#: What Ctrl-C leaves with, as a shell does for SIGINT.
+#: The exit code after Ctrl-C, as a shell has it for SIGINT.
 INTERRUPTED = 130
 
-#: What else a command line leaves with -> what that means.
+#: Other exit codes of a command line -> what they mean.
 ANSWERS = {
     0: "It was done, and nothing is wrong.",
     UNFIT: "`invoke doctor` found something that will go wrong.",

@@ -68,7 +68,7 @@ HOSTS: Mapping[str, frozenset[Evidence]] = MappingProxyType(
 )
 #: Those whose wheels may be published.
 PUBLISHING = frozenset({"windows", "linux"})
-#: Whose records are believed, and of which kind of host: ``KEY=KIND``.
+#: Whose records are trusted, and for which kind of host: ``KEY=KIND``.
 TRUST = rf"^[0-9a-f]{{64}}=({'|'.join(HOSTS)})$"
 #: In the place of a key: whoever it is.
 ANY = "any"

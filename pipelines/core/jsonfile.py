@@ -101,7 +101,7 @@ def _short(text: str) -> int:
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; ``ValueError`` for a name twice, of which one reader takes this, another that."""
+    """An object; ``ValueError`` for a name twice: readers differ in which one they take."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is there twice in one object")

@@ -40,8 +40,8 @@ def plain(error: UnicodeError) -> tuple[str, int]:
     """Of characters not in an encoding: our symbols in ASCII, a question mark for others."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(one, "?") for one in lacking), error.end
+    missing = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(one, "?") for one in missing), error.end
 
 
 class Sink(io.FileIO):

@@ -52,7 +52,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     lock, recipe = plan.cache.lock, plan.recipe
     asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_tools]
     cell, instead = plan.target, plan.host.replacements
-    unpinned = lock.lacking(asked, cell, instead)
+    unpinned = lock.unavailable(asked, cell, instead)
     there = [name for name in asked if name not in unpinned]
     names = dict.fromkeys(lock.entries_for(there, cell, instead).values())
     error = None

@@ -180,7 +180,7 @@ class Facts:
 
 
 def at_least(found: float, *, warn: float, fail: float) -> Level:
-    """The level of something of which more is better."""
+    """The level of a quantity that should be large."""
     return "error" if found < fail else "warning" if found < warn else "ok"
 
 

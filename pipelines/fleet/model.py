@@ -39,7 +39,7 @@ class Needs(Model):
     """Of those for builds; a test takes none."""
     memory: Size = 2 * GIB
     gpu: tuple[str, ...] = ()
-    """Compute capabilities such as 9.0, of which the host's GPU has one; empty: it takes no GPU."""
+    """Compute capabilities such as 9.0: the host's GPU needs one of them; empty: none is needed."""
 
 
 class Task(Model):
@@ -230,7 +230,7 @@ class HostEntry:
     since: float = 0.0
     retry_at: float = 0.0
     retries: int = 0
-    """How often it was tried in vain since it last did a task."""
+    """Failed tries since it last did a task."""
     drained: bool = False
 
 

@@ -103,7 +103,7 @@ def run_fleet(request: FleetRequest) -> Path:
 
     A fleet of the same request that has not come to its end is resumed. Raises
     :class:`FleetError` when tasks failed or were left, :class:`ConfigError` when no host fits, or
-    another process works at it.
+    another process is running it.
     """
     names = request.settings.fleet_hosts(request.hosts)
     cells = request.cells(names, Survey())  # refuses what cannot be, before anything is reached

@@ -160,7 +160,7 @@ def _test(cell: Task, row: Row, fitting: Iterable[str], machines: Mapping[str, M
     wanted = tuple(sorted({capability(arch) for arch in row.target.archs.sass}))
     gpus = {name: set(machine.gpus) for name, machine in machines.items() if machine.gpus}
     able = [name for name in fitting if gpus.get(name, set()) & {*wanted}]
-    lacking = {
+    missing = {
         name: f"its GPUs are of {', '.join(machines[name].gpus) or 'none'}, not {', '.join(wanted)}"
         for name in fitting
         if able and name not in able and name in machines
@@ -174,6 +174,6 @@ def _test(cell: Task, row: Row, fitting: Iterable[str], machines: Mapping[str, M
         needs=Needs(slots=0, memory=_LEAST, gpu=wanted if able else ()),
         after=(cell.key,),
         hosts=tuple(able or fitting),
-        refused={**cell.refused, **lacking},
+        refused={**cell.refused, **missing},
         warm=cell.warm,
     )

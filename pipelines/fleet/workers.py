@@ -51,7 +51,7 @@ _FREE = 32 << 20
 #: Seconds that tasks are given to leave what they do.
 _LEAVE = 20.0
 #: Seconds without a sign of an attempt after which its host counts as gone: longer than any one
-#: step, of which an installation of Visual Studio is the longest.
+#: step; the longest is an installation of Visual Studio.
 _SILENCE = 4 * 3600.0
 #: What is the host's fault, or that of the way to it: another host may do better.
 _HOSTS = (HostError, TransferError, RemoteError, ProvisionError, SetupError, FullHostError)

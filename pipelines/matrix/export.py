@@ -60,10 +60,10 @@ def _way(way: Decision) -> dict[str, Any]:
 
 
 def as_gha(plan: Plan) -> dict[str, Any]:
-    """A value for ``strategy.matrix``: the cells of which a wheel can come, and nothing else.
+    """A value for ``strategy.matrix``: the cells that can give a wheel, and nothing else.
 
-    Of a plan that is divided it is the shares of those that have several. Raises
-    :class:`ConfigError` when there are no cells, or more of either than GitHub takes.
+    For a divided plan: the shards of those that have several. Raises :class:`ConfigError` without
+    cells, and for more cells or shards than GitHub accepts.
     """
     good = [row for row in plan.rows if row.possible]
     if not good or len(good) > GHA_MOST:

@@ -77,7 +77,7 @@ class Ground:
     """What the host gives."""
     others: Callable[[], Mapping[str, Supply]] = dict
     """What others give, by name; asked for where this one does not."""
-    lacking: Callable[[Target], Sequence[str]] = lambda _: ()
+    unavailable: Callable[[Target], Sequence[str]] = lambda _: ()
     """Tools that a target needs and the lock does not have for it, or has not pinned."""
     untested: Callable[[Target], Sequence[str]] = lambda _: ()
     """Of the torches that a wheel is to be tested with, those that there are none of there."""
@@ -167,23 +167,23 @@ def host_rules(
     supply: Supply,
     others: Callable[[], Mapping[str, Supply]] = dict,
 ) -> list[Finding]:
-    """What the host cannot give; the one rule of plan, doctor, provision and build.
+    """What the host cannot provide; the one rule of plan, doctor, provision and build.
 
-    The hint names what it has, and those of the other hosts that give it all.
+    The hint names what it has, and the other hosts that provide everything.
     """
     found = [*_driver_rules(target, supply), *_compiler_rules(target, supply)]
-    lacking = list(_lacking(recipe, target, supply))
-    if not lacking:
+    refused = list(_not_given(recipe, target, supply))
+    if not refused:
         return found
     giving = [
         name
         for name, other in others().items()
-        if not other.missing and not [*_lacking(recipe, target, other)]
+        if not other.missing and not [*_not_given(recipe, target, other)]
     ]
     elsewhere = f"--host {' or '.join(giving)}" if giving else _NO_HOST
     return found + [
         _error(rule, says, f"{own}, or {elsewhere}" if own else elsewhere, source)
-        for rule, says, own, source in lacking
+        for rule, says, own, source in refused
     ]
 
 
@@ -219,7 +219,9 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
             yield rule.finding()
 
 
-def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str, str]]:
+def _not_given(
+    recipe: Recipe, target: Target, supply: Supply
+) -> Iterator[tuple[str, str, str, str]]:
     """Rule, words, what would do on this very host, and the source."""
     host = target.host or "the host"
     lasting = [*_unbuilt(recipe, host, supply)]
@@ -260,9 +262,9 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     where = "toolchain.lock.yaml"
     known = load_lock().tools
-    lacking = ground.lacking(target)
-    unpinned = [name for name in lacking if name in known]
-    absent = [name for name in lacking if name not in known]
+    missing = ground.unavailable(target)
+    unpinned = [name for name in missing if name in known]
+    absent = [name for name in missing if name not in known]
     if unpinned:
         says = f"{where} has no sha256 of {', '.join(unpinned)}, which this cell needs"
         yield _error(NOT_PINNED, says, f"invoke lock --only {','.join(unpinned)}", where)

@@ -129,7 +129,7 @@ def planned(
     select: str | None = None,
     facts: HostFacts | None = None,
 ) -> Plan:
-    """The cells of what was asked for, of which ``select`` fits the name.
+    """The requested cells whose names match ``select``.
 
     The request's axes have several values between commas where a matrix has several; lists of
     architectures stand between ``|``. The rest comes from where a build takes it. ``facts``
@@ -186,16 +186,16 @@ def lay_ground(
         names = (name for one in lent for name in getattr(one, "tools", ()))
         wanted |= dict.fromkeys(name for name in names if "*" not in name)  # a tool kit is judged
 
-    def lacking(target: Target) -> list[str]:
+    def unavailable(target: Target) -> list[str]:
         """The lock knows torch by its minor releases."""
         known = target.model_copy(update={"torch": minor(target.torch)})
         # A crate is for no Python, and a plan of it has none.
         asked = (name for name in wanted if target.python or "{python}" not in name)
         names = [fill(name, target.fields()) for name in asked]
-        found = cache.lock.lacking(names, known, supply.replacements)
+        found = cache.lock.unavailable(names, known, supply.replacements)
         for cell in () if supply.existing else tested(known):
             if cell.torch != known.torch:
-                missing = cache.lock.lacking(["torch"], cell, supply.replacements)
+                missing = cache.lock.unavailable(["torch"], cell, supply.replacements)
                 found += [f"{name} for torch {cell.torch}" for name in missing]
         return found
 
@@ -212,7 +212,7 @@ def lay_ground(
         build_root=resources.layout.build_root,
         supply=supply,
         others=others,
-        lacking=lacking,
+        unavailable=unavailable,
         untested=untested,
         names=SourceTree(recipe, cache).names(),
         jobs=jobs,

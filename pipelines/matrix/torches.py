@@ -20,7 +20,7 @@ class TorchBuild(Dated):
     """A release: for which CUDA versions and Pythons it has wheels."""
 
     cuda: tuple[Release, ...]
-    """Those of which somebody has listed the wheels for Windows."""
+    """Those whose wheels for Windows are known."""
     python: Annotated[tuple[PythonVersion, ...], Field(min_length=1)]
     announced: dict[Release, Link] = Field(default={})
     """Others that there should be: no list of them was found. Where that is said."""

@@ -223,8 +223,8 @@ def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
 
 def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translated:
     fixed = [a for a, range_ in mapping.compiles.items() if within(cuda, range_)]
-    lacking = ArchList(tuple(arch for arch in archs.sass if arch not in fixed), archs.ptx)
-    flags = gencode(lacking).split()
+    missing = ArchList(tuple(arch for arch in archs.sass if arch not in fixed), archs.ptx)
+    flags = gencode(missing).split()
     notes = []
     if spare := [arch for arch in fixed if arch not in archs.sass]:
         notes.append(f"{package} compiles {', '.join(spare)} as well, whatever is requested")

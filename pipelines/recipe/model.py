@@ -110,7 +110,7 @@ class Module(Model):
 
 
 class Vendored(Model):
-    """Somebody else's code in the source tree, of which some gets into the wheel."""
+    """Third-party code in the source tree, some of which is in the wheel."""
 
     name: Text
     """What its authors call it."""
@@ -141,7 +141,7 @@ class Fix(Model):
     """Flags that a build with MSVC takes with some releases, beyond what the package sets."""
 
     rule: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")] | None = None
-    """The rule of compat.yaml that it answers: ``invoke plan`` then says so, and not to mind it."""
+    """The rule of compat.yaml that it answers: ``invoke plan`` then says so."""
     cuda: Range | None = None
     """With these releases of CUDA; all, without it."""
     torch: Range | None = None
@@ -276,8 +276,8 @@ class Recipe(Model):
     that Python does not import, such as ``cp39-abi3`` for its limited API. Without it one for each
     Python is expected."""
     tested_with: tuple[Release, ...] = ()
-    """Releases of torch with each of which the smoke suite runs, in an environment of its own, for
-    a wheel that is for several; without it the one that the wheel is built against."""
+    """Releases of torch, for a wheel that supports several: the smoke suite runs with each of them,
+    in its own environment. Default: the one that the wheel is built against."""
     test_requires: tuple[str, ...] = ()
     """Tools of toolchain.yaml that the smoke test installs with the wheel; see `test_tools`."""
     host_requires: tuple[str, ...] = ()

@@ -79,5 +79,5 @@ def settled(
 
 
 def with_cache(tool_set: str) -> Mapping[str, str] | None:
-    """What is left out of which variable with a compile cache; ``None``: there is to be none."""
+    """What a compile cache removes from each variable; ``None``: no cache is possible."""
     return load_profile().tool_sets[tool_set].cached

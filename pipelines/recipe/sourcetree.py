@@ -158,9 +158,9 @@ class SourceTree:
 
 
 def directories_of(source: PathSource | FileSource, *, at_top: bool = False) -> list[Path]:
-    """All directories on this machine of which something is packed.
+    """All directories on this machine from which files are packed.
 
-    Those of the project, or an example's that the package brings; :class:`ConfigError` for others.
+    Those of the project, or of an example in the package; :class:`ConfigError` for others.
     """
     own = [source.path] if isinstance(source, PathSource) else []
     also = [path for place, path in source.also.items() if place == "." or not at_top]

@@ -344,7 +344,7 @@ class Run:
         """The stages so far, in order of their start.
 
         A result that cannot be read is missing, and ``unread`` says why; :class:`ConfigError` for
-        a stage of which nothing can be read.
+        a stage that cannot be read at all.
         """
         return {stage.name: stage for stage in self._stages("ORDER BY started")}
 

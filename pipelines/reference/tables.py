@@ -50,7 +50,7 @@ def modules() -> str:
 
 
 def exit_codes() -> str:
-    """Every code that a command line leaves with."""
+    """Every exit code of a command line."""
     said = {code: ("", words) for code, words in errors.ANSWERS.items()}
     for kind in _kinds(PipelineError):
         said[kind.exit_code] = (kind.title, plain(kind.__doc__ or ""))
@@ -58,7 +58,7 @@ def exit_codes() -> str:
     return page(
         "Exit codes",
         "An error is printed with what was found, what was expected and what to do next. Its class "
-        "decides what the command line leaves with:",
+        "decides the exit code of the command line:",
         table(["code", "error", "what it means"], rows_),
         "Of several cells, on one host or on many, the worst error counts.",
     )

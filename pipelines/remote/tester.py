@@ -2,8 +2,8 @@
 
 ``system`` is for existing environments: torch and the test tools are the given Python's, the wheel
 alone is installed into a virtual environment on top of it, and the given one is not changed. Such
-an environment may be a virtual one itself, of which ``--system-site-packages`` would only see the
-base, so the new one gets its directories through a ``.pth`` file.
+an environment may be a virtual one itself; ``--system-site-packages`` would only see its base, so
+the new one gets its directories through a ``.pth`` file.
 """
 
 from __future__ import annotations

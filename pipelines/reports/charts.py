@@ -1,7 +1,7 @@
 """Charts as inline SVG: pure functions from a view to markup, without script or inline style.
 
 Colours come from the classes of the style sheet, so that they follow the theme and the printer.
-A chart has a title and a description; the numbers stand in a table beside it.
+A chart has a title and a description; the numbers are in a table next to it.
 """
 
 from __future__ import annotations

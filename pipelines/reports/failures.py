@@ -145,7 +145,7 @@ def failures(
     """The failures of a run in its directory ``path``; what is unfinished has not failed.
 
     Stages come first, then resources, checks of the audit, and smoke cases. A stage that failed
-    because of cases or checks is told by these alone.
+    because of cases or checks is shown by these alone.
     """
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     refused = [check for check in checks if check.failed]

@@ -92,7 +92,7 @@ class _Shape:
 
 
 def _shape(case: Case) -> _Shape | None:
-    """What ``case`` measures of whom: ``milliseconds_math`` is math's beside ``milliseconds``.
+    """What ``case`` measures of whom: ``milliseconds_math`` is math's next to ``milliseconds``.
 
     Cases that differ in the rival alone are one shape. They name it themselves as the property
     ``shape``; else it is the case without the parameter that is the rival. One that had to measure

@@ -106,7 +106,7 @@ class Timeline:
     def busy(self) -> float | None:
         """Mean share of busy cores, 0 to 1; ``None``: not measured.
 
-        Busy with whatever it was: other programs are not told apart from the build.
+        Busy with anything: other programs are not distinguished from the build.
         """
         pairs = list(itertools.pairwise(self.samples))
         span = sum(b[0] - a[0] for a, b in pairs)

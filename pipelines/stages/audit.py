@@ -133,10 +133,10 @@ def audited_wheel(
 
 
 def _torches(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports | None] | None:
-    """What each torch that the wheel is tested with exports, where that is known here.
+    """What each torch that the wheel is tested with exports, if that is known here.
 
-    So it is where the pipeline itself brings torch for the test, of which a wheel of its own stands
-    in for the real one.
+    It is if the pipeline installs torch for the test itself, from a wheel that replaces the real
+    one.
     """
     if not plan.recipe.torch or not plan.host.capabilities.windows or not plan.host.replacements:
         return None

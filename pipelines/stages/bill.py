@@ -100,7 +100,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
 
 
 def _source(plan: BuildPlan, source: bytes) -> Part:
-    """The source; of a file that is pinned its own hash, beside that of what is built."""
+    """The source; a pinned file has its own hash as well as that of what is built."""
     recipe, origin = plan.recipe, plan.recipe.source
     sent = hashlib.sha256(source).hexdigest()
     name, sha256, purl = recipe.distribution, sent, ""

@@ -1,4 +1,4 @@
-"""What a smoke suite was told of a bridge in the driver's place, and how far it is believed."""
+"""What a smoke suite gets to know of a bridge instead of a driver, and what counts of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bridged(SuiteHooks):
         return {"bridge": bridge}
 
     def require(self, properties: Mapping[str, str], done: SmokeResult) -> None:
-        """Compare what was asked for with what the suite was told, whatever its own cases say.
+        """Compare the request with what the suite has seen, whatever its own cases say.
 
         :class:`SmokeError` where they differ.
         """

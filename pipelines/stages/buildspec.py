@@ -44,7 +44,7 @@ _COMPILERS = (
 
 
 def job_id(plan: BuildPlan, made_of: Materials, part: str = "") -> str:
-    """The hash of everything that decides the wheel, of ``fresh``, and of which part of it is done.
+    """The hash of everything that decides the wheel, of ``fresh``, and of the part that is built.
 
     ``part``: what :meth:`.hooks.BuildHooks.part` says.
     """
@@ -170,10 +170,10 @@ def build_spec(
 
 
 def _cache(plan: BuildPlan) -> compilecache.Spec | None:
-    """What the host is told of the compile cache.
+    """The compile cache, as the host gets it.
 
-    A build that is made anew takes nothing of an earlier one: it is to show what that was. Units
-    that are divided have none: with one they have other commands, and hosts differ in that.
+    A repeated build takes nothing from an earlier one, because it has to reproduce it. Shards have
+    none: a cache changes their commands, and hosts differ in that.
     """
     layout = plan.layout
     if plan.fresh or plan.divided:

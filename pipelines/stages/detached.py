@@ -148,7 +148,7 @@ class Job:
         yield self._outcome(now.result)
 
     def _prepare(self) -> None:
-        """Take up what a process before this one left, or see what is to be done anew."""
+        """Continue what an earlier process left, or start again."""
         now = self._state()
         # What ran out of time is gone on with, whoever asks: its log comes after the first one.
         ended = now.result
@@ -168,7 +168,7 @@ class Job:
         self._remember(now.attempt + (now.state != "running"))
 
     def _state(self) -> State:
-        """The job, as the host tells of it."""
+        """The job's state on the host."""
         answer = self.session.call(store.state, directory=self.spec.directory)
         self._heard = time.monotonic()
         return checked(self.host, answer, State)
@@ -192,7 +192,7 @@ class Job:
         raise HostError(f"{self.host}: the log ended without a state")
 
     def _wait(self, error: HostError) -> None:
-        """Wait a moment before the next try, or raise what is to be told instead of one."""
+        """Wait a moment before the next try, or raise the error that rules it out."""
         check_stop()
         ended = self.session.host.ended()
         hint = (

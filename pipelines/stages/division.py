@@ -1,4 +1,4 @@
-"""What a build is told of a share, or of objects that it is to link; and what it says of them."""
+"""What a build gets for a shard, or for a link of objects; and what it reports of them."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ class Division(BuildHooks):
         there = set(_whole(session, places))
         paths = {sha: next((p for p in known if p in there), "") for sha, known in places.items()}
         files_here = {one.sha256: (owner.path(one), one) for owner, one in self._objects.values()}
-        lacking = {sha: files_here[sha] for sha, path in paths.items() if not path}
-        total = sum(one.size for _, one in lacking.values())
+        missing = {sha: files_here[sha] for sha, path in paths.items() if not path}
+        total = sum(one.size for _, one in missing.values())
         say(
             f"{units.counted(len(self._objects), 'object')} to link, "
-            f"{units.counted(len(lacking), 'file')} with {units.size(total)} sent to {host}"
+            f"{units.counted(len(missing), 'file')} with {units.size(total)} sent to {host}"
         )
         with bytes_progress() as progress:
             task, before = progress.add_task("send objects", total=total), 0
-            for sha, (path, one) in lacking.items():
+            for sha, (path, one) in missing.items():
                 paths[sha] = places[sha][0]
                 session.send(path, paths[sha], sha)
                 before += one.size
@@ -152,7 +152,7 @@ class Division(BuildHooks):
         return {"divided": made.model_copy(update={"lent": tuple(lent)})}
 
     def done(self, result: BuildResult) -> None:
-        """:class:`BuildError` for a share that left a wheel, which would lack the others' units."""
+        """:class:`BuildError` for a shard with a wheel: the other shards' units are not in it."""
         if self.plan.share is not None and result.wheels:
             raise BuildError(
                 f"shard {self.plan.share} produced a wheel from only some of the units: "
@@ -210,12 +210,12 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
 
 def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
     every = found[0].made.units
-    lacking = [safe(unit.source, 120) for unit in every if unit.id not in objects]
-    if lacking:
-        more = f" and {len(lacking) - 3} more" if lacking[3:] else ""
+    missing = [safe(unit.source, 120) for unit in every if unit.id not in objects]
+    if missing:
+        more = f" and {len(missing) - 3} more" if missing[3:] else ""
         say(
-            f"{len(lacking)} of {len(every)} compile units have no object; the link compiles them: "
-            f"{', '.join(lacking[:3])}{more}",
+            f"{len(missing)} of {len(every)} compile units have no object; the link compiles them: "
+            f"{', '.join(missing[:3])}{more}",
             style="yellow",
         )
 

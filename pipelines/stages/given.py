@@ -54,7 +54,7 @@ class WithCompany(SuiteHooks):
     """An external wheel is tested with what it requires, in an environment of its own."""
 
     def spec(self, session: LiveSession, run: Run, spec: tester.Spec) -> tester.Spec:
-        """With the wheels beside it, which are sent first."""
+        """With the wheels of its requirements, which are sent first."""
         taken = run.result(PrebuiltResult)
         if taken is None or taken.company is None:
             raise ConfigError(f"run {run.id} has no record of its --wheel", hint="Start a new run.")
@@ -110,7 +110,7 @@ def _release_of(one: PrebuiltFile) -> tuple[str, Version]:
 
 
 def bring(session: LiveSession, plan: BuildPlan, company: Dependencies) -> list[str]:
-    """The wheels beside it, on the host: each sent once, compared by its sha256; their paths."""
+    """The wheels of its requirements on the host, each sent once by its sha256; their paths."""
     layout, made = plan.layout, []
     with bars() as show:
         for one in company.packages:
@@ -132,7 +132,7 @@ _TOOLS = ("pytest", "pytest-xdist")
 
 
 class AuditGiven(AuditHooks):
-    """The audit of an external wheel, with what is installed beside it."""
+    """The audit of an external wheel, with what is installed with it."""
 
     def instead(self, log: StageLog) -> AuditedFile | None:
         """What it found, shown."""
@@ -339,7 +339,7 @@ def _place(given: ExternalWheel, offer: Offer) -> str:
 
 def _row(given: ExternalWheel, kept: Path, offer: Offer) -> PrebuiltFile:
     own, host = _is_of(offer, given), _host(offer)
-    # Of a file of this machine nobody states anything: its hash is that of the file itself.
+    # Nothing states the hash of a local file: it is computed from the file itself.
     stated = given.stated if own and given.place else offer.sha256 if host else None
     return PrebuiltFile(
         file=kept.name,
@@ -366,8 +366,8 @@ def _library_folders(wheel: Path) -> list[str]:
 
 
 def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -> AuditedFile:
-    """The audit of it: what is wrong is an :class:`AuditError`, what nobody asked for is told."""
-    assert taken.taken is not None  # noqa: S101 - whoever calls has looked
+    """The audit of it: an error is an :class:`AuditError`, what was not requested a message."""
+    assert taken.taken is not None  # noqa: S101 - checked by the caller
     assert taken.company is not None  # noqa: S101 - it comes with the other
     one = examine_external(
         log.run.path / "wheels" / taken.taken.file,

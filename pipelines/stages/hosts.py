@@ -1,4 +1,4 @@
-"""What runs where, and the removal of what nobody owns: ``invoke hosts``."""
+"""What runs where, and the removal of what has no owner: ``invoke hosts``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LAST = {"volume": 1, "golden disk": 1, "image": 2}
 
 @dataclass(frozen=True)
 class Place:
-    """Where hosts are, what the pipeline has made there, or why that cannot be told."""
+    """Where hosts are, and what the pipeline has created there, or why that is unknown."""
 
     name: str
     hosts: tuple[str, ...]
@@ -94,7 +94,7 @@ def show(settings: Config) -> None:
 
 
 def clean(settings: Config) -> None:
-    """Remove what nobody owns; raises the first error once the rest is done."""
+    """Remove what has no owner; raises the first error once the rest is done."""
     removed = freed = 0
     errors = []
     for place in places(settings):

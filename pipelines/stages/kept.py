@@ -30,7 +30,7 @@ _DAY = 86400.0
 
 @dataclass(frozen=True)
 class Shelf:
-    """What is kept of one kind in one place; ``unused`` are bytes, None where nobody can say."""
+    """What is kept of one kind in one place; ``unused`` are bytes, None: unknown."""
 
     where: str
     what: str

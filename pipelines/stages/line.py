@@ -42,7 +42,7 @@ from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 _log = logging.getLogger(__name__)
 
 
-#: How often a host that is gone is made anew under one command line.
+#: How often one command line replaces a host that is gone.
 REMADE = 3
 Result = TypeVar("Result")
 
@@ -74,7 +74,7 @@ class Line:
         self._run: Run | None = None
         self._remade = 0
         self._unreported: list[dict[str, Any]] | None = None
-        """The files of a run of which nothing was said yet."""
+        """The files of a run that was not reported yet."""
 
     @property
     def run(self) -> Run:
@@ -110,7 +110,7 @@ class Line:
         return self._run
 
     def do(self, stage: Stage) -> StageResult:
-        """Run one stage and record it; once more where the host was gone and is made anew."""
+        """Run one stage and record it; again if the host was gone and has been replaced."""
 
         def once() -> StageResult:
             report_stage(stage.name)
@@ -153,7 +153,7 @@ class Line:
             self._run.note(remade=(*self._run.facts().remade, said))
 
     def _ready_again(self, stage: Stage) -> None:
-        """Bring a host that was made anew as far as ``stage`` needs it."""
+        """Prepare the host that replaced another for ``stage``."""
         if stage is not PROVISION:
             self.do(PROVISION)
             self.provisioned = self.run.stages()[PROVISION.name]
@@ -229,7 +229,7 @@ def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) ->
 def run_build(line: Line) -> Path:
     """Provision what is missing, build, collect, audit; the run's directory.
 
-    Of a share the objects of its compile units come home.
+    For a shard the objects of its compile units are downloaded.
     """
     if line.plan.given is not None:
         raise ConfigError(
@@ -264,7 +264,7 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
         line.open_run(run)
     this = line.run
     require_same(line.plan, this)
-    this.hold()  # so that nobody removes it meanwhile; two may test one run
+    this.hold()  # so that it is not removed meanwhile; two commands may test one run
     if (skipped := this.result(SkipResult)) is not None:
         say(f"nothing to test: {skipped.skipped}", style="yellow")
         return this.path

@@ -1,4 +1,4 @@
-"""Several cells, one after another: each is a run of its own, one report tells of all of them."""
+"""Several cells, one after another: each is a run of its own; one report covers them all."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pipelines.stages.line import Line
 
 
 class CellsError(PipelineError):
-    """Cells failed. It leaves with the worst of their exit codes.
+    """Cells failed; the exit code is the worst of theirs.
 
-    That is the highest; that of a build whose time was up only where nothing else went wrong.
+    That is the highest; that of a build whose time was up only if nothing else went wrong.
     """
 
     title = "matrix"
@@ -165,7 +165,7 @@ class Matrix:
 def write_together(folder: Path, runs: Sequence[Run], others: Sequence[Cell] = ()) -> Path:
     """One page, summary and ``junit.xml`` of ``runs`` in their directory ``folder``; the page.
 
-    ``others`` are the cells of which no run began: a report without them would look complete.
+    ``others`` are the cells without a run: a report without them would look complete.
     Also says in short how they went. Raises ``StorageError``.
     """
     without = [_not_begun(cell) for cell in others]

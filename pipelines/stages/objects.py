@@ -62,7 +62,7 @@ class Linking(RunHooks):
 
 
 class Objects(CollectHooks):
-    """What a share has compiled comes home."""
+    """Downloads what a shard has compiled."""
 
     def wanted(self, built: BuildResult) -> Iterator[tuple[HostFile, str]]:
         """Each object, under its hash."""

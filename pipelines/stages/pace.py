@@ -18,8 +18,8 @@ from pipelines.stages.hooks import RunHooks, features
 if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
 
-#: Seconds in which units that were all told of may have been finished long ago: a log that is
-#: read from its beginning comes at once.
+#: Units reported within so many seconds may have been finished long ago: a log that is read from
+#: its beginning arrives all at once.
 _BURST = 1.0
 
 
@@ -29,11 +29,11 @@ class Pace:
 
     A unit takes as long as the last few did. They are weighed against the plan's estimate, which
     counts as much as a round of ``jobs`` units: so a compile cache that has them all soon shows,
-    and one unit that was quick does not. Where nobody knows, nothing is said.
+    and one unit that was quick does not. If it is unknown, nothing is shown.
     """
 
     planned: float | None
-    """Seconds that the whole build takes by the plan; ``None`` when nobody knows."""
+    """Seconds that the whole build takes by the plan; ``None``: unknown."""
     units: int
     """Compile units that it is planned for; what is left of a build may be fewer."""
     jobs: int
@@ -50,7 +50,7 @@ class Pace:
 
     def finished(self, done: int, total: int) -> None:
         """So many units of so many are finished now."""
-        if done < self.done or total != self.total:  # a build in several parts, or begun anew
+        if done < self.done or total != self.total:  # a build in several parts, or restarted
             self._last.clear()
             self._last.append((self._begun if not self.total else self.clock(), 0))
         self.done, self.total = done, total
@@ -68,7 +68,7 @@ class Pace:
         if each is None:
             return None
         rest = each * (self.total - self.done) - (now - self._last[-1][0])
-        return rest if rest > 0 else None  # the last ones take longer: nobody knows how much
+        return rest if rest > 0 else None  # the last ones take longer: unknown how much
 
     def _each(self) -> float | None:
         """Seconds from unit to unit."""

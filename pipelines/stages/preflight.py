@@ -13,10 +13,10 @@ from pipelines.provisioning.resources import known_missing
 
 
 def refuse_ungiven(plan: BuildPlan) -> None:
-    """Raise :class:`ConfigError` with the first thing that the host cannot give, and what can.
+    """Raise :class:`ConfigError` with the first thing that the host cannot provide, and what can.
 
-    Nothing is fetched, started or asked for it: it is known of a kind of host, or of this machine.
-    For what this machine lacks the error is of the class that its finding names.
+    Nothing is fetched, started or asked: it is known of a kind of host, or of this machine. If
+    something is missing on this machine, the finding names the class of the error.
     """
     for finding in plan.refused():
         if finding.failed:
@@ -39,9 +39,9 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
 
     Whether it fits the memory of another machine is judged by the build stage. Raises
     :class:`ConfigError` with the first rule that rejects it, its source, and what would work;
-    prints what is to be minded. Raises :class:`LockError` for tools that the host needs and the
-    lock has not pinned. The rules are Windows': elsewhere only the host and the memory are judged.
-    Without ``fetch`` a source that is not here stays where it is, and its paths are not judged.
+    prints warnings. Raises :class:`LockError` for tools that the host needs and the lock has not
+    pinned, and with ``offline`` for missing files. The rules are Windows': elsewhere only host and
+    memory are judged. Without ``fetch`` no source is downloaded, nor are its paths judged.
     """
     refuse_ungiven(plan)
     recipe, target = plan.recipe, plan.target

@@ -33,7 +33,7 @@ from pipelines.remote import provision as remote_provision
 from pipelines.session.base import Bars
 
 _log = logging.getLogger(__name__)
-_LOG_LIMIT = 32 << 20  # bytes of a log that are brought home
+_LOG_LIMIT = 32 << 20  # bytes of a log that are downloaded
 _MIN_WIDTH = 12  # of a column, or a long neighbour folds it to nothing
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNPACKED = 4  # a pinned archive and its content, in sizes of the archive
@@ -101,8 +101,8 @@ def _refuse_unpinned(
     plan: BuildPlan, every: Iterable[DesiredResource], rows: Iterable[ResourceResult]
 ) -> None:
     """Raise :class:`LockError` with all that the host does not have and the lock has not pinned."""
-    lacking = (one.uploads for one, row in zip(every, rows, strict=True) if not row.ok)
-    names = dict.fromkeys(name for uploads in lacking for name in uploads)
+    missing = (one.uploads for one, row in zip(every, rows, strict=True) if not row.ok)
+    names = dict.fromkeys(name for uploads in missing for name in uploads)
     tools = plan.cache.lock.tools
     if unpinned := [name for name in names if not tools[name].pinned]:
         raise plan.cache.lock.not_pinned(unpinned)
@@ -114,7 +114,7 @@ def _row(
     values = answer.get("values") or {}
     uploads = answer.get("uploads")
     hashes = {tool: values.get(tool, values.get(path)) for tool, path in wanted.uploads.items()}
-    if answer.get("doubt"):  # what a list says of files that nobody compared is not computed
+    if answer.get("doubt"):  # hashes from a list were not computed from the files
         hashes = {}
     return ResourceResult(
         id=wanted.id,

@@ -144,9 +144,9 @@ def _offer(
             f"{audited.file}: the record does not say which GPU architectures the audit judged"
         )
     units = [unit for binary in inside.binaries for unit in binary.inventory.containers]
-    if lacking := set(audited.archs.sass) - {arch for unit in units for arch in unit.sass}:
+    if missing := set(audited.archs.sass) - {arch for unit in units for arch in unit.sass}:
         raise AuditError(
-            f"{audited.file} has no machine code for {few(sorted(lacking))}, although its audit "
+            f"{audited.file} has no machine code for {few(sorted(missing))}, although its audit "
             "lists it",
             hint="Its record and its wheel are from different builds: build again.",
         )

@@ -37,7 +37,7 @@ class Published:
     made_by: str
 
     def with_wheel(self, wheel: Path | None) -> Published:
-        """The same with the wheel; :class:`AuditError` for another one than it tells of."""
+        """The same with the wheel; :class:`AuditError` if that is another one."""
         if wheel is not None and (found := sha256_of(wheel)) != self.sha256:
             raise AuditError(
                 f"{wheel} has sha256 {found}, but {self.manifest} states {self.sha256}",
@@ -48,10 +48,10 @@ class Published:
 
 
 def read_published(asked: str) -> Published:
-    """What a manifest tells, or that beside a wheel.
+    """What a manifest states, or the one next to a wheel.
 
-    Raises :class:`ConfigError` for what is none, or tells of no one reproducible wheel, and
-    :class:`AuditError` for a wheel that is not the one that its manifest speaks of.
+    Raises :class:`ConfigError` for anything else, and unless it states exactly one reproducible
+    wheel; :class:`AuditError` for a wheel that differs from its manifest.
     """
     path = Path(asked).expanduser()
     if not path.is_file():

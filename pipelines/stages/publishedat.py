@@ -1,4 +1,4 @@
-"""What was published at an address: a manifest, or the wheel that lies beside one."""
+"""What was published at an address: a manifest, or a wheel with its manifest next to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.toolchain.sources import Source
 
 
 def published_at(address: str, cache: Cache) -> Published:
-    """What the manifest at an https address tells, or that beside a wheel there.
+    """What the manifest at an https address states, or the one next to a wheel there.
 
     The wheel is fetched into the cache. Where only the manifest is to be had, the bytes are
     compared by its sha256 alone. Raises :class:`ConfigError` for what is no such address, or no
@@ -40,7 +40,7 @@ def published_at(address: str, cache: Cache) -> Published:
         )
     places: tuple[str, ...] = ("",)
     if at.file.endswith(".whl"):
-        # Where runs have it, and releases: beside the wheel, or a directory above.
+        # Where runs and releases have it: next to the wheel, or a directory above.
         known = _manifest([urljoin(at.place, f"{up}{MANIFEST}") for up in ("", "../")], at.file)
     else:
         known = _manifest([at.place], "")

@@ -117,7 +117,7 @@ def _judge(
 
 
 def _rebuilt(run: Run, published: Published, room: Path) -> CheckedWheel:
-    """The wheel of that name which has come home."""
+    """The downloaded wheel of that name."""
     audited = (run.result(AuditResult) or AuditResult()).files
     if [one.file for one in audited] != [published.file]:
         names = ", ".join(one.file for one in audited) or "nothing"

@@ -11,7 +11,7 @@ class Reproducible(SpecHooks):
     """The same bytes wherever it is built."""
 
     def environment(self, variables: dict[str, str]) -> dict[str, str]:
-        """With what compilers and linkers are told for that."""
+        """With the options of compilers and linkers for that."""
         plan = self.plan
         return settled(variables, plan.toolset.name, plan.recipe.cuda, plan.places)
 

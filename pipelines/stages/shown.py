@@ -30,9 +30,9 @@ def shown_of(
 ) -> dict[Kind, bytes]:
     """Audit, smoke test, manifest and signed statement, as far as there are such.
 
-    ``tested``: whether the run's smoke test speaks of this wheel. Its report is written anew, so
-    that no host's own markup is published. Raises :class:`AuditError` for a statement that speaks
-    of another wheel or another manifest, and for a report that is gone.
+    ``tested``: whether the run's smoke test is of this wheel. Its report is written again, so that
+    no host's own markup is published. Raises :class:`AuditError` for a statement on another wheel
+    or manifest, and for a missing report.
     """
     found: dict[Kind, bytes] = {"audit.json": audited.model_dump_json(indent=1).encode() + b"\n"}
     if tested:

@@ -174,7 +174,7 @@ def _refuse_shadows(suite: Suite, wheel: CheckedWheel) -> None:
 def packages(plan: BuildPlan) -> list[str]:
     """What the suite imports, with all that must come along: its wheels on the host.
 
-    Not names, which what other builds have left beside them would answer.
+    Not by name: what other builds have left there could match, too.
     """
     lock, layout = plan.cache.lock, plan.layout
     entries = lock.entries_for(plan.recipe.test_tools, plan.target, plan.host.replacements)
@@ -250,7 +250,7 @@ def _judge(
 ) -> SmokeResult:
     """What its report says of a suite; :class:`SmokeError` unless every case passed.
 
-    :class:`UnfitHostError` where Windows did not load what was to be tested, for nobody signed it.
+    :class:`UnfitHostError` if Windows did not load what was to be tested because it is unsigned.
     """
     gpu = plan.host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))

@@ -1,4 +1,4 @@
-"""What is wanted of the tool chain: ``toolchain.yaml``, of which the lock is made.
+"""The intended tool chain: ``toolchain.yaml``, from which the lock is generated.
 
 Groups of tools, which share where they come from; what differs between Pythons, releases of torch
 and of CUDA is written once. Here that becomes the lock's entries, which have no pins yet: those are
@@ -25,7 +25,7 @@ from pipelines.toolchain.sources import BaseImage, Sha256, Source
 from pipelines.toolchain.variants import AXES
 
 INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
-#: Beside it, of the same form: what `invoke watch --pins` has found, if anybody put it there.
+#: Next to it, of the same form: what `invoke watch --pins` has found, if it was put there.
 WATCHED = "watched.yaml"
 #: The same, one for each CUDA that `invoke lock --cuda` has added.
 TOOLKIT = "toolkit-*.yaml"
@@ -161,8 +161,8 @@ class Intent(Model):
             shared = {"id": group.id, "tag": group.tag, "sources": group.sources}
             for name, rows in group.tools.items():
                 for row in rows:
-                    lacking = {k: value for k, value in shared.items() if not getattr(row, k)}
-                    yield f"groups.{number}.tools.{name}", name, row.model_copy(update=lacking)
+                    missing = {k: value for k, value in shared.items() if not getattr(row, k)}
+                    yield f"groups.{number}.tools.{name}", name, row.model_copy(update=missing)
 
 
 def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:

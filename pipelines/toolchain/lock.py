@@ -168,7 +168,7 @@ class ToolchainLock(Model):
         """
         return variants.Names(self.tools).expand(names, target, instead)
 
-    def lacking(
+    def unavailable(
         self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> list[str]:
         """Of ``names`` and what must come along: entries that are not pinned, names without one."""

@@ -1,4 +1,4 @@
-"""A wheel that was checked: a copy that nobody else can change, and what was found in it.
+"""A wheel that was checked: a copy that no other process can change, and what was found in it.
 
 A path says where some bytes were. What is signed and published are those that were looked into, so
 after the check a wheel is handed on as this.

@@ -1,7 +1,7 @@
 """Which GPU architectures are inside a binary: a walk over its CUDA fat-binary containers.
 
 Free of imports of ours and, but for Zstandard, of others: this file also travels by value to a
-host, beside the smoke suite. NVIDIA's Linux ``cuobjdump`` reports no device code in a Windows
+host, with the smoke suite. NVIDIA's Linux ``cuobjdump`` reports no device code in a Windows
 ``.pyd``; walking the bytes works on any file, on any machine.
 
 The format is not documented; this is what ``fatbinary`` of CUDA 13.0 writes and what wheels

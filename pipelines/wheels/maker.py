@@ -79,7 +79,7 @@ def _contradictions(
 
 
 def _is_third_party(binary: Binary) -> bool:
-    """Whether it is a third-party library, the C runtime's or NVIDIA's, by its name.
+    """Whether it is a library of others, the C runtime's or NVIDIA's, by its name.
 
     The stub toolchain never builds one of these.
     """

@@ -201,7 +201,7 @@ def inspect_file(file: BinaryIO, path: Path, size: int, limits: Limits, depth: D
 
 
 def read_sboms(path: Path) -> dict[str, str]:
-    """The sha256 of each SBOM in a wheel, of which nothing else is read; raises as ``inspect``."""
+    """The sha256 of each SBOM in a wheel; nothing else is read. Raises what ``inspect`` does."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(path, archive, Limits(), path.stat().st_size)

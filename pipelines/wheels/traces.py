@@ -1,4 +1,4 @@
-r"""What a Windows binary tells of the machine that built it: paths, its PDB; and its signature.
+r"""What a Windows binary reveals of the machine that built it: paths, its PDB; and its signature.
 
 A path says who built a wheel and where (``C:\Users\name\\...``), and two builds that differ in
 nothing else differ in it.

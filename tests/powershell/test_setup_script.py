@@ -238,7 +238,7 @@ def test_who_is_no_administrator(silent: Machine) -> None:
 
 
 def test_nobody_answers(silent: Machine) -> None:
-    assert "nobody answers on port 1" in silent.run().error
+    assert "nothing answers on port 1" in silent.run().error
     assert "HTTP" in silent.state.transports()
 
 

@@ -461,7 +461,7 @@ def test_expansion_is_what_can_be_reached(graph: dict[str, set[str]]) -> None:
         found = lock.entries_for([start], CELL)
         assert next(iter(found)) == start
         assert set(found) == reached
-        assert lock.lacking([start], CELL) == []
+        assert lock.unavailable([start], CELL) == []
 
 
 @pytest.mark.parametrize(
@@ -515,13 +515,13 @@ def test_unknown_requirements_are_refused_when_the_lock_is_read(tmp_path: Path) 
     assert caught.value.hint
 
 
-def test_lacking_is_what_has_no_entry_or_no_pin() -> None:
+def test_unavailable_is_what_has_no_entry_or_no_pin() -> None:
     half = [source(sha256=None)]
     torch = made("torch", "3.12", "12.8", "2.8", requires=["sympy"], sources=half)
     rows = [torch, made("sympy", requires=["mpmath"]), made("mpmath", sources=half), made("uv")]
     lock = lock_of(*rows, unpinned=(torch[0], "mpmath"))
-    assert lock.lacking(["uv", "torch", "none", "sympy"], CELL) == [torch[0], "mpmath", "none"]
-    assert lock.lacking(["uv", "torch"], Target(python="3.13")) == ["torch"]
+    assert lock.unavailable(["uv", "torch", "none", "sympy"], CELL) == [torch[0], "mpmath", "none"]
+    assert lock.unavailable(["uv", "torch"], Target(python="3.13")) == ["torch"]
 
 
 def test_names_and_ids_are_names() -> None:

@@ -181,7 +181,7 @@ def test_the_host_and_the_tree_must_fit() -> None:
 
 def test_what_the_lock_lacks_is_said() -> None:
     """A build refuses to start without it, so it cannot be built."""
-    ground = Ground(HOST, "C:\\b", LAB_SUPPLY, lacking=lambda _: ["torch", "uv", "ninja"])
+    ground = Ground(HOST, "C:\\b", LAB_SUPPLY, unavailable=lambda _: ["torch", "uv", "ninja"])
     (row, *_) = judged(FLASH, "80", ground, torch=["2.8"])
     assert not row.buildable
     assert [finding.id for finding in row.findings] == ["tool-not-pinned"] * 2

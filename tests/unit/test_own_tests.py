@@ -214,7 +214,7 @@ def test_the_page_names_what_the_lock_has() -> None:
     (names,) = re.findall(r"(?:`[\w-]+`, ){5,}`[\w-]+`", own_package.PAGE)
     named = re.findall(r"`([\w-]+)`", names)
     for python in ("3.10", "3.14"):
-        assert load_lock().lacking(named, Target(python=python)) == []
+        assert load_lock().unavailable(named, Target(python=python)) == []
 
 
 def test_the_page_s_package_is_whole(tmp_path: Path) -> None:

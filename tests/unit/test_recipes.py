@@ -62,7 +62,7 @@ def test_what_runs_suites_comes_by_itself(tmp_path: Path, python: str) -> None:
     bare = change(tmp_path, test_requires=None)
     assert bare.test_tools == ("pytest", "pytest-xdist")
     lock = load_lock()
-    assert lock.lacking(bare.test_tools, Target(python=python)) == []
+    assert lock.unavailable(bare.test_tools, Target(python=python)) == []
     needed = {"execnet", "iniconfig", "packaging", "pluggy", "pygments", "colorama"}
     assert needed < {*lock.entries_for(bare.test_tools, Target(python=python))}
     both = bare.model_copy(update={"torch": "2.8", "test_requires": ("torch", "einops")})

@@ -209,11 +209,11 @@ def test_numbers_are_compared_whole() -> None:
     assert "'cuda' of this host in pipeline.yaml" in none.hint
 
 
-def lacking(recipe: Recipe, lock: ToolchainLock, supply: Supply, root: Path) -> list[str]:
+def unavailable(recipe: Recipe, lock: ToolchainLock, supply: Supply, root: Path) -> list[str]:
     cache = Cache(lock, root)
     ground = lay_ground(recipe, cache, HostFacts(4, 64 << 30), supply, dict)
     cell = Target(host="box", python="3.11", cuda="13.0", torch=recipe.torch or "")
-    return list(ground.lacking(cell))
+    return list(ground.unavailable(cell))
 
 
 def test_what_every_test_installs_is_wanted_of_the_lock(tmp_path: Path) -> None:
@@ -223,8 +223,8 @@ def test_what_every_test_installs_is_wanted_of_the_lock(tmp_path: Path) -> None:
     without = {name: tool for name, tool in LOCK.tools.items() if tool.name != "pytest"}
     lock = LOCK.model_copy(update={"tools": without})
     sandbox = settings(tmp_path).host("sandbox").supply(lock)
-    assert lacking(recipe, LOCK, sandbox, tmp_path) == []
-    assert lacking(recipe, lock, sandbox, tmp_path) == ["pytest", "pytest-xdist"]
+    assert unavailable(recipe, LOCK, sandbox, tmp_path) == []
+    assert unavailable(recipe, lock, sandbox, tmp_path) == ["pytest", "pytest-xdist"]
 
 
 def test_an_environment_that_is_used_as_it_is_wants_nothing_of_the_lock(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_an_environment_that_is_used_as_it_is_wants_nothing_of_the_lock(tmp_path
     supply = Config.model_validate(own).host("here").supply(LOCK)
     assert supply.existing
     lock = LOCK.model_copy(update={"tools": {}})
-    assert lacking(load_recipe("smoke-attention"), lock, supply, tmp_path) == []
+    assert unavailable(load_recipe("smoke-attention"), lock, supply, tmp_path) == []
 
 
 @pytest.mark.parametrize("archs", ["999", "RTX 9999"])

@@ -111,7 +111,7 @@ def test_what_stands_for_a_name_is_taken_with_what_it_requires(tmp_path: Path) -
     assert found["torch"] == "torch-cpu-2.10-cp311"
     assert found["markupsafe"] == "markupsafe-cp311"
     assert LOCK.entries_for(["torch"], target)["torch"] == "torch-2.10-cu130-cp311"
-    assert LOCK.lacking(["torch"], target, IN_SANDBOX) == []
+    assert LOCK.unavailable(["torch"], target, IN_SANDBOX) == []
 
 
 def test_the_wheel_is_made_with_it_taken_for_another_and_says_so(tmp_path: Path) -> None:

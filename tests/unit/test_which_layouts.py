@@ -22,7 +22,7 @@ from pipelines.publish.which.listed import fetch_rows, read_catalogue_rows
 from pipelines.publish.which.looking import Installed, Place, ask_driver, this_place
 from pipelines.publish.which.reporting import Report, report
 from pipelines.publish.which.texts import RefusalError
-from pipelines.publish.which.trying import lacking_module
+from pipelines.publish.which.trying import missing_module
 
 assert file  # a fixture
 ABOUT = "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n"
@@ -278,10 +278,10 @@ def test_a_part_that_was_not_built_is_not_looked_for_at_pypi() -> None:
     package = Installed("flash-attn", "2.8.3", "", "", files=(("flash_attn/__init__.py", 0),))
     error = "ModuleNotFoundError: No module named 'flash_attn_2_cuda'"
     place = this_place()
-    (cause,) = lacking_module(place, package, error)
+    (cause,) = missing_module(place, package, error)
     assert cause.id == "half-installed"
     assert "flash_attn_2_cuda with pip" not in cause.hint
-    (cause,) = lacking_module(place, package, "ModuleNotFoundError: No module named 'einops'")
+    (cause,) = missing_module(place, package, "ModuleNotFoundError: No module named 'einops'")
     assert cause.hint.startswith("install einops with pip")
 
 

@@ -778,7 +778,7 @@ def test_the_proofs_can_fail(runner: Shell) -> None:
     assert runner.run(step(proof, "container", "Nothing is left")["run"], LEFT="0123")[0] != 0
     for job, name in (
         ("container", "Made, entered by exec, asked, removed"),
-        ("winrm", "Signed in, asked, told what would be done"),
+        ("winrm", "Sign in, ask the host, show what would be done"),
     ):
         assert runner.run(step(proof, job, name)["run"], DOCTOR="5", **env)[0] == 5
     refused = step(proof, "winrm", "A wrong password and a wrong certificate are refused")["run"]

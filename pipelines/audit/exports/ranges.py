@@ -1,4 +1,4 @@
-"""A file on a server of which only the parts that ``zipfile`` needs are fetched.
+"""A file on a server; only the parts that ``zipfile`` needs are fetched.
 
 remotezip does not check the responses; here a response with a wrong range or length, or of another
 file than the first one, is an error.

@@ -131,7 +131,7 @@ class ContainerManager:
         return self._adopt(container, spec, ready)
 
     def _started(self, spec: ContainerSpec) -> Container | None:
-        """The persistent one, once it was started: before that it may lack its files.
+        """The persistent one, once it was started: before that its files may be missing.
 
         Waits for the process that creates it; removes the container if that process is gone.
         """

@@ -132,7 +132,7 @@ class SandboxHost(HostConfig):
         return home() / (self.home or Path(".sandbox", name))
 
     def cache_entries(self, cache: Cache) -> Iterable[CacheEntry]:
-        """Wine, images and libc++, of which the current ones are useful; bridges to a driver."""
+        """Wine, images and libc++; the current ones are useful. Also bridges to a driver."""
         from pipelines.hosts.sandbox import debian, libcxx
         from pipelines.hosts.sandbox.bridge import attachment
         from pipelines.hosts.sandbox.image import image_key

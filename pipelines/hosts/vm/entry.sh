@@ -1,5 +1,5 @@
-# Around the entry point of an image that runs QEMU and knows nothing of us: the overlay before it,
-# the leash beside it. $1 is "tied" or "kept", the rest is the image's own entry point.
+# Around the entry point of an image that runs QEMU and is not ours: creates the overlay before it,
+# and a watchdog next to it. $1 is "tied" or "kept", the rest is the image's own entry point.
 life=$1
 shift
 exec 3<&0

@@ -173,7 +173,7 @@ function Get-InstalledFact {
         return Get-PythonFact -Path (Join-Path -Path $Path -ChildPath 'python.exe')
     }
     catch {
-        # It does not run any more: it is made anew.
+        # It no longer runs: it is replaced.
         Write-Verbose -Message $_.ToString()
     }
 }
@@ -456,7 +456,7 @@ try {
         ($Target + '.wcw-lock'), [System.IO.FileMode]::OpenOrCreate, [System.IO.FileAccess]::ReadWrite,
         [System.IO.FileShare]::None, 4096, [System.IO.FileOptions]::DeleteOnClose
     )
-    # Again, now that nobody else can change it: another controller may have been quicker.
+    # Again, now that it cannot change any more: another controller may have been quicker.
     if (-not $Replace) {
         $fact = Get-InstalledFact -Path $Target -Marker $Marker
     }

@@ -3,8 +3,8 @@
 PEP 503 (pages), 691 and 700 (JSON), 658 and 714 (metadata files), 592 (yanked), 708 (tracking).
 Three kinds of views, each a complete index:
 
-- ``simple/``: only variants, of which the installer chooses; one without support for variants finds
-  nothing there, which is better than an incompatible wheel.
+- ``simple/``: only variants, from which the installer chooses; one without support for variants
+  finds nothing there, which is better than an incompatible wheel.
 - ``cu128/torch2.8/``: the plain wheels of that cell; without torch ``cu128/any-torch/``.
 - ``plain/``: all plain wheels, to install one by its full version.
 """

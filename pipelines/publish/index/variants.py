@@ -1,4 +1,4 @@
-"""Creates wheel variants (drafts of PEP 825 and 850), of which an installer chooses by label.
+"""Creates wheel variants (drafts of PEP 825 and 850), from which an installer chooses by label.
 
 A variant is a plain wheel with another name and metadata: its local version states only torch,
 which it requires; CUDA and GPU architectures are properties that the installer compares with the

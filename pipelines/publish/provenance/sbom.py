@@ -40,7 +40,7 @@ class Part:
     role: Role
     name: str
     version: str = ""
-    """Empty: nobody says it."""
+    """Empty: unknown."""
     sha256: str = ""
     """Of its file."""
     purl: str = ""
@@ -86,7 +86,7 @@ def made(license: str, parts: Iterable[Part], properties: Mapping[str, str], epo
     return json.dumps(bill, sort_keys=True)
 
 
-#: The reference of the compiler, of which a build that is healed takes another release.
+#: The reference of the compiler; a healed build may use another release of it.
 TOOLSET = "tool set"
 
 

@@ -48,7 +48,7 @@ class _Envelope(BaseModel):
 
 
 class Sealed:
-    """An envelope that was read: its payload, and signatures of which nobody has checked any."""
+    """An envelope that was read: its payload, and signatures that were not checked."""
 
     def __init__(self, envelope: _Envelope) -> None:
         self.payload = _decoded(envelope.payload)

@@ -59,8 +59,8 @@ def unstated(made: Manifest) -> str:
     if made.started is None or made.finished is None:
         return "it does not say when it was built"
     done = {name for name, state in made.stages.items() if state == "passed"}
-    if lacking := sorted(_STATED - done):
-        return f"its stage {lacking[0]} did not pass"
+    if missing := sorted(_STATED - done):
+        return f"its stage {missing[0]} did not pass"
     for one in made.inputs.materials.rows(*_FILES):
         tool = _tool(made, one)
         if not _SHA256.fullmatch(one.value):
@@ -73,8 +73,8 @@ def unstated(made: Manifest) -> str:
 def statement(data: bytes, wheel: str) -> dict[str, Any]:
     """The statement on the wheel of that name by the manifest ``data``.
 
-    ``ValueError`` where the manifest is none, or tells of no such wheel that was built and has
-    passed its audit.
+    ``ValueError`` if it is not a manifest, or states no such wheel that was built and passed its
+    audit.
     """
     made = read_manifest(data)
     rows = made.sha256(wheel)
@@ -120,8 +120,8 @@ def statement(data: bytes, wheel: str) -> dict[str, Any]:
 def write_statements(folder: Path, data: bytes) -> None:
     """Write a statement on each wheel of a run that was built here and has passed its audit.
 
-    ``data`` is the run's manifest. What an earlier one had said of the wheels is gone, but for what
-    was signed, of which that is told.
+    ``data`` is the run's manifest. Statements of an earlier one are removed; those that were signed
+    are reported.
     """
     for old in folder.glob(f"*{UNSIGNED}"):
         old.unlink()

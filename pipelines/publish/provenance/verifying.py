@@ -99,7 +99,7 @@ class Said:
 
 
 def find(wheel: Path) -> Path:
-    """The provenance of a wheel: beside it, or above its directory as runs have it.
+    """The provenance of a wheel: next to it, or above its directory, as in a run.
 
     A signed one comes first. :class:`ConfigError` where there is none.
     """
@@ -276,19 +276,19 @@ def _signature(said: Said, keys: Sequence[Key]) -> Finding:
         found = f"not checked: it has {many}, but no --key was given"
         return _found("signature", "unknown", found, requested=True)
     good: set[int] = set()
-    lacking = []
+    missing = []
     for path, key in keys:
         by = [number for number in range(many) if sealed.is_by(key, number)]
         good.update(by)
         if not by:
-            lacking.append(f"no signature by {path}, key {key.keyid[:16]}")
+            missing.append(f"no signature by {path}, key {key.keyid[:16]}")
     ids = {key.keyid for _, key in keys}
     wrong = [n for n, (keyid, _) in enumerate(sealed.signatures) if keyid in ids and n not in good]
     others = many - len(good) - len(wrong)
-    detail = [*lacking, *(f"signature {n + 1} is invalid" for n in wrong)]
+    detail = [*missing, *(f"signature {n + 1} is invalid" for n in wrong)]
     detail += [f"{others} by other keys not checked"] if others else []
-    if lacking or wrong:
-        found = "not signed with every --key" if lacking else "one of them is invalid"
+    if missing or wrong:
+        found = "not signed with every --key" if missing else "one of them is invalid"
         return _found("signature", "error", found, detail)
     found = ", ".join(f"{path}, key {key.keyid[:16]}" for path, key in keys)
     return _found("signature", "ok", found, detail)
@@ -386,7 +386,7 @@ def _sboms(wheel: Path, said: Said) -> Finding:
 
 
 def _evidence(said: Said) -> Iterator[Finding]:
-    """What the builder says that it has shown, and on what: nobody here has seen it."""
+    """The evidence that the builder claims, and where it was gained: it is not verified here."""
     inner = as_dict(said.built.get("internalParameters"))
     if not said.ours:
         return

@@ -26,7 +26,7 @@ State = Literal["build", "later", "pin", "no"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of which the index has no wheel, and what becomes of it."""
+    """A cell that has no wheel in the index, and what is done about it."""
 
     name: str
     target: Target
@@ -49,7 +49,7 @@ class Watched:
     cells: tuple[Cell, ...]
     """The newest torch first."""
     held: int
-    """Cells of which the index has a wheel."""
+    """Cells that have a wheel in the index."""
     untested: int
     """Of these, with wheels that no GPU has run."""
     notes: tuple[Finding, ...]
@@ -71,7 +71,7 @@ def compare(
     cudas: Iterable[str] = (),
     notes: Iterable[Finding] = (),
 ) -> Watched:
-    """One recipe beside the minor releases ``torches`` of those that are ``out``.
+    """One recipe and the minor releases ``torches`` of those that are ``out``.
 
     ``pythons`` and ``cudas`` narrow it, if there are any. Raises :class:`ConfigError` for a recipe
     without a cell, and for one of these that no build of torch is for.
@@ -135,10 +135,10 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
         "python": {python for torch in torches.values() for python in torch.pythons},
     }
     for axis, values in asked.items():
-        lacking = [value for value in values if value not in there[axis]]
-        if lacking and torches:
+        missing = [value for value in values if value not in there[axis]]
+        if missing and torches:
             raise ConfigError(
-                f"--{axis} {line(lacking[0], 40)}: torch {', '.join(torches)} has no build for it",
+                f"--{axis} {line(missing[0], 40)}: torch {', '.join(torches)} has no build for it",
                 hint=f"Available: {', '.join(sorted(there[axis], key=python_order))}.",
             )
 

@@ -109,13 +109,13 @@ def no_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> I
     """Wheels that have less machine code than the recipe has now: their names are taken."""
     asked = {*wanted}
     for one in wheels:
-        if one.yanked is None and (lacking := sorted(asked - {*one.sass})):
-            says = f"{one.file} in the index has no code for {', '.join(lacking)}"
+        if one.yanked is None and (missing := sorted(asked - {*one.sass})):
+            says = f"{one.file} in the index has no code for {', '.join(missing)}"
             yield note("code-missing", recipe.name, says, TAKEN)
 
 
 def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
-    """Why a cell is to be built of which there is no wheel, in a line."""
+    """Why a cell without a wheel is to be built, in a line."""
     there = [one for one in wheels if one.yanked is None]
     release = " ".join(filter(None, (target.recipe, target.version)))
     if not there:

@@ -21,7 +21,7 @@ def judged(watched: Watched, plan: Plan | None) -> Watched:
         row = rows[one.name]
         found = (finding for finding in row.judged.findings if finding.failed)
         errors = tuple(finding for finding in found if finding.id != NOT_PINNED)
-        missing = tuple(plan.ground.lacking(row.target)) if plan is not None else ()
+        missing = tuple(plan.ground.unavailable(row.target)) if plan is not None else ()
         state: State = "no"
         if missing and not errors and row.way.action == "build":
             state = "pin"
@@ -35,7 +35,7 @@ def judged(watched: Watched, plan: Plan | None) -> Watched:
 
 
 def pinned(orders: Iterable[Watched], targets: Iterable[Target]) -> list[Watched]:
-    """The cells of ``targets`` lack nothing any more that is not pinned on the way."""
+    """With the cells of ``targets`` to be built: what they need is pinned first."""
     known = {*targets}
     return _put(orders, "build", lambda one: one.state == "pin" and one.target in known)
 

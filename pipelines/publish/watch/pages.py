@@ -1,7 +1,7 @@
-"""What others have released, as pages of indexes and tags of repositories tell; none is believed.
+"""What others have released, by pages of indexes and tags of repositories; none is trusted.
 
-A page that cannot be read is an error, and so is one that lacks what the lock or a recipe has from
-it: an old copy, half a page or somebody else's would look as if nothing were new.
+A page that cannot be read is an error, and so is one without what the lock or a recipe has from it:
+with an old copy, half a page or another server's page it would seem that nothing is new.
 """
 
 from __future__ import annotations

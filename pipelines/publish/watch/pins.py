@@ -65,7 +65,7 @@ class Pins:
 def pins(
     lock: ToolchainLock, out: Mapping[str, Torch], cells: Iterable[Target], *, home: str
 ) -> Pins:
-    """For the torch of ``cells``; those that need something else by hand are told of.
+    """The pins for the torch of ``cells``; what must be pinned by hand is in the notes.
 
     ``home`` is the address of the index: its wheels are taken from its own domain alone.
     Raises :class:`LockError` for METADATA that cannot be read, or is another wheel's.
@@ -115,7 +115,7 @@ def _required(data: bytes, file: File, python: str) -> list[Requirement]:
     try:
         metadata = Metadata.from_email(data, validate=False)
         name, version, required = metadata.name, metadata.version, metadata.requires_dist or []
-    except Exception as error:  # made to break a reader, of which each part breaks in its own way
+    except Exception as error:  # each part of the reader fails in its own way on broken data
         raise LockError(
             f"METADATA of {file.name} cannot be read: {type(error).__name__}",
             hint="Nothing was pinned. Try again later.",

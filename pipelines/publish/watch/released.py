@@ -1,4 +1,4 @@
-"""What torch, CUDA and the upstreams of recipes have released, told from pages that were read."""
+"""What torch, CUDA and the upstreams of recipes have released, according to their pages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pipelines.toolchain.lock import ToolchainLock
 
 #: All builds of torch, those with CUDA for Windows among them.
 TORCH_BUILDS = "https://download.pytorch.org/whl/torch/"
-#: Projects of the package index: one of which every release of CUDA has wheels for Windows, one
-#: whose wheel lists the releases of python-build-standalone, and pinned tools.
+#: Projects of the package index: one with wheels for Windows of every release of CUDA, one whose
+#: wheel lists the releases of python-build-standalone, and pinned tools.
 CUDA, PYTHONS, TOOLS = "nvidia-cuda-nvcc", "pbs-installer", ("triton-windows",)
 TORCHES = 3  # minor releases of torch that are looked at where --torch names none
 MOST = 24  # cells at once where --most says nothing else
@@ -306,9 +306,9 @@ def choose(
     if recipe.tested_with:  # one wheel for all
         return [one for one in newest_first if within(one, recipe.supports.torch)], []
     named = list(dict.fromkeys(map(minor, asked)))
-    if lacking := [one for one in named if one not in out]:
+    if missing := [one for one in named if one not in out]:
         raise ConfigError(
-            f"--torch {line(lacking[0], 40)}: no such release with CUDA for Windows",
+            f"--torch {line(missing[0], 40)}: no such release with CUDA for Windows",
             hint=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
         )
     notes: list[Finding] = []

@@ -35,8 +35,8 @@ FORMS = {
 def pip_installs(python: str, what: Sequence[str], torch: str) -> tuple[list[str], list[str]]:
     """What has pip install a wheel that ``what`` names, whatever is there: two commands.
 
-    The first brings what it requires, and keeps torch or refuses. Where another wheel of the same
-    version is there, pip keeps that and leaves with 0: so the second forces it, and nothing else.
+    The first installs what it requires, and keeps torch or refuses. If another wheel of the same
+    version is installed, pip keeps that and exits with 0: so the second forces it, and only it.
     """
     pip = [python, "-m", "pip", "install"]
     first = [*pip, *what, *([f"torch=={torch}"] * bool(torch))]

@@ -1,4 +1,4 @@
-"""What can be wrong, as it is told; and what of a Python and its machine is."""
+"""What can be wrong, in words; and what is wrong with a Python and its machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.publish.which.looking import Driver, Installed, Place, Torch, fou
 from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.texts import minor_of, shown
 
-# Without a dot there are two digits, or nobody knows: torch210 is 2.10 or 2.1.0, torch251 is 2.5.1.
+# Without a dot only two digits are unambiguous: torch210 is 2.10 or 2.1.0, torch251 is 2.5.1.
 _LOCAL_TORCH = re.compile(r"(?:torch|(?<![a-z])pt)\.?(\d)(?:\.(\d{1,2})|(\d))(?!\d)")
 _LOCAL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)(?:\.?(\d))?(?!\d)")
 # With a marker it may be required elsewhere alone, or of an extra.

@@ -56,8 +56,8 @@ CUDA_LIBRARIES: tuple[tuple[tuple[str, ...], str, str], ...] = tuple(
 )
 #: Globs of the DLLs that torch's own wheel has.
 TORCH_LIBRARIES: tuple[str, ...] = table().torch
-#: Of each preset: its name, what it is, the axes that it sets, the folder that its program lies in,
-#: what lies beside that folder.
+#: Of each preset: its name, what it is, the axes that it sets, the folder of its program, and what
+#: is next to that folder.
 PRESETS: tuple[tuple[str, str, tuple[tuple[str, str], ...], str, tuple[str, ...]], ...] = tuple(
     (name, one.says, tuple(one.axes.flags.items()), one.folder, one.siblings)
     for name, one in load_presets().items()

@@ -31,11 +31,11 @@ _MOST_PARTS, _MOST_TABLES = 96, 16
 
 @dataclass(frozen=True)
 class Loaded:
-    """Of a DLL: what it wants of which DLL, and what it exports."""
+    """What a DLL imports from other DLLs, and what it exports."""
 
     machine: int
     whole: bool
-    """Whether the file has all the bytes of which its headers speak."""
+    """Whether the file has all the bytes that its headers announce."""
     needs: tuple[Need, ...] = ()
     """DLLs in lower case, with a name or a number as ``#12``."""
     late: tuple[Need, ...] = ()

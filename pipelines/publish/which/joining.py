@@ -156,7 +156,7 @@ def _require_once(text: str) -> None:
                      if isinstance(one, ast.Name)]  # fmt: skip
         for name in filter(None, names):
             if name in seen:
-                raise ValueError(f"two modules of which.py have {name}")
+                raise ValueError(f"{name} is in two modules of which.py")
             seen.add(name)
 
 

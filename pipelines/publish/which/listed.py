@@ -72,10 +72,10 @@ class Row:
 
 
 def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
-    """The plain wheels of a catalogue that nobody has taken back.
+    """The plain wheels of a catalogue that were not yanked.
 
-    Raises :class:`RefusalError` for one that is damaged, too large or no catalogue: none of its
-    wheels is named then.
+    Raises :class:`RefusalError` for one that is damaged, too large or not a catalogue: then none of
+    its wheels is offered.
     """
     try:
         return _rows(data)

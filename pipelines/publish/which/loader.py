@@ -1,7 +1,7 @@
-"""Imports what it is told to; run in a process of its own, and the only place where that is done.
+"""Imports its arguments; run in a process of its own, and the only place that imports anything.
 
-The words are modules, and paths of libraries that are none. Prints one line: a marker and an
-object with what went wrong, each error with its kind.
+The arguments are modules, and paths of libraries that are not modules. Prints one line: a marker
+and an object with what went wrong, each error with its kind.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def of_dlls(
             if isinstance(one, str):
                 left.append(one)
                 continue
-            # One run-time is told of once, whatever takes it.
+            # A runtime is reported once, whatever uses it.
             key = one.level, one.hint if one.id == "old-runtime" else one.actual
             if key not in reported:
                 reported.add(key)
@@ -79,7 +79,7 @@ def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[Finding | str]:
                 continue
             yield from _of_runtime(shelf, own, name, found)
             yield from _of_copies(shelf, path, found, symbols)
-            yield from _lacking(shelf, path, found, symbols, built, late=bool(late))
+            yield from _missing(shelf, path, found, symbols, built, late=bool(late))
             ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
             if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
                 yield found
@@ -114,7 +114,7 @@ def _known(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
 
 
 def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, dict[str, str]]:
-    """The same of a library of CUDA's, or of nobody that is known."""
+    """The same for a library of CUDA's, or of an unknown origin."""
     rows = [row for row in CUDA_LIBRARIES if any(fnmatch.fnmatchcase(library, n) for n in row[0])]
     majors = sorted({major for _, major, _ in rows})
     own = shelf.torch.cuda if shelf.torch and shelf.with_torch else ""
@@ -134,7 +134,7 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Iterator[Fi
     """An older C++ run-time than the toolset of the binary, or than Windows has.
 
     https://learn.microsoft.com/cpp/porting/binary-compat-2015-2017
-    Of vcruntime140.dll every Python brings its own, which nobody has found to matter.
+    Every Python has its own vcruntime140.dll, which is not known to matter.
     """
     library = os.path.basename(found).lower()
     if not library.startswith("msvcp140"):
@@ -177,7 +177,7 @@ def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Itera
             return
 
 
-def _lacking(
+def _missing(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
 ) -> Iterator[Finding]:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""

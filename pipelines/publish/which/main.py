@@ -58,7 +58,7 @@ def home(code_file: str) -> str:
 def main(typed_words: Sequence[str], code_file: str) -> int:
     """Do it; the exit code."""
     options = words().parse_args(typed_words)
-    for stream in (sys.stdout, sys.stderr):  # a terminal's code page may lack a letter of a path
+    for stream in (sys.stdout, sys.stderr):  # a terminal's code page may not have all letters
         if isinstance(stream, io.TextIOWrapper):
             # Who runs this for its answer reads UTF-8.
             stream.reconfigure(encoding="utf-8" if options.mark else None)

@@ -110,7 +110,7 @@ def of_files(package: Installed) -> Iterator[Finding]:
 
 
 def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Finding]:
-    """Several installations, of which one hides the others, and what is left of earlier ones."""
+    """Several installations, one of which hides the others, and what is left of earlier ones."""
     first = copies[0]
     for left in leftovers(place, first.project)[:1]:
         yield cause("leftover", path=shown(left))

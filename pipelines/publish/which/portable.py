@@ -57,7 +57,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
 
 
 def _lies(place: Place, folder: str, siblings: tuple[str, ...]) -> bool:
-    """Whether its program lies in a folder of that name, beside one of these."""
+    """Whether its program is in a folder of that name, next to one of these."""
     path = ntpath if "\\" in place.executable else posixpath
     own = path.dirname(place.executable)
     above = path.dirname(own)

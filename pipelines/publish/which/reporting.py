@@ -50,7 +50,7 @@ from pipelines.publish.which.portable import Portable, portable
 from pipelines.publish.which.requiring import needed_by, of_requirements
 from pipelines.publish.which.searching import Shelf
 from pipelines.publish.which.texts import version_key
-from pipelines.publish.which.trying import lacking_module, try_import
+from pipelines.publish.which.trying import missing_module, try_import
 
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
@@ -258,7 +258,7 @@ def _package(
         findings += _of_binaries(shelf, paths, built)
     findings += of_devices(paths, machine.gpus, machine.driver)
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
-    findings += [one for text in errors for one in lacking_module(place, own, text)]
+    findings += [one for text in errors for one in missing_module(place, own, text)]
     if loads and any(one.id == "shadowed" for one in findings):
         loads, errors = False, ["something else with the same name was imported"]
     if loads:  # then these are no reasons why it does not

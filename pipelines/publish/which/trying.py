@@ -59,14 +59,14 @@ def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
     return isinstance(image, str) or not image.whole or init in image.exports
 
 
-def lacking_module(place: Place, package: Installed, error: str) -> list[Finding]:
+def missing_module(place: Place, package: Installed, error: str) -> list[Finding]:
     """A package that it requires, and that is not there."""
     name = error.partition("No module named ")[2].strip("'\" ").partition(".")[0].partition("'")[0]
     if "ModuleNotFoundError" not in error or not name or name in package.tops:
         return []
     if name == "torch" or not name.isidentifier():
         return []
-    if name.startswith(package.project.replace("-", "_") + "_"):  # nobody else has that
+    if name.startswith(package.project.replace("-", "_") + "_"):  # no other package has that
         return [cause("half-installed.part", package=package.label, name=name)]
     do = ("install", pip_line(place, name)) if name in KNOWN else ()
     return [cause("missing-requirement.imported", "", do, project=package.project, name=name)]

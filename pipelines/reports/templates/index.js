@@ -78,9 +78,9 @@
         found.push(["driver", `it was built with CUDA ${wheel.cuda}${jit ? " and the driver has to compile its PTX" : ""}, but the driver is for CUDA ${driver}`]);
     }
     if (gpus !== undefined) {
-      const lacking = gpus.filter((gpu) => !served(wheel, gpu));
+      const missing = gpus.filter((gpu) => !served(wheel, gpu));
       if (!gpus.length) found.push(["gpu", "it needs an NVIDIA GPU, but there is none"]);
-      else if (lacking.length) found.push(["gpu", `it has code for ${wheel.gpus}, which does not run on ${lacking.join(" and ")}`]);
+      else if (missing.length) found.push(["gpu", `it has code for ${wheel.gpus}, which does not run on ${missing.join(" and ")}`]);
     }
     return found;
   }
@@ -213,9 +213,9 @@
     return made("p", `${wheel.smoke}; level ${wheel.level}; `, link, ".");
   }
 
-  function ask(machine, lacking) {
-    if (lacking.length >= KEYS.length - 1) return say("ask", "Describe your machine to get the install command");
-    if (lacking.join() !== "package") return say("ask", `Still missing: ${lacking.map((key) => TITLES[key]).join(", ")}`);
+  function ask(machine, missing) {
+    if (missing.length >= KEYS.length - 1) return say("ask", "Describe your machine to get the install command");
+    if (missing.join() !== "package") return say("ask", `Still missing: ${missing.map((key) => TITLES[key]).join(", ")}`);
     const found = projects.map((one) => {
       const best = choose({ ...machine, package: one });
       return made("li", best && !best.miss.length ? best.wheel.name : `${one}: nothing fits`);
@@ -224,8 +224,8 @@
   }
 
   function tell(machine) {
-    const lacking = KEYS.filter((key) => machine[key] === undefined);
-    if (machine.package === undefined) return ask(machine, lacking);
+    const missing = KEYS.filter((key) => machine[key] === undefined);
+    if (machine.package === undefined) return ask(machine, missing);
     const best = choose(machine);
     if (!best) return say("none", `All wheels of ${machine.package} were yanked`);
     const { wheel, miss, native } = best;
@@ -234,7 +234,7 @@
       say("none", `No wheel of ${machine.package} here fits this machine`, made("p", `The nearest is ${wheel.name}, but:`), list, verdicts(wheel));
       return Object.assign(answer.dataset, { file: wheel.file, missed: miss.map(([rule]) => rule).join(" ") });
     }
-    if (lacking.length) return ask(machine, lacking);
+    if (missing.length) return ask(machine, missing);
     const typed = command(wheel, machine);
     if (typed === null) return say("wrong", "The address of the wheel cannot be pasted into a terminal", made("p", "Download the wheel from the table and install the file."));
     const notes = [];

@@ -59,7 +59,7 @@ def convolved(
 ) -> torch.Tensor:
     """In float64, tap by tap; ``before`` are the columns that come before the first.
 
-    ``sequences`` says of which each column is: of another one a tap gives nothing, and a column
+    ``sequences`` has the sequence of each column: a tap in another one gives nothing, and a column
     of a negative one is 0.
     """
     rows, width = x.shape[2], weight.shape[1]

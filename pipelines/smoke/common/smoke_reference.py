@@ -1,6 +1,6 @@
 """Attention in plain PyTorch, from its definition: nothing is shared with the code under test.
 
-**How exact must a kernel be?** Nobody knows the true error of an fp16 answer in advance: it
+**How exact must a kernel be?** The true error of an fp16 answer is not known in advance: it
 depends on the head dimension, the length and the values. Upstream's own tests
 (``tests/test_flash_attn.py`` of FlashAttention) therefore compare two errors: that of the kernel
 and that of a plain PyTorch implementation in the same half precision, both against the same

@@ -36,7 +36,7 @@ def cpu_torch(torch: Torch) -> str:
 def promise(version: str, torch: Torch, warnings: list[str]) -> str:
     """What a local version like ``+cu12torch2.8cxx11abiTRUE`` promises against what is here.
 
-    A package for any torch has its own CUDA run-time, of which torch's may be another.
+    A package for any torch has its own CUDA runtime, which may differ from torch's.
     """
     _, _, local = version.partition("+")
     if not torch or not local:

@@ -31,7 +31,7 @@ _LINE, _LINES, _NUMBERS = 2000, 200, 200
 
 
 def test_script(record_property: Record, record_suite: Record, tmp_path: Path) -> None:
-    """It leaves with 0; what it prints last and its numbers are in the report.
+    """It exits with 0; what it prints last and its numbers are in the report.
 
     Whether it had a GPU at its end is recorded too: then it counts as a case that ran on one.
     """

@@ -1,4 +1,4 @@
-# The last lines of the installers' logs that tell of errors, newest log first.
+# The last lines with errors in the installers' logs, newest log first.
 [CmdletBinding()]
 param(
     [Parameter(Mandatory)] [string[]] $Directories,

@@ -121,7 +121,7 @@ class Attachment:
 
 
 def cache_entries(cache: Cache) -> Iterator[CacheEntry]:
-    """Bridges in the cache, of which those to the current driver are useful: one per Python."""
+    """Bridges in the cache; those to the current driver are useful: one per Python."""
     folder = cache.root / "bridges"
     folders = sorted(folder.iterdir()) if folder.is_dir() else []
     libraries = driver.look().libraries if folders else ()

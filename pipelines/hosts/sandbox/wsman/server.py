@@ -90,7 +90,7 @@ class Listener:
     def _serve(self, sock: socket.socket, address: object) -> None:
         try:
             if self._tls is not None:
-                # In this thread, so that a client which never finishes its handshake blocks nobody.
+                # In this thread: a client that never finishes its handshake blocks no other.
                 sock.settimeout(_HANDSHAKE_TIMEOUT)
                 sock = self._tls.wrap_socket(sock, server_side=True)
                 with self._lock:
