@@ -170,11 +170,11 @@ class _Reader:
         if (found := self._find(flag)) is not None:
             return found
         if flag == "--":
-            raise ConfigError("--: nothing is passed on to another program", hint="Leave it out.")
+            raise ConfigError("--: there is no program to pass arguments to", hint="Leave it out.")
         if flag in _REFUSED:
             raise ConfigError(
                 f"{flag}: there is no such flag",
-                hint="Say --dry-run after the command: wcw build --dry-run, "
+                hint="Put --dry-run after the command: wcw build --dry-run, "
                 "wcw provision --dry-run.",
             )
         known = sorted({*self._part.context.flags, *self._program.context.flags})
@@ -197,7 +197,7 @@ class _Reader:
             near = f"There are: {', '.join(group).replace('.', ' ')}. "
         if self._bare and not near:
             raise ConfigError(
-                f"'{word}' is no command, and {self._bare} takes no value",
+                f"'{word}' is not a command, and {self._bare} takes no value",
                 hint=f"Leave it out, or type: wcw {self._part.name} --help",
             )
         raise ConfigError(f"unknown command '{word}'", hint=f"{near}Type: wcw --help")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     }
 )
 def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False) -> None:
-    """Sign what a run's wheels were made of: in-toto, SLSA provenance, DSSE."""
+    """Sign the provenance of a run's wheels: in-toto, SLSA, DSSE."""
     from pipelines.config.model import load_config
     from pipelines.core.console import answer, say
     from pipelines.core.paths import home

@@ -11,7 +11,7 @@ def _words(flag: str, text: str | None) -> list[str]:
     """What is between the commas; nothing at all would look as if it had been checked."""
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     if text is not None and not words:
-        raise ConfigError(f"--{flag}: nothing is named", hint=f"Leave --{flag} out, or name one.")
+        raise ConfigError(f"--{flag}: the value is empty", hint=f"Leave --{flag} out, or name one.")
     return words
 
 
@@ -20,14 +20,14 @@ def _words(flag: str, text: str | None) -> list[str]:
     help={
         "wheel": "a wheel, a directory, an address of a wheel or of an index's page, "
         "or NAME==VERSION",
-        "also": "one more; every further word is one as well",
+        "also": "more of them",
         "gpu": "exit with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0",
-        "torch": "whether it loads with these: releases, wheels, directories of torch",
+        "torch": "check whether it loads with these releases, wheels or directories of torch",
         "most": "wheels of an index's page, the newest releases first (default: 50)",
         "seconds": "give up a wheel after so long: it is not checked, the others go on "
         "(default: 600)",
         "junit": "write a JUnit report to this file",
-        "html": "write one page to this file, to be sorted and filtered",
+        "html": "write a page that can be sorted and filtered to this file",
     },
     further="also",
     alone=True,
@@ -45,9 +45,9 @@ def audit(
     junit: str | None = None,
     html: str | None = None,
 ) -> int | None:
-    """Look into any wheels, ours or not: which GPUs, which CUDA, what is needed, what is wrong.
+    """Examine any wheels: their GPUs and CUDA, what they require, and what is wrong.
 
-    Exits with status 9 where something is wrong with one of them, or what was asked has no answer.
+    Exits with status 9 if something is wrong with one of them, or a question has no answer.
     """
     from pipelines.audit import show
     from pipelines.audit.cards import named
@@ -66,7 +66,7 @@ def audit(
     offline = bool(flags.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
     if count is not None and count < 1:
-        raise ConfigError(f"--most {most}: nothing would be looked at", hint="Name 1.")
+        raise ConfigError(f"--most {most}: expected 1 or more", hint="Name 1.")
     listings: list[Listing] = []
 
     def report_listing(listing: Listing) -> None:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @command(
     shared=(*ALL, "for_", "jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", *FLEET),
-    help={"dry_run": "only say what would be done: nothing is started, fetched or recorded"},
+    help={"dry_run": "only show what would be done: nothing is started, fetched or recorded"},
     on_line=True,
 )
 def build(line: Line, *, dry_run: bool = False) -> None:
-    """Build the wheel on the host, bring it and its log home, look inside it.
+    """Build the wheel on the host, download it with its log, and audit it.
 
-    Or, with --shard, its part of the objects.
+    With --shard it builds and downloads a part of the objects.
     """
     if dry_run:
         from pipelines.stages.dryrun import show_build

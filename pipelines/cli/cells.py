@@ -35,7 +35,7 @@ def open_matrix(flags: Flags) -> Matrix:
     if request.share or request.objects:
         raise ConfigError(
             "--shard and --objects are for one wheel, and --select is for several",
-            hint="Say --shards N with --select, or name the one cell by its axes.",
+            hint="Use --shards N with --select, or name the one cell by its axes.",
         )
     settings = settings_of(shared, request.axes.get("host"))
     plan = planned(
@@ -59,14 +59,14 @@ def open_matrix(flags: Flags) -> Matrix:
                 left_out[row.name] = error.message
     if not cells:
         raise ConfigError(
-            f"not one of {len(left_out)} cells can be built: {_together(left_out.values())}",
+            f"none of {len(left_out)} cells can be built: {_together(left_out.values())}",
             hint="invoke plan shows every cell, and what would work instead.",
         )
     for name in patterns_of(shared.select or ""):
         if name in left_out:  # it was asked for by its own name, not by a pattern
             raise ConfigError(
                 f"{name} cannot be built: {left_out[name]}",
-                hint=f"Leave it out of --select; invoke plan --select {name} says what would do.",
+                hint=f"Leave it out of --select; invoke plan --select {name} says what would work.",
             )
     matrix = Matrix(cells, left_out, request.minutes)
     matrix.announce()

@@ -26,7 +26,7 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
         if len(runs) != 1:
             last = ", ".join(run.id for run in runs[-_NAMED:])
             raise ConfigError(
-                f"{name} holds {len(runs)} runs, one is expected",
+                f"{name} has {len(runs)} runs, expected one",
                 hint=f"Name one of them, such as {last}.",
             )
     seen = compared(load_view(found[0][0]), load_view(found[1][0]))

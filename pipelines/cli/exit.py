@@ -36,9 +36,7 @@ def attempt(function: Callable[[], object]) -> int:
         from pipelines.core.console import errors
 
         kept = (
-            " What was finished is kept; the same command goes on."
-            if run_folder() or held()
-            else ""
+            " Finished work is kept; the same command continues." if run_folder() or held() else ""
         )
         errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
         return INTERRUPTED
@@ -53,7 +51,7 @@ def _of_the_user(error: Exception) -> ConfigError | None:
         return None
     return ConfigError(
         f"'{line(str(error.filename), 60)}...' is too long for the name of a file",
-        hint="A flag or a word of the command has it: correct that.",
+        hint="It is in a flag or argument of the command: correct that.",
     )
 
 
@@ -73,7 +71,7 @@ def unexpected(error: Exception) -> UnexpectedError:
     """What is said of ``error``, whose trace is then in a file."""
     return UnexpectedError(
         f"this should not happen: {type(error).__name__}: {line(error)}",
-        hint=f"It is a fault of this program. {_write(error)}\nPlease report it as an issue of "
+        hint=f"This is a bug. {_write(error)}\nPlease report it as an issue of "
         "the project's repository, with that file and the command. With -v it is shown here, too.",
     )
 
@@ -87,10 +85,10 @@ def _write(error: Exception) -> str:
             if (folder := place()) is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, "utf-8")
-                return f"Its trace is in {folder / name}."
+                return f"The traceback is in {folder / name}."
         except (OSError, RuntimeError):  # not to be written, or no home
             continue
-    return "Its trace could not be written anywhere."
+    return "The traceback could not be written."
 
 
 def _in_cache() -> Path:

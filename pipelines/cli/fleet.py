@@ -46,7 +46,7 @@ def fleet(
     name: str | None = None,
     json: bool = False,
 ) -> None:
-    """Show the latest fleet; have it pause, drain a host, cancel a task."""
+    """Show the latest fleet, or give it an order: pause, drain a host, cancel a task."""
     from contextlib import closing
 
     from pipelines.config.model import load_config
@@ -87,7 +87,7 @@ def _read(words: list[str]) -> tuple[Verb, str, int]:
     verb = next((one for one in get_args(Verb) if one == words[0]), None)
     if verb is None:
         raise ConfigError(
-            f"fleet {words[0]}: there is no such order",
+            f"fleet {words[0]}: unknown order",
             hint="invoke fleet shows how it stands; Ctrl-C where it was begun ends the controller, "
             f"and cancel ends a task. There are: {', '.join(_AFTER)}.",
         )
@@ -101,7 +101,7 @@ def _read(words: list[str]) -> tuple[Verb, str, int]:
         if not re.fullmatch(r"[0-9]{1,7}", words[2]) or int(words[2]) > _MOST:
             raise ConfigError(
                 f"fleet priority {words[1]} {words[2][:20]}: expected a whole number",
-                hint=f"Tasks of a higher one begin first; they all have 0, at most {_MOST}.",
+                hint=f"Tasks with a higher number start first; the default is 0, at most {_MOST}.",
             )
         number = int(words[2])
     return verb, words[1] if len(words) > 1 else "", number
@@ -114,8 +114,8 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     over = bool(ledger.fact("ended"))
     if over and verb != "retry":
         raise ConfigError(
-            f"{ledger.path.name} has come to its end: there is nothing left to {verb}",
-            hint="invoke build --fleet begins another one.",
+            f"{ledger.path.name} has ended: there is nothing to {verb}",
+            hint="invoke build --fleet starts another one.",
         )
     order = ledger.order(verb, subject, number, at=time.time())
     if over:
@@ -127,7 +127,7 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
         time.sleep(0.1)
     if answer is None:
-        say("noted; no process runs this fleet now: the command that began it resumes it", "yellow")
+        say("noted; this fleet is not running: the command that started it resumes it", "yellow")
     else:
         say(answer or "done", "green")
 

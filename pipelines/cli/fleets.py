@@ -26,7 +26,7 @@ _NOT_WITH = {
     "script": "It goes with --wheel.",
     "shard": "--shards N divides each wheel among the hosts.",
     "objects": "--shards N divides each wheel among the hosts, and links it.",
-    "minutes": "invoke fleet pause lets what runs come to its end, and begins nothing more.",
+    "minutes": "invoke fleet pause lets running tasks finish, and starts no more.",
     "host": "--hosts NAME[,NAME...] says which hosts are the fleet.",
     "gpu": "Give the hosts their GPUs in pipeline.yaml: key gpu.",
 }

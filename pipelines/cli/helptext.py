@@ -34,7 +34,7 @@ def of_program(commands: Mapping[str, Command]) -> str:
             "",
             *_columns("Commands:", summaries),
             *_columns("Flags:", flags_of_program(OF_PROGRAM)),
-            "wcw COMMAND --help tells the flags of a command. On a line of several commands,",
+            "wcw COMMAND --help shows the flags of a command. On a line of several commands,",
             "such as wcw provision build test --python 3.12, they hold for all of them.",
         )
     )
@@ -51,7 +51,7 @@ def of_command(name: str, command: Command) -> str:
             "",
             *_columns("Words:", words),
             *_columns("Flags:", flags_of(command.arguments)),
-            *_columns("Of every command:", flags_of_program(EVERYWHERE)),
+            *_columns("Flags of every command:", flags_of_program(EVERYWHERE)),
         )
     ).rstrip("\n")
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 _SHARED = ("host", "python", "gpu")
-_FORCE = {"force": "also while builds run in it: they end"}
+_FORCE = {"force": "even while builds run in it, which ends them"}
 
 
 @command(shared=_SHARED, on_line=True)
 def start(line: Line) -> None:
-    """Start a host that is ours and leave it running: later commands need no start-up."""
+    """Start a host that the pipeline creates, and leave it running for later commands."""
     from pipelines.core.console import say
 
     _lifecycle(line).start(ephemeral=False)
@@ -30,7 +30,7 @@ def start(line: Line) -> None:
     on_line=True,
 )
 def stop(line: Line, *, force: bool = False) -> None:
-    """Stop a host that is ours and what runs in it; --force while builds run there."""
+    """Stop a host that the pipeline created; --force while builds run in it."""
     from pipelines.core.console import say
 
     _refuse_with_jobs(line, "stop", force=force)
@@ -39,7 +39,7 @@ def stop(line: Line, *, force: bool = False) -> None:
 
 @command(shared=_SHARED, on_line=True)
 def status(line: Line) -> None:
-    """Say whether a host that is ours is there, and whether it runs."""
+    """Show whether a host that the pipeline creates exists and runs."""
     from pipelines.core.console import say
 
     say(_lifecycle(line).describe())
@@ -51,7 +51,7 @@ def status(line: Line) -> None:
     on_line=True,
 )
 def remove(line: Line, *, force: bool = False) -> None:
-    """Stop a host that is ours and remove it; downloads and images stay."""
+    """Stop and remove a host that the pipeline created; downloads and images stay."""
     from pipelines.core.console import say
 
     _refuse_with_jobs(line, "remove", force=force)
@@ -72,7 +72,7 @@ def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
         jobs = running(line)
     except PipelineError as error:  # also of one that was made from other keys
         raise HostError(
-            f"it is not known what runs there: {error.message}", hint=f"Type: {forced}"
+            f"what runs there is unknown: {error.message}", hint=f"Type: {forced}"
         ) from error
     finally:
         line.session.close()

@@ -40,7 +40,7 @@ class _Asked:
                 f"host '{self.host}' is not made from an image", hint="Name one that is."
             )
         if self.host and named:
-            raise ConfigError("--host and --image: one of them", hint="Leave one of them out.")
+            raise ConfigError("--host and --image are mutually exclusive", hint="Omit one of them.")
         tls = getattr(keys, "engine_tls", None)
         self.engine: Engine = Engine(
             engine or str(getattr(keys, "engine", "")),
@@ -73,7 +73,7 @@ class _Asked:
     help={
         **_ENGINE,
         "base": "its base image, instead of the lock's: NAME@sha256:...",
-        "tree": "its base without a registry: a tar file or directory",
+        "tree": "a base image without a registry: a tar file or directory",
     },
 )
 def build(
@@ -84,7 +84,7 @@ def build(
     base: str | None = None,
     tree: str | None = None,
 ) -> None:
-    """Build an image from the lock, unless it is there; or fetch the one that a host names."""
+    """Build an image from the lock if it is missing, or fetch the one that a host names."""
     from pipelines.core.console import say
     from pipelines.hosts import images
 
@@ -98,7 +98,7 @@ def build(
         base=base or "",
         tree=Path(tree).expanduser() if tree else None,
     )
-    say(f"{made.tag} is there: {made.id}", style="green")
+    say(f"{made.tag} exists: {made.id}", style="green")
     if made.record:
         used = made.record["inputs"]["base"]
         whence = "as given" if used["given"] else "the lock's"
@@ -110,7 +110,7 @@ def build(
     help={**_ENGINE, "to": "where: NAME:TAG, with the registry in the name"},
 )
 def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None = None) -> None:
-    """Push an image of ours to a registry; prints the name by which hosts ask for it."""
+    """Push an image of ours to a registry; prints its name for a host's configuration."""
     from pipelines.core.console import bars, say
     from pipelines.hosts import images
     from pipelines.hosts.images import lookup
@@ -119,7 +119,7 @@ def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None 
     found = images.find(asked.engine, asked.image, asked.python, asked.cache)
     if found is None:
         raise ConfigError(
-            f"the engine has no image '{asked.image}' that is today's",
+            f"the engine has no image '{asked.image}' that is current",
             hint="Type: invoke image build",
         )
     say(lookup.LICENCE[found.system], style="yellow")
@@ -132,7 +132,7 @@ def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None 
 def list_(
     flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
 ) -> None:
-    """List the images of ours that an engine has, and which hosts would use them."""
+    """List our images on an engine, and which hosts would use them."""
     from pipelines.core.console import answer
 
     asked = _Asked(flags, image, engine)

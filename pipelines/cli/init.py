@@ -54,7 +54,7 @@ def init(
 ) -> int:
     """Make a repository buildable: detect how, ask little, write recipe, tests and workflow.
 
-    Nothing of the repository is run. Exits with status 2 if existing files would be replaced.
+    No code of the repository is run. Exits with status 2 if existing files would be replaced.
     """
     from pipelines.core import units
     from pipelines.core.console import say
@@ -87,7 +87,7 @@ def init(
     comparison = compare(root, files)
     if comparison.other and not force:
         raise ConfigError(
-            f"{units.few(comparison.other)}: there with different content; nothing was written",
+            f"{units.few(comparison.other)}: existing content differs; nothing was written",
             hint="Use --force to overwrite them.",
         )
     write(root, {name: files[name] for name in (*comparison.new, *comparison.other)})

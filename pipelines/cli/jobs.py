@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def jobs(
     line: Line, *, follow: str | None = None, cancel: str | None = None, json: bool = False
 ) -> None:
-    """List a host's builds, which go on without us; follow or end one."""
+    """List a host's builds, which run detached; follow or end one."""
     from pipelines.core.console import answer
     from pipelines.core.errors import ConfigError
     from pipelines.stages import jobs as stage

@@ -34,7 +34,7 @@ def lab(
 ) -> int:
     """Test a Windows wheel of others on a GPU, through a bridge; keep a signed record, and a page.
 
-    Exits with status 15 where something is worse than in the last such record.
+    Exits with status 15 if something is worse than in the last such record.
     """
     from pipelines.cli.lines import open_line
     from pipelines.config.model import load_config
@@ -52,7 +52,7 @@ def lab(
             hint="tests/gpu/foreign has suites of some packages; docs/lab.md says what one is.",
         )
     if (give_back and not at) or (at and any(flags.get(name) for name in _OF_HERE)):
-        raise ConfigError("--give-back goes with --at, and flags of a host here do not")
+        raise ConfigError("--give-back needs --at, and flags of a local host exclude it")
     suite_of_given(path)  # refused before a machine costs anything
     digest, out, failed = records.digest_of(path), home() / load_config().out, None
     with rented.given_back(give_back or ""):

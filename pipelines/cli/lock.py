@@ -10,10 +10,10 @@ from pipelines.cli.options import Flags
 
 @command(
     help={
-        "only": "complete these tools alone: names, separated by commas",
+        "only": "only complete these tools: names, separated by commas",
         "cuda": "add the components of this CUDA toolkit, as NVIDIA lists them: 13.6",
         "sync": "only write the pins into images/ and ansible/",
-        "check": "only say whether lock, images/ and ansible/ agree with toolchain.yaml",
+        "check": "only check whether lock, images/ and ansible/ agree with toolchain.yaml",
         "stage": "only put the wheels that images/ and ansible/ install into this directory",
     }
 )
@@ -26,7 +26,7 @@ def lock(
     check: bool = False,
     stage: str | None = None,
 ) -> None:
-    """Make the lock of toolchain.yaml, pin what is new (needs the internet), sync the rest."""
+    """Generate the lock from toolchain.yaml, pin new files (needs the internet), copy the pins."""
     from pipelines.toolchain import command
 
     if cuda is not None:

@@ -76,7 +76,7 @@ class Shared(Model):
 
     for_: Annotated[
         str | None,
-        "the Python and CUDA that a program brings, such as comfyui: pipelines/config/presets.yaml",
+        "the Python and CUDA of a program, such as comfyui: pipelines/config/presets.yaml",
     ] = None
     jobs: Annotated[
         int | None,
@@ -85,12 +85,12 @@ class Shared(Model):
     ] = None
     minutes: Annotated[
         float | None,
-        "end the build after so long, with exit code 75; the next one goes on",
+        "end the build after so many minutes, with exit code 75; the next one continues",
         BeforeValidator(partial(amount, "minutes", "330, five and a half hours")),
     ] = None
-    reproducible: Annotated[
-        bool, "the same bytes wherever it is built, whatever the recipe says of that"
-    ] = False
+    reproducible: Annotated[bool, "build the same bytes on any host, whatever the recipe says"] = (
+        False
+    )
     shard: Annotated[str | None, "compile only shard K of N, such as 3/20: docs/shards.md"] = None
     objects: Annotated[
         str | None, "link the objects of these runs, RUN[,RUN...]; missing ones are compiled"
@@ -99,9 +99,9 @@ class Shared(Model):
         str | None, "split the compile units into this many shards, or auto; then link them"
     ] = None
     gpu: Annotated[
-        bool, "with a GPU; of the sandbox this machine's, by a bridge: docs/gpu-bridge.md"
+        bool, "with a GPU; the sandbox uses this machine's, through a bridge: docs/gpu-bridge.md"
     ] = False
-    offline: Annotated[bool, "fetch nothing: take what the cache and the wheelhouse have"] = False
+    offline: Annotated[bool, "download nothing: use the cache and the wheelhouse"] = False
     wheelhouse: Annotated[
         str | None, "directory of pinned files, as invoke wheelhouse fills it"
     ] = None
@@ -110,10 +110,10 @@ class Shared(Model):
     ] = None
     select: Annotated[
         str | None,
-        "every cell of invoke plan whose name fits, such as 'cp312-*', one after another",
+        "every cell of invoke plan whose name matches, such as 'cp312-*', one after another",
     ] = None
     fleet: Annotated[
-        bool, "every cell of invoke plan, on all hosts that fit, at once: docs/fleet.md"
+        bool, "all cells of invoke plan, in parallel on all suitable hosts: docs/fleet.md"
     ] = False
     hosts: Annotated[str | None, "with --fleet: these hosts, NAME[,NAME...] (default: all)"] = None
 
@@ -163,12 +163,12 @@ def _argument(flag: str, *, several: bool) -> Argument:
 def program_arguments() -> list[Argument]:
     """What may stand anywhere: the flags of the program, and those of a whole line."""
     about = {
-        ("version", "V"): "say which version it is",
+        ("version", "V"): "print the version",
         ("list", "l"): "list the commands",
-        ("quiet", "q"): "say nothing but errors",
+        ("quiet", "q"): "print only errors",
     }
     return [
-        Argument(names=("help", "h"), optional=True, help="this, or a command's flags"),
+        Argument(names=("help", "h"), optional=True, help="print this help, or a command's flags"),
         *(
             Argument(names=names, kind=bool, default=False, help=say)
             for names, say in about.items()
@@ -178,8 +178,8 @@ def program_arguments() -> list[Argument]:
             kind=int,
             default=0,
             incrementable=True,
-            help="tell what is going on; twice: in detail",
+            help="print what is going on; twice: in detail",
         ),
-        Argument("print-completion-script", help="completion for bash, zsh or fish, to be sourced"),
+        Argument("print-completion-script", help="print a completion script for bash, zsh or fish"),
         *arguments(LINE),
     ]

@@ -36,7 +36,7 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
         if not unset:
             name = f"--{flag.strip('_').replace('_', '-')}"
             raise ConfigError(
-                f"{name} {value}: the command that it is for has another value"
+                f"{name} {value}: the command that it belongs to has another value"
                 if taking
                 else f"{name}: {_named(calls)} takes no such flag",
                 hint="Leave it out, or type: wcw --help",
@@ -79,7 +79,7 @@ def _refuse_company(calls: Sequence[Call], alone: Container[str]) -> None:
         if name in alone and len(calls) > 1:
             raise ConfigError(
                 f"{name} must be the only command on its line; found {_named(calls)}",
-                hint="Type them as two lines. A file called as a command is written ./NAME.",
+                hint="Type them as two lines. Write ./NAME for a file with the name of a command.",
             )
 
 
@@ -89,8 +89,8 @@ def _refuse_half_dry(calls: Sequence[Call]) -> None:
     real = [call for call in calls if not call[1].get("dry_run")]
     if dry and real:
         raise ConfigError(
-            f"--dry-run is said to {_named(dry)}, but {_named(real)} would be done for real",
-            hint="Type what is to be done and what is to be shown as two lines.",
+            f"--dry-run is given for {_named(dry)}, but {_named(real)} would really run",
+            hint="Type them as two lines.",
         )
 
 
@@ -104,6 +104,6 @@ def _refuse_one_of_many(calls: Sequence[Call]) -> None:
             )
         if flags.get("wheel") and (flags.get("select") or flags.get("run")):
             raise ConfigError(
-                "--wheel names a wheel of its own, --run and --select those that were built here",
+                "--wheel names another wheel, --run and --select those that were built here",
                 hint="Leave one of them out.",
             )

@@ -71,9 +71,9 @@ def _print(made: Plan, format: str) -> None:
 @command(
     shared=(*ALL, "for_", "jobs", "shards", *FETCH, "gpu"),
     help={
-        "select": "only the cells whose name fits, such as 'cp312-torch2.8-*'",
+        "select": "only the cells whose name matches, such as 'cp312-torch2.8-*'",
         "format": "table, json, or gha (a matrix of GitHub Actions)",
-        "ask": "ask the host for its memory, cores and GPUs, which pipeline.yaml may not say",
+        "ask": "ask the host for memory, cores and GPUs that pipeline.yaml does not have",
     },
     several=True,
 )

@@ -149,7 +149,7 @@ class Wcw(Program):
 
     def no_tasks_given(self) -> None:
         """Flags alone are no order."""
-        raise ConfigError("there is no command on this line", hint="Type: wcw --help")
+        raise ConfigError("no command was given", hint="Type: wcw --help")
 
     def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - of invoke's settings
         """How much is printed, which is all that there is to set."""
@@ -218,7 +218,7 @@ def _tell_lost(lost: OSError, *, fatal: bool) -> None:
 
     error = StorageError(
         f"standard output could not be written: {lost.strerror}",
-        hint="What was printed is not whole. Free some space, or print to somewhere else.",
+        hint="The output is incomplete. Free some space, or print to somewhere else.",
     )
     if fatal:
         raise error

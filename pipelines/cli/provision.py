@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     shared=(*CELL, "for_", *FETCH, "gpu", "select", *FLEET),
     help={
         "dry_run": "only show what would change",
-        "repair": "look at every byte of the tools, put back what differs",
+        "repair": "verify every byte of the tools, and restore what differs",
     },
     on_line=True,
 )
 def provision(line: Line, *, dry_run: bool = False, repair: bool = False) -> None:
-    """Make a host ready: long paths, short TEMP, CUDA compiler, build tools."""
+    """Prepare a host: long paths, short TEMP, CUDA compiler, build tools."""
     from pipelines.stages.line import run_provision
 
     run_provision(line, dry_run=dry_run, repair=repair)

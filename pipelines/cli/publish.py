@@ -22,16 +22,16 @@ if TYPE_CHECKING:
         "runs": "runs below out/, their directories, or a directory of runs",
         "to": "a directory, s3://BUCKET/PATH, or github:OWNER/REPO@TAG for the wheels",
         "pages": "with github: where the pages go, such as a checkout of gh-pages",
-        "untested": "also wheels that no GPU has run; pages and catalogue say it of them",
-        "preview": "an index to try, of the sandbox's wheels: installers take none by themselves",
-        "no_variants": "plain wheels alone",
-        "yank": "take this file back: installers pass it over",
-        "because": "with --yank: why, in a line",
+        "untested": "also wheels that were not run on a GPU, marked in pages and catalogue",
+        "preview": "a preview index of sandbox wheels, which installers do not choose",
+        "no_variants": "only plain wheels",
+        "yank": "yank this file: installers skip it",
+        "because": "with --yank: the reason, in one line",
         "tracks": "address of the index whose projects these are (PEP 708)",
-        "unlock": "take away the lock of a publish that has died",
+        "unlock": "remove the lock of a publish that was killed",
         "trust": "KEY=KIND: records of another controller (or 'any') on windows, linux or sandbox "
         "hosts are believed; may be repeated",
-        "check": "fetch all of the index at this address as its users do, and compare it",
+        "check": "download the whole index at this address as its users do, and compare it",
         "dry_run": "only say what would be published, or why not",
     },
     further="runs",
@@ -56,7 +56,7 @@ def publish(
     json: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Publish the wheels of runs: add them to an index, which is whole at every moment.
+    """Publish the wheels of runs to an index, which is consistent at any moment.
 
     Exits with status 9 for a wheel that must not be published, with 11 where the index cannot be
     written or another publish is running: then nothing was changed. With --check it exits with 9
@@ -83,7 +83,7 @@ def publish(
             answer({"schema": 1, "check": check, **counts, "problems": problems})
         seen.require()
         for agent, many in seen.fetched.items():
-            say(f"{agent}: {many} pages and files, all as the catalogue has them", "green")
+            say(f"{agent}: {many} pages and files, all as in the catalogue", "green")
         return
     if not to or check:
         raise ConfigError(
@@ -94,18 +94,18 @@ def publish(
     _require(named, "publish: no run is named", "Such as: wcw publish latest --to DIRECTORY")
     _require(
         bool(yank) == bool(because),
-        "--yank and --because go together: who has the file installed reads why",
+        "--yank and --because go together: users of the file see the reason",
         "Such as --yank FILE --because 'crashes on sm_89'.",
     )
     _require(
         re.fullmatch(ADDRESS, tracks or "") is not None,
-        f"--tracks {line(tracks or '', 200)}: no address of an index",
+        f"--tracks {line(tracks or '', 200)}: not the address of an index",
         "Such as https://example.org/simple/, with / at its end.",
     )
     _require(
         to.startswith("github:") == bool(pages),
-        "--pages goes with --to github:...: a release holds files, and shows no pages",
-        "Name a directory that GitHub Pages or another server shows.",
+        "--pages goes with --to github:...: a release has files, but no pages",
+        "Name a directory that GitHub Pages or another server serves.",
     )
     found = [run for name in runs or () for run in find(name)]
     trusted = [*load_config().provenance.trust, *map(_key, trust or ())]
@@ -179,5 +179,5 @@ def _tell(done: Done, *, dry_run: bool) -> None:
         "green",
     )
     if done.catalogue.preview:
-        say("It is a preview: every page says so, and no installer takes its wheels.", "yellow")
+        say("It is a preview: every page says so, and no installer chooses its wheels.", "yellow")
     say(f"Indexes in it: {', '.join(f'{place}/' for place in sorted(views(done.catalogue)))}")

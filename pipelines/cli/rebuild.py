@@ -11,7 +11,7 @@ from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
     help={"subject": "a manifest.json, or the wheel that it came with; a file or an https address"},
 )
 def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
-    """Build a published wheel again from clean, and say whether it is the same bytes."""
+    """Rebuild a published wheel from scratch, and say whether it has the same bytes."""
     from pipelines.cli.lines import open_line, request_of, settings_of
     from pipelines.core.console import answer
     from pipelines.matrix.buildplan import open_cache

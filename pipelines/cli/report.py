@@ -56,10 +56,10 @@ def report_fleet(folder: Path) -> Path:
     help={
         "run": "a name below out/, latest, a run's directory, or a directory of runs, "
         "or of a fleet",
-        "also": "one more for the same page; may be repeated",
+        "also": "another run for the same page; may be repeated",
     },
     many=("also",),
 )
 def report(_: Flags, run: str, *, also: list[str] | None = None) -> None:
-    """Make the reports of runs again: one HTML page, summaries for GitHub and terminal."""
+    """Write the reports of runs again: one HTML page, summaries for GitHub and terminal."""
     run_report([run, *(also or ())])

@@ -18,9 +18,9 @@ _DAYS = 14.0
 
 @command(
     help={
-        "prune": "remove old runs; never the latest, nor one that a command is at",
-        "days": "those that began so many days ago are old (default 14, unless --keep is given)",
-        "keep": "keep so many of the last ones, however old",
+        "prune": "remove old runs; never the latest, nor one in use",
+        "days": "runs that are so many days old (default 14, unless --keep is given)",
+        "keep": "keep so many of the latest, however old",
         "dry_run": "with --prune: only list what would be removed",
     }
 )
@@ -33,7 +33,7 @@ def runs(
     json: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """List the runs below out/, the latest first, with what became of them; remove old ones."""
+    """List the runs below out/, the latest first, with their outcome; remove old ones."""
     from pipelines.config.model import load_config
     from pipelines.core.paths import home
     from pipelines.reports.runs import remove, runs_in, to_remove
@@ -42,7 +42,7 @@ def runs(
     if many is not None and many < 0:
         raise ConfigError(f"--keep {keep}: expected 0 or more", hint="Such as --keep 20.")
     if not prune and (age is not None or many is not None):
-        raise ConfigError("--days and --keep say what --prune removes", hint="Add --prune.")
+        raise ConfigError("--days and --keep are for --prune", hint="Add --prune.")
     found = runs_in(home() / load_config().out)
     if not prune:
         _show(found, json=json)

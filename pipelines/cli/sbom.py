@@ -9,7 +9,7 @@ from pipelines.core.errors import AuditError, ConfigError
 
 @command(shared=("offline",), help={"wheel": "a wheel, or the https address of one"}, alone=True)
 def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
-    """Print the bills of materials in a wheel: of what it was made, and whether they are valid.
+    """Print the SBOMs in a wheel: what it was made of, and whether they are valid.
 
     Exits with status 9 for a wheel without one, or with one that is not valid.
     """
@@ -26,7 +26,7 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     offline = bool(flags.get("offline")) or load_config().offline
     taken = resolve_inputs([wheel], Cache(load_lock(), offline=offline))
     if len(taken) != 1:
-        raise ConfigError(f"{wheel}: that names {len(taken)} wheels", hint="Name one of them.")
+        raise ConfigError(f"{wheel}: {len(taken)} wheels, expected one", hint="Name one of them.")
     (one,) = taken
     if one.path is None:
         raise AuditError(f"{one.file}: {one.problem}")

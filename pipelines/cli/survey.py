@@ -14,14 +14,14 @@ from pipelines.core.errors import AuditError, ConfigError
     help={
         "source": "an index's page, github:OWNER/REPO, huggingface:OWNER/REPO, "
         "a wheel's address, NAME==VERSION, or a text file with one of these in each line",
-        "also": "one more; every further word is one as well",
+        "also": "more of them",
         "megabytes": "how much of each wheel is fetched at most; a smaller wheel is read whole "
         "(default: 10)",
         "most": "wheels of a page or repository, the newest releases first (default: 50)",
         "to": "keep each result in this file; wheels that are in it are not read again",
-        "since": "the file of an earlier survey: say what has changed",
+        "since": "the file of an earlier survey, to show what has changed",
         "without": "a text file of wheels to leave out: projects, or beginnings of addresses",
-        "html": "write one page to this file, to be sorted and filtered",
+        "html": "write a page that can be sorted and filtered to this file",
     },
     further="also",
     alone=True,
@@ -39,9 +39,9 @@ def survey(
     json: bool = False,
     html: str | None = None,
 ) -> int | None:
-    """Look into published wheels by parts of each: what is needed, what is wrong, what is new.
+    """Examine published wheels by parts of each: what they require, what is wrong or new.
 
-    Exits with status 9 where a source or a wheel could not be read.
+    Exits with status 9 if a source or a wheel could not be read.
     """
     from pipelines.audit import page, show, survey
     from pipelines.audit.examination import AuditOptions, examine_all
@@ -55,7 +55,7 @@ def survey(
     bound = int((amount("megabytes", "10", megabytes) or 10) * 1_000_000)
     count = whole("most", most)
     if count is not None and count < 1:
-        raise ConfigError(f"--most {most}: nothing would be looked at", hint="Name 1.")
+        raise ConfigError(f"--most {most}: expected 1 or more", hint="Name 1.")
     results, place = target("to", to), target("html", html)
     out = survey.words_of(Path(without)) if without else []
     earlier = survey.read_file(Path(since)) if since else []

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         "with": "NAME==VERSION to install with --wheel, and whose DLLs are found; may be repeated",
         "script": "run with --wheel: a .py file, or a pytest file or directory "
         "(docs/foreign-wheels.md)",
-        "run": "whose wheel: a name below out/, or a run's directory (default: the latest)",
-        "dry_run": "only say what would be done",
+        "run": "the run to test: a name below out/, or a directory (default: the latest)",
+        "dry_run": "only show what would be done",
     },
     many=("with_",),
     name="test",
@@ -48,7 +48,7 @@ def smoke_test(
     if with_ or script:
         flag = "--script" if script else "--with"
         raise ConfigError(
-            f"{flag} goes with --wheel",
+            f"{flag} needs --wheel",
             hint="What is built here is tested as its recipe says: docs/own-tests.md.",
         )
     if dry_run:

@@ -30,7 +30,7 @@ def _enough(text: str | None) -> tuple[str, ...]:
 @command(
     help={
         "wheel": "the wheel",
-        "provenance": "its provenance (default: WHEEL.intoto.jsonl with it)",
+        "provenance": "its provenance (default: WHEEL.intoto.jsonl next to it)",
         "key": "a public key that must have signed it; may be repeated",
         "accept": "what is enough: 'unsigned', 'lock' for another lock than today's, "
         "'builder' for another builder, 'older' than one that was verified here; by commas",

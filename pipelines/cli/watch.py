@@ -52,7 +52,7 @@ def watch(
 ) -> None:
     """Compare what torch, CUDA, Python and upstreams have released with what an index holds.
 
-    Prints the cells to build, each with the reason, and what no cell comes of. Exits with status 3
+    Prints the cells to build, each with the reason, and what leads to no cell. Exits with status 3
     if a page cannot be read or lies: then it is unknown whether anything is new.
     """
     from pipelines.core.console import answer
@@ -118,7 +118,7 @@ def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
     found = [one.name for one in every if any(is_of(wheel, one) for wheel in catalogue.wheels)]
     if not found:
         raise ConfigError(
-            "the index has no wheel of any recipe, so it does not say what is to be watched",
+            "the index has no wheel of any recipe, so there is nothing to watch",
             hint="Name recipes: --recipe flash-attn,xformers",
         )
     return found

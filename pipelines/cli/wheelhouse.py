@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 @command(
     shared=CELL,
     help={
-        "folder": "where to put it",
+        "folder": "the directory to fill",
         "controller_python": "Python of the machine it is for, such as 3.12 (default: this one)",
     },
     on_line=True,
 )
 def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None) -> None:
-    """Gather all that an order needs into a directory, for a machine without a network."""
+    """Collect all that a build needs in a directory, for a machine without a network."""
     from pipelines.core.console import bars, say
     from pipelines.core.errors import ConfigError, StorageError
     from pipelines.recipe.origin import FileSource, GitSource
@@ -32,15 +32,15 @@ def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None)
     recipe, cache = plan.recipe, plan.cache
     if isinstance(recipe.source, GitSource):  # of a packed commit no hash is pinned
         raise ConfigError(
-            f"{recipe.name} {recipe.version} comes from git: no wheelhouse can hold it",
+            f"{recipe.name} {recipe.version} comes from git: a wheelhouse cannot contain it",
             hint="Take a release with --recipe-version, or bring the whole download cache.",
         )
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"{place}: there can be no such directory: {error.strerror}",
-            hint="Name a directory, or one that can be made.",
+            f"cannot create {place}: {error.strerror}",
+            hint="Name a writable directory.",
         ) from None
     tools = [*plan.host.tools, *(tool for wanted in plan.wanted for tool in wanted.uploads)]
     with bars() as show:
@@ -50,4 +50,4 @@ def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None)
             fresh += house.put(path, recipe.source.sha256, place)
     fresh += house.gather_controller(place, controller_python)
     size = sum(path.stat().st_size for path in place.iterdir()) >> 20
-    say(f"{place}: {fresh} files are new, {size} MiB in all", style="green")
+    say(f"{place}: {fresh} new files, {size} MiB in total", style="green")

@@ -20,8 +20,8 @@ _MOST = 8 << 20  # bytes of its answer
     help={
         "python": "the Python to look at, such as python_embeded/python.exe (default: ours)",
         "index": "a directory or an https address of an index",
-        "package": "this package alone",
-        "for": "say where it differs from the Python that this program brings, such as comfyui",
+        "package": "only this package",
+        "for": "compare it with the Python of this program, such as comfyui",
         "share": "print one line about the machine, for the index's page; no names, no paths",
         "no_load": "import nothing, not even in another process",
     },
@@ -40,7 +40,7 @@ def which(
 ) -> int:
     """Say which wheel of an index fits a Python, or why what is installed there does not load.
 
-    It runs the very file that the index serves. Exits with status 9 where nothing fits and nothing
+    It runs the same file that the index serves. Exits with status 9 where nothing fits and nothing
     loads.
     """
     from pipelines.core.console import answer
@@ -65,8 +65,8 @@ def which(
     *rows, last = ended.output.splitlines() or [""]
     if ended.code not in (0, 9) or last != mark:
         raise ConfigError(
-            f"{line(python, 300)} has given no answer: "
-            + line(ended.why or f"it has ended with {ended.code}", 300),
+            f"{line(python, 300)} gave no answer: "
+            + line(ended.why or f"it exited with {ended.code}", 300),
             hint="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
     if json:
@@ -74,8 +74,8 @@ def which(
             answer(loads("\n".join(rows)))
         except (ValueError, RecursionError):
             raise ConfigError(
-                f"{line(python, 300)} has given an answer that is no JSON",
-                hint="Something of that Python prints as well: type the same without --json.",
+                f"{line(python, 300)} gave an answer that is not JSON",
+                hint="Something in that Python prints, too: type the same without --json.",
             ) from None
     else:
         for row in rows:

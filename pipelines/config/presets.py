@@ -63,7 +63,7 @@ def preset(name: str) -> Preset:
         near = nearest(name, known, "; did you mean {}?")
         raise ConfigError(
             f"--for {name[:40]}: there is no such preset{near}",
-            hint=f"There are: {', '.join(known)}. Others are typed: --python, --torch, --cuda.",
+            hint=f"There are: {', '.join(known)}. For others use --python, --torch and --cuda.",
         )
     if why := known[name].refused:
         raise ConfigError(f"--for {name}: {why}", hint=f"See {known[name].source}")

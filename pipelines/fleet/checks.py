@@ -85,21 +85,21 @@ class HostChecks:
             found = _Identity.model_validate(answer)
         except ValidationError as error:
             raise UnfitHostError(
-                f"{name} says what makes no sense of itself: {safe(first_problem(error), 200)}",
-                hint="Look at what answers there.",
+                f"{name} reports invalid facts: {safe(first_problem(error), 200)}",
+                hint="Check what answers there.",
             ) from None
         most = self._settings.clock_minutes * 60
         off = found.time - after if found.time > after else min(0.0, found.time - before)
         if abs(off) > most:
             raise UnfitHostError(
                 f"{name}: its clock is {units.elapsed(abs(off))} {'ahead' if off > 0 else 'behind'}"
-                f" of this machine's; a fleet wants {units.elapsed(most)} at most",
-                hint="Set it right there: builds go by the times of files. w32tm /resync does.",
+                f" of this machine's; a fleet allows {units.elapsed(most)}",
+                hint="Correct it: builds compare the times of files. w32tm /resync does so.",
             )
         need = self._settings.free_gib * GIB
         if found.free < need:
             raise UnfitHostError(
-                f"{name} has {units.size(found.free)} free where it builds, {root}; a fleet wants "
+                f"{name} has {units.size(found.free)} free where it builds, {root}; a fleet needs "
                 f"{units.size(int(need))}",
                 hint="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
@@ -138,14 +138,14 @@ class HostChecks:
                 self._others[name] = UnfitHostError(
                     f"{name} has another toolchain than when this fleet began: {line(key, 80)} "
                     f"is {here}, it was {there}",
-                    hint=f"Have it as it was. Or remove {self._file}: then what is done was "
+                    hint=f"Restore it. Or remove {self._file}: then what is done was "
                     "built with another than the rest.",
                 )
             else:
                 self._others[name] = UnfitHostError(
                     f"{name} has another toolchain than {first.host}: {line(key, 80)} is "
                     f"{here}, there {there}",
-                    hint="Make them alike, or build on each with a command of its own: --hosts.",
+                    hint="Make them equal, or build on each with its own command: --hosts.",
                 )
             self.require_agreed(name)
 
@@ -175,7 +175,7 @@ class HostChecks:
         except (OSError, ValidationError) as error:
             raise StorageError(
                 f"{self._file} cannot be read: {line(error, 200)}",
-                hint="Remove it: the next look at each host finds again which is which.",
+                hint="Remove it: the next check of each host creates it again.",
             ) from None
 
 

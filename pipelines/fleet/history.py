@@ -180,7 +180,7 @@ def _waiting(entries: Sequence[TaskEntry], up: set[str]) -> Iterable[Waiting]:
         if after:
             why = ""
         elif one.bound and one.bound not in up:
-            why = f"its host {one.bound} is away"
+            why = f"its host {one.bound} is unavailable"
         elif one.suspended:
             why = "it was interrupted: the same command resumes it"
         elif one.not_before > time.time():

@@ -157,7 +157,7 @@ class Ledger:
         self.path = path
         self._held = ExitStack()
         if not (path / FILE).is_file():
-            raise ConfigError(f"{path} holds no fleet", hint="It has no fleet.sqlite.")
+            raise ConfigError(f"{path} is not a fleet", hint="It has no fleet.sqlite.")
         with _storage(path):
             self._database = sqlite3.connect(path / FILE, timeout=30, isolation_level=None)
             try:
@@ -170,8 +170,8 @@ class Ledger:
         if found != str(SCHEMA):
             self._database.close()
             raise ConfigError(
-                f"{path} holds a ledger of version {line(found, 20) or '?'}, not {SCHEMA}",
-                hint="Begin a new fleet, or use the release that began this one.",
+                f"{path} has a ledger of version {line(found, 20) or '?'}, not {SCHEMA}",
+                hint="Start a new fleet, or use the release that started this one.",
             )
 
     @classmethod
@@ -251,7 +251,7 @@ class Ledger:
         except ValueError:
             value = math.nan
         if value is not None and not math.isfinite(value):
-            raise _damaged(self.path, f"'{key}' is no number")
+            raise _damaged(self.path, f"'{key}' is not a number")
         return value
 
     @contextmanager
@@ -393,6 +393,6 @@ def _storage(path: Path) -> Iterator[None]:
 
 def _damaged(path: Path, why: str) -> ConfigError:
     return ConfigError(
-        f"{path} holds no ledger that can be read: {line(why)}",
-        hint=f"Its {FILE} is damaged: begin a new fleet; runs that are done are kept in out.",
+        f"{path} has no readable ledger: {line(why)}",
+        hint=f"Its {FILE} is damaged: start a new fleet; finished runs are kept in out.",
     )

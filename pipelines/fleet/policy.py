@@ -209,14 +209,14 @@ def verdict(
 
 def _quarantine(ended: Ended, died: tuple[str, ...], losses: dict[str, int]) -> ErrorResult:
     if len(died) > 1:
-        said = f"{few(died, ' and ')} were gone while they did {ended.key}"
+        said = f"{few(died, ' and ')} were lost while working on {ended.key}"
     else:
-        said = f"{counted(sum(losses.values()), 'attempt')} at {ended.key} were lost"
+        said = f"{counted(sum(losses.values()), 'attempt')} of {ended.key} were lost"
     return ErrorResult(
         kind="HostError",
         title="quarantined",
-        message=said + (f"; the last said: {ended.error.message}" if ended.error else ""),
-        hint="Look at its log and at these hosts. When the cause is gone, build it again.",
+        message=said + (f"; the last error: {ended.error.message}" if ended.error else ""),
+        hint="Check its log and these hosts. When the cause is fixed, build it again.",
     )
 
 
@@ -256,7 +256,7 @@ def blocked(
 
 
 def _blocked(message: str, cause: str) -> ErrorResult:
-    hint = f"See what became of {cause}."
+    hint = f"Check {cause}."
     return ErrorResult(kind="BuildError", title="blocked", message=message, hint=hint)
 
 

@@ -44,7 +44,8 @@ def _shown(
     """A cell's run, unless it is not done and its run does not say why."""
     undone = next((one for one in tasks if one.state != "done"), None)
     keys = {one.task.key for one in tasks if one.task.kind != "shard"}
-    run, why = _run([span.run for span in attempts if span.key in keys], folder), "its run is gone"
+    run = _run([span.run for span in attempts if span.key in keys], folder)
+    why = "its run was removed"
     if run is not None:
         try:
             view, made = load_view(run), suites(run)

@@ -127,7 +127,7 @@ def open_ledger(out: Path, order: str) -> Ledger:
         out.mkdir(parents=True, exist_ok=True)
         # Of two that begin at the same moment the second finds the fleet of the first.
         with claim(out / ".fleets", patience=30):
-            ledger = Ledger.find(out, order, lambda why: say(f"passed over: {why}", style="yellow"))
+            ledger = Ledger.find(out, order, lambda why: say(f"skipped: {why}", style="yellow"))
             if ledger is None:
                 return Ledger.create(out, order)
             say(f"resuming {ledger.path.name}", style="bold")
@@ -159,7 +159,7 @@ def _run(request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledg
             executors[name] = HostExecutor(name, plan, checks, first)
     finished = False
     try:
-        say(f"looking at {units.counted(len(executors), 'host')}")
+        say(f"checking {units.counted(len(executors), 'host')}")
         known = survey(settings, {name: one.survey for name, one in executors.items()})
         for name, error in known.left_out.items():
             say(f"{name} is left out: {error.message}. {error.hint}", style="yellow")
@@ -178,7 +178,7 @@ def _run(request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledg
         finished = True
     except KeyboardInterrupt:
         say(
-            f"What runs on hosts goes on there: the same command resumes {folder.name}, "
+            f"Jobs continue on the hosts: the same command resumes {folder.name}, "
             "invoke fleet shows it.",
             style="yellow",
         )
@@ -208,7 +208,7 @@ def _schedule(ledger: Ledger, workers: Mapping[str, HostWorker], settings: Confi
         if broken := next((one.broken for one in workers.values() if one.broken), None):
             raise StorageError(
                 broken.message,
-                hint="Free some space here; what runs on hosts goes on, and the same command "
+                hint="Free some space here; jobs on the hosts continue, and the same command "
                 "finds it again.",
             )
         if time.monotonic() >= next_view:
@@ -236,10 +236,10 @@ def _say_end(ledger: Ledger, summary: Summary) -> None:
     raise FleetError(
         f"{len(bad)} of {sum(summary.tasks.values())} tasks are not done: {named}"
         + (f"; {summary.stuck}" if summary.stuck else ""),
-        hint="invoke fleet says why, each. "
+        hint="invoke fleet shows why. "
         + (
-            "invoke fleet retry TASK, then the same command, does that task again; without a "
-            "retry it begins a new fleet."
+            "To repeat a task: invoke fleet retry TASK, then the same command, which otherwise "
+            "starts a new fleet."
             if ledger.fact("ended")
             else "The same command resumes what can be done."
         ),
@@ -294,7 +294,7 @@ def redo_lost(ledger: Ledger, at: float) -> dict[str, str]:
 def _missing(task: Task, attempt: Span | None) -> str:
     """Why a task is not done though the ledger says so; empty: it is."""
     if attempt is None or attempt.outcome != "done" or not attempt.run:
-        return "no attempt at it came to its end"
+        return "no attempt has ended"
     folder = Path(attempt.run)
     if not (folder / "record.sqlite").is_file():
         return f"its run {line(folder.name, 100)} is gone"
@@ -324,5 +324,5 @@ def _differs(run: Run, *, shard: bool) -> str:
         if not (run.path / path).is_file():
             return f"{name} is not in its run {run.id}"
         if sha256_of(run.path / path) != sha256:
-            return f"{name} in its run {run.id} is not the file that was made"
+            return f"{name} in its run {run.id} is not the file that was built"
     return ""

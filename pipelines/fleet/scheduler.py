@@ -165,11 +165,11 @@ class Scheduler:
             self._stuck_since = math.inf
             return ""
         if not any(usable.intersection(task.hosts) for task in waiting):
-            return "no host that fits takes part"
+            return "no suitable host takes part"
         self._stuck_since = min(self._stuck_since, now)
         if now - self._stuck_since < self.limits.stuck:
             return ""
-        return "no host that fits could be used for a long time"
+        return "no suitable host could be used for a long time"
 
     # Tasks.
 
@@ -315,7 +315,7 @@ class Scheduler:
         for host in self.hosts.values():
             if host.state == "coming" and self.limits.past(host.since + self.limits.boot, now):
                 minutes = self.limits.boot / 60
-                self._lose(host, f"it did not come within {minutes:.0f} minutes")
+                self._lose(host, f"it was not ready within {minutes:.0f} minutes")
             elif host.state == "aside" and self.limits.past(host.retry_at, now):
                 self._reach(host)
 

@@ -285,7 +285,7 @@ class HostWorker:
 
     def _require_no_stray(self, task: Task) -> None:
         if task.key in self._strays:
-            raise RemoteError(f"{self.name}: an attempt before this one does not end")
+            raise RemoteError(f"{self.name}: an earlier attempt has not ended")
 
     def cancel(self, key: str) -> None:
         """End that task if it goes on here; returns at once."""
@@ -387,7 +387,7 @@ class HostWorkers:
         """What has happened since the last call; at most ``timeout`` seconds until the first."""
         for name, worker in self._workers.items():
             if worker.silent():
-                self.disconnect(name, f"a task there gave no sign for {_SILENCE / 3600:g} hours")
+                self.disconnect(name, f"a task there did not report for {_SILENCE / 3600:g} hours")
         found: list[Event] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._events.get(timeout=timeout))
@@ -410,7 +410,7 @@ class HostWorkers:
         while self._going and time.monotonic() < deadline:
             self.wait(0.2)
         if self._going:
-            _log.warning("%s attempts do not leave", len(self._going))
+            _log.warning("%s attempts do not end", len(self._going))
 
 
 def _free(folder: Path) -> int:

@@ -221,9 +221,8 @@ def resolve_given(request: Request) -> ExternalWheel | None:
         if said := request.axes.get(axis):
             flag = (AXES[axis].flag or axis).replace("_", "-")
             raise ConfigError(
-                f"--{flag} {said}: that is of a recipe, and --wheel {line(request.wheel, 200)} has "
-                "been built",
-                hint="Leave one of them out: what is inside of a wheel, its audit says.",
+                f"--{flag} {said} is for recipes, and --wheel {line(request.wheel, 200)} is built",
+                hint="Leave one of them out; the audit shows what is in a wheel.",
             )
     return read_external(request.wheel)
 
@@ -275,8 +274,8 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
     wanted = bool(divided) or request.reproducible
     if (wanted and not recipe.is_wheel) or (divided and recipe.kind == "pure"):
         raise ConfigError(
-            f"{recipe.name} is of kind {recipe.kind}: wheels can be built byte for byte, and those "
-            "with compiled code be divided",
+            f"{recipe.name} is of kind {recipe.kind}: only wheels can be reproducible, and only "
+            "those with compiled code can be divided",
             hint="Leave --shard, --shards, --objects and --reproducible out.",
         )
     if divided and recipe.strategy not in ("build", "prebuilt-then-build"):
@@ -345,7 +344,7 @@ def open_cache(settings: Config) -> Cache:
     house = Path(settings.wheelhouse).expanduser() if settings.wheelhouse else None
     if house is not None and not house.is_dir():
         raise ConfigError(
-            f"wheelhouse: there is no directory {house}", hint="invoke wheelhouse DIR makes one."
+            f"wheelhouse: there is no directory {house}", hint="invoke wheelhouse DIR creates one."
         )
     return Cache(load_lock(), wheelhouse=house, offline=settings.offline)
 

@@ -251,7 +251,7 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
     bare = bool(recipe.host_requires) and not supply.programs
     if recipe.api not in has.apis:
         can = " or ".join(one.name for one in able(recipe.api))
-        says = f"{recipe.name} needs {NEEDED[recipe.api]}, which takes {can}"
+        says = f"{recipe.name} needs {NEEDED[recipe.api]}, which requires {can}"
         says += f"; the toolset of {host} is '{has.label}': {has.limitation}"
         yield "host-toolset", says, "" if bare else supply.slot, f"{where}: api: {recipe.api}"
     if bare:
@@ -325,14 +325,11 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
         says = (
             f"torch {target.torch} is not in the table, which ends with {[*table][-1]}: not checked"
         )
-        yield _warning("torch-unknown", says, "see that there are wheels", _TORCH)
+        yield _warning("torch-unknown", says, "check that there are wheels", _TORCH)
         return
     if target.cuda in build.announced:
-        says = (
-            f"torch {target.torch} for CUDA {target.cuda} on Windows is announced; that there are "
-            "wheels of it is not known"
-        )
-        hint = "see that there are; invoke watch looks"
+        says = f"torch {target.torch} for CUDA {target.cuda} on Windows is only announced"
+        hint = "check with invoke watch"
         yield _warning("torch-announced", says, hint, build.announced[target.cuda])
     elif target.cuda not in build.cuda:
         says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
@@ -393,7 +390,7 @@ def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
     rows |= {"compat.yaml, drivers": table.drivers, "compat.yaml, windows": table.builds}
     if build := load_torches().get(minor(target.torch)):
         rows[f"torch.yaml, {minor(target.torch)}"] = build
-    hint = "see that it holds, and set its date"
+    hint = "check that it is still true, and set its date"
     for name, row in rows.items():
         if row.old:
             yield _warning("row-old", f"{name}: last confirmed {row.date}", hint, row.source)

@@ -66,9 +66,9 @@ def shares_for(
     Raises :class:`ConfigError` where no compile job fits a host.
     """
     if cost is None:
-        return 1, "for the recipe has no costs"
+        return 1, "because the recipe has no costs"
     if len(hosts) < 2:  # noqa: PLR2004
-        return 1, "for there is one host"
+        return 1, "because there is only one host"
     alone = min(plan_budget(alike(cost), host, archs, jobs).wall_seconds for host in hosts)
     count = max(1, min(len(hosts), cost.units, MOST, int(alone / least)))
     return count, f"for {len(hosts)} hosts; one alone would take {units.estimate(alone)}"

@@ -58,7 +58,7 @@ def print_table(plan: Plan) -> None:
     _print_notes(plan, [name for name in known if name not in without])
     taken = sum(row.way.action == "prebuilt" for row in rows)
     built = [row for row in rows if row.possible and row.way.action == "build"]
-    more = f", {taken} are there prebuilt" if taken else ""
+    more = f", {taken} are available prebuilt" if taken else ""
     style = "green" if built or taken else "red"
     say(f"{len(built)} of {len(rows)} cells can be built{more}", style)
     if plan.others:
@@ -108,7 +108,7 @@ def _print_shares(plan: Plan) -> None:
         which = "each cell" if len(names) == len(plan.rows) else units.few(names, most=3)
         say(f"{which}: {text}")
     if grouped:
-        say("Making hosts ready, transfers and the link come on top: docs/shards.md.", "dim")
+        say("Preparing hosts, transfers and the link are not included: docs/shards.md.", "dim")
 
 
 def _print_ways(rows: Sequence[Row]) -> None:

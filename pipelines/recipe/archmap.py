@@ -160,7 +160,7 @@ def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Tra
         case CMake():
             made = _cmake(mapping, archs, package)
         case Jit():
-            says = f"{package} compiles for the GPU that it runs on: there is no device code in it"
+            says = f"{package} compiles for the GPU that it runs on: it has no device code"
             made = Translated("", ArchList(()), {}, (says,))
         case Plain():
             _no_ptx_alone(archs, package)
@@ -216,7 +216,7 @@ def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
             "the list goes by TORCH_CUDA_ARCH_LIST"
         )
     if not ptx_fits:
-        notes.append(f"{mapping.variable} cannot say which PTX: see TORCH_CUDA_ARCH_LIST")
+        notes.append(f"{mapping.variable} cannot express which PTX: see TORCH_CUDA_ARCH_LIST")
     variables = {mapping.variable: mapping.none, "TORCH_CUDA_ARCH_LIST": torch_list(archs)}
     return Translated(mapping.none, archs, variables, tuple(notes))
 
@@ -274,12 +274,12 @@ def _named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translat
                 hint=f"the nearest valid one is {near}",
             )
         if found != arch:
-            notes.append(f"{package} compiles {found} for {arch}: for that very GPU, not for newer")
+            notes.append(f"{package} compiles {found} for {arch}: for that GPU, not for newer ones")
         got.append(found)
     if archs.ptx:
         raise ConfigError(
-            f"{package} writes no PTX, {', '.join(archs.ptx)} was asked for",
-            hint="Ask for machine code alone, without +PTX.",
+            f"{package} writes no PTX, but {', '.join(archs.ptx)} was requested",
+            hint="Request only machine code, without +PTX.",
         )
     effective = ArchList(tuple(dict.fromkeys(got)))
     text = ";".join(mapping.words[arch] for arch in effective.sass)

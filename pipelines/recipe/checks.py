@@ -42,7 +42,7 @@ def check_alone(recipe: Recipe, where: str) -> None:
         compile(recipe.verify, "verify", "exec")
     except (SyntaxError, ValueError) as error:
         raise ConfigError(
-            f"{where}: verify: no Python: {error}", hint="Such as: import torch, my_package"
+            f"{where}: verify: not valid Python: {error}", hint="Such as: import torch, my_package"
         ) from None
 
 
@@ -83,7 +83,7 @@ def _requirements(recipe: Recipe, where: str) -> None:
         name = canonicalize_name(one.name)
         if name not in came and (one.marker is None or one.marker.evaluate(windows)):
             raise ConfigError(
-                f"{where}: test_requires: {file.name} requires {name}, and nothing here brings it",
+                f"{where}: test_requires: {file.name} requires {name}, which nothing here provides",
                 hint=f"Add it: test_requires: [{', '.join((*recipe.test_requires, name))}]",
             )
 

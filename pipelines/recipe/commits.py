@@ -63,7 +63,7 @@ def _git(directory: str, protocol: str, *words: str) -> str:
         )
     except FileNotFoundError:
         raise SetupError(
-            "git is not installed here", hint=f"Type: {INSTALL_GIT}, or the like."
+            "git is not installed here", hint=f"Type: {INSTALL_GIT}, or similar."
         ) from None
     except subprocess.TimeoutExpired:
         raise LockError(

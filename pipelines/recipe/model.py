@@ -59,7 +59,7 @@ def _one_group(pattern: str) -> str:
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
     if groups != 1:
         raise ValueError(f"{groups} groups in it, and one is to be the version, or a part of it")
     return pattern
@@ -349,9 +349,9 @@ class Recipe(Model):
             )
         if isinstance(self.source, PathSource) == bool(self.version):
             raise ValueError(
-                "version: a directory has none, its own build says which it is"
+                "version: a directory has none, its build determines it"
                 if self.version
-                else "version: is missing: what the release or commit is called"
+                else "version is missing: the name of the release or commit"
             )
         if isinstance(self.source, PathSource) and self.patches:
             raise ValueError("patches: only for a source that is pinned: change the directory")

@@ -42,7 +42,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
         return Version(f"0+{made}").local or ""
     except InvalidVersion:
         raise ConfigError(
-            f"recipe {recipe.name}: local_version: '{made}' is no local version",
+            f"recipe {recipe.name}: local_version: '{made}' is not a local version",
             hint="Letters, digits and dots, as in cu128torch2.8.",
         ) from None
 
@@ -87,7 +87,7 @@ def environment(
     if twice := sorted(asked.keys() & archs.variables.keys()):
         raise ConfigError(
             f"recipe {recipe.name}: environment: {twice[0]} is set by arch_map",
-            hint="Take it out of 'environment'.",
+            hint="Remove it from 'environment'.",
         )
     return asked | archs.variables
 
@@ -119,7 +119,7 @@ def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) ->
         parts = list(Formatter().parse(template))
     except ValueError as error:
         raise ConfigError(
-            f"recipe {recipe.name}: {key}: '{template}' is no template: {error}", hint=there
+            f"recipe {recipe.name}: {key}: '{template}' is not a template: {error}", hint=there
         ) from None
     for _, name, form, conversion in parts:
         if name is None:

@@ -50,11 +50,11 @@ def patch_file(patch: Patch) -> Path:
             hint="Name it as seen from pipeline.yaml.",
         )
     if path.stat().st_size > _MOST:
-        raise ConfigError(f"patches: {path} has more than {_MOST >> 20} MiB: that is no patch")
+        raise ConfigError(f"patches: {path} has more than {_MOST >> 20} MiB: that is not a patch")
     if (found := sha256_of(path)) != patch.sha256:
         raise ConfigError(
             f"patches: {path} has sha256 {found}, the recipe pins {patch.sha256}",
-            hint="Somebody changed one of them: read the patch, then write its sha256 there.",
+            hint="One of them was changed: read the patch, then write its sha256 there.",
         )
     return path
 
@@ -70,8 +70,8 @@ def read_patch(patch: Patch) -> dict[str, list[Hunk]]:
     except (ValueError, IndexError) as error:
         why = "it ends within a change" if isinstance(error, IndexError) else error
         raise ConfigError(
-            f"patches: {path} is no unified diff: {why}",
-            hint="Write it with: git diff. It changes files that are there, and no names.",
+            f"patches: {path} is not a unified diff: {why}",
+            hint="Create it with git diff. It may only change existing files, not their names.",
         ) from None
 
 
@@ -125,7 +125,7 @@ def _hunk(lines: list[str], at: int, line: int, old: int, new: int) -> tuple[int
             raise ValueError(f"line {at + 1} begins with none of ' ', + and -")
         at += 1
     if (len(sides[0]), len(sides[1])) != (old, new):
-        raise ValueError(f"the change before line {at + 1} has other lines than its head says")
+        raise ValueError(f"the change before line {at + 1} does not match its header")
     return at, Hunk(max(line - 1, 0), tuple(sides[0]), tuple(sides[1]))
 
 
@@ -156,7 +156,7 @@ def _changed(recipe: Recipe, file: str, name: str, data: bytes, hunks: list[Hunk
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise _unfit(recipe, f"{name}, which {file} changes, is no text in UTF-8") from None
+        raise _unfit(recipe, f"{name}, which {file} changes, is not UTF-8 text") from None
     lines = io.StringIO(text, newline="\n").readlines()  # as diff has them: a form feed ends none
     made: list[str] = []
     done = 0
@@ -168,7 +168,7 @@ def _changed(recipe: Recipe, file: str, name: str, data: bytes, hunks: list[Hunk
         whole = [line for line in there if line.endswith("\n")] or lines[:1]
         ends = {line.endswith("\r\n") for line in whole}
         if len(ends) > 1:
-            raise _unfit(recipe, f"{name} has ends of lines of two kinds at line {hunk.line + 1}")
+            raise _unfit(recipe, f"{name} has mixed line endings at line {hunk.line + 1}")
         new = [line.replace("\n", "\r\n") for line in hunk.new] if True in ends else hunk.new
         made += [*lines[done : hunk.line], *new]
         done = after

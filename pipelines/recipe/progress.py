@@ -24,7 +24,7 @@ def _template(text: str) -> str:
     try:
         fields = [part[1:] for part in Formatter().parse(text) if part[1] is not None]
     except ValueError as error:
-        raise ValueError(f"no template: {error}; such as '[{{done}}/{{total}}]'") from None
+        raise ValueError(f"not a template: {error}; such as '[{{done}}/{{total}}]'") from None
     if sorted(fields) != [(name, "", None) for name in sorted(_FIELDS)]:
         raise ValueError("expected {done} and {total}, each once, such as '[{done}/{total}]'")
     return text

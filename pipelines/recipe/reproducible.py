@@ -69,7 +69,7 @@ def settled(
             for place, path in places.items():
                 if f"{{{place}}}" in flags and " " in path:
                     raise ConfigError(
-                        f"reproducible: true: {path} has a space, which no compiler's flag can",
+                        f"reproducible: true: {path} has a space, which compiler flags cannot have",
                         hint="Use an environment and a CUDA toolkit without one in their paths.",
                     )
                 flags = flags.replace(f"{{{place}}}", path)

@@ -151,7 +151,7 @@ class SourceTree:
         at = checkout(tree, found, self.recipe.exclude)
         if at is not None and at.count:
             many = units.counted(at.count, "file")
-            say(f"note: {many} of it not as committed: {', '.join(at.changed[:5])}", style="yellow")
+            say(f"note: {many} not as committed: {', '.join(at.changed[:5])}", style="yellow")
         for name in found.empty:
             say(f"note: the submodule {name} is empty: git submodule update --init", style="yellow")
         return Packed(pack(files.items(), where=str(tree)), at)
@@ -287,7 +287,7 @@ def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str =
                 archive.addfile(info, io.BytesIO(kept[name]))
             except ValueError:
                 raise ConfigError(
-                    f"{where}: {name[:80]}... is longer than an archive can say",
+                    f"{where}: {name[:80]}... is too long for an archive",
                     hint="Leave that part of the tree out with 'exclude' in the recipe.",
                 ) from None
     return gzip.compress(buffer.getvalue(), mtime=0)
@@ -296,7 +296,7 @@ def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str =
 def _refuse_other(names: Iterable[str], where: str) -> None:
     if not {*PROJECT} & {*names}:
         raise ConfigError(
-            f"{where} is no source tree: it has neither {', '.join(PROJECT[:-1])} "
+            f"{where} is not a source tree: it has neither {', '.join(PROJECT[:-1])} "
             f"nor {PROJECT[-1]}",
             hint="Fix source and exclude in the recipe.",
         )
@@ -324,7 +324,7 @@ def _members(path: Path, seen_from: Callable[[str], str] = str) -> Iterator[Memb
                 continue
             name = seen_from(member.name)
             if not member.isfile() or not name or {"..", "."} & {*name.split("/")}:
-                raise LockError(f"{path.name}: {member.name} is no plain file below its directory")
+                raise LockError(f"{path.name}: {member.name} is not a regular file inside it")
             total += member.size
             if total > _MOST:
                 raise LockError(f"{path.name} unpacks to more than {_MOST >> 30} GiB")

@@ -152,7 +152,7 @@ def _own(folder: Path) -> dict[str, str]:
     if project := sorted({*PROJECT} & found.keys()):
         raise ConfigError(
             f"smoke: {folder} has a {project[0]}: the sources in it would be tested, not the wheel",
-            hint="Name a folder that has tests alone.",
+            hint="Name a folder that has only tests.",
         )
     if not any(_TEST.fullmatch(name) for name in found):
         raise ConfigError(
@@ -163,13 +163,13 @@ def _own(folder: Path) -> dict[str, str]:
     for path in found.values():
         if path.suffix == ".py" and path.name in shared:
             raise ConfigError(
-                f"smoke: {path} is called as a file of the shared part is",
+                f"smoke: {path} has the name of a shared file",
                 hint="Give it another name: Python would import one of the two for both.",
             )
     if (size := sum(path.stat().st_size for path in found.values())) > _MOST:
         raise ConfigError(
             f"smoke: {folder} has {units.size(size)}, {units.size(_MOST)} are possible",
-            hint="Let the tests make large data themselves.",
+            hint="Let the tests generate large data themselves.",
         )
     return {f"{OWN}/{name}": _text(path) for name, path in found.items()}
 
@@ -179,8 +179,8 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(
-            f"smoke: {path} is no text in UTF-8, and only text is sent",
-            hint="Let the tests make such data themselves, or have git ignore the file.",
+            f"smoke: {path} is not UTF-8 text, and only text is sent",
+            hint="Let the tests generate such data themselves, or have git ignore the file.",
         ) from None
 
 

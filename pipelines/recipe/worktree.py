@@ -137,7 +137,7 @@ def _follow(tree: Path, name: str) -> None:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):
         raise ConfigError(
-            f"{path} is a link to {path.readlink()}, which is not there",
+            f"{path} is a link to {path.readlink()}, which does not exist",
             hint=f"Fix it, or {out}.",
         ) from None
     if not target.is_relative_to(tree.resolve()):
@@ -251,6 +251,6 @@ def _git(tree: Path, *words: str, refused: int = 0) -> tuple[int, bytes]:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise ConfigError(
             f"git {words[0]} in {tree} failed: {said[0][:300]}",
-            hint="Fix that checkout: which files are its project's is asked of git.",
+            hint="Fix that checkout: git determines which files belong to the project.",
         )
     return done.returncode, done.stdout

@@ -31,7 +31,7 @@ def pages(docs: Path) -> dict[str, str]:
                 parts.append(f"## {name.replace('.', ' ')}")
             parts += _command(name)
         parts.append(
-            f"Of every command, as [the others](README.md#flags-of-every-command): "
+            f"Flags of every command, as [the others](README.md#flags-of-every-command): "
             f"{', '.join(code(f'--{name}') for name in EVERYWHERE)}."
         )
         made[f"{key}.md"] = page(f"wcw {key}", *parts)

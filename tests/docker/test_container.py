@@ -218,7 +218,7 @@ def test_a_lasting_one_is_found_again(project: Project, opened: Callable[..., Co
     assert "invoke host remove --host lasting" in caught.value.hint
     code, said = project.wcw("host", "remove", "--host", "lasting")
     assert code == HostError.exit_code
-    assert "it is not known what runs there" in said
+    assert "what runs there is unknown" in said
     code, said = project.wcw("host", "remove", "--host", "lasting", "--force")
     assert code == 0, said
     assert project.containers() == []

@@ -70,7 +70,7 @@ def test_a_flag_that_names_nothing_has_not_passed(
 ) -> None:
     """As of a script whose variables are empty."""
     assert run(["audit", str(gpu_wheel(tmp_path)), f"--{flag}= , "]) == ConfigError.exit_code
-    assert f"--{flag}: nothing is named" in capsys.readouterr().err
+    assert f"--{flag}: the value is empty" in capsys.readouterr().err
 
 
 def test_one_in_full(tmp_path: Path, capsys: Captured) -> None:

@@ -390,7 +390,7 @@ def test_an_empty_value_is_not_the_default(
 
 def test_nothing_that_can_be_built(typed: Typed, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed("build", "--select", "*", "--python", "3.11", "--cuda", "12.1") == 2
-    assert "not one of 1 cells can be built" in capsys.readouterr().err
+    assert "none of 1 cells can be built" in capsys.readouterr().err
     assert typed("build", "--select", "cp27-*") == 2
     assert "no cell is called 'cp27-*'" in capsys.readouterr().err
     assert typed.done == []

@@ -289,7 +289,7 @@ def test_an_interrupted_run_goes_on(
 
     monkeypatch.setattr("pipelines.stages.line.run_build", begin)
     assert typed("build") == 130
-    kept = "Interrupted. What was finished is kept; the same command goes on.\n"
+    kept = "Interrupted. Finished work is kept; the same command continues.\n"
     assert capsys.readouterr().err == kept
 
 

@@ -90,7 +90,7 @@ def test_orders_are_left_in_the_ledger(ledger: Ledger, capsys: Captured) -> None
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("dance", "no such order"),
+        ("dance", "unknown order"),
         ("drain", "expected drain HOST"),
         ("pause a", "expected pause"),
         ("drain nobody", "no host 'nobody'"),
@@ -138,7 +138,7 @@ def test_a_fleet_that_is_over_takes_no_orders_but_retry(
     with ledger.change(time.time()) as change:
         change.fact("ended", "1.0")
     assert Ledger.find(out, "hash") is None
-    assert "has come to its end" in said("fleet pause", capsys, ConfigError.exit_code)
+    assert "has ended" in said("fleet pause", capsys, ConfigError.exit_code)
     assert "noted" in said("fleet retry pkg-cp311", capsys)
     found = Ledger.find(out, "hash")
     assert found is not None, "the same command goes on with it"

@@ -59,7 +59,7 @@ def test_a_damaged_ledger_is_refused(ledger: Ledger, damage: str) -> None:
 def test_a_state_with_a_damaged_time_is_refused(ledger: Ledger) -> None:
     with ledger.change(BEGAN) as change:
         change.fact("ended", "never")
-    with pytest.raises(ConfigError, match="'ended' is no number"):
+    with pytest.raises(ConfigError, match="'ended' is not a number"):
         state(ledger)
 
 
@@ -76,5 +76,5 @@ def test_what_is_no_ledger_at_all(ledger: Ledger) -> None:
     for leftover in ledger.path.glob(f"{FILE}*"):
         leftover.unlink()
     (ledger.path / FILE).write_bytes(b"not a database, but as long as one has to be" * 40)
-    with pytest.raises(ConfigError, match="no ledger that can be read"):
+    with pytest.raises(ConfigError, match="no readable ledger"):
         run_report([str(ledger.path)])

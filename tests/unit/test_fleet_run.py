@@ -99,7 +99,10 @@ def test_what_is_as_it_was_made_stays_done(fleet: Ledger) -> None:
     [
         (shutil.rmtree, "is gone"),
         (lambda run: (run / "wheels/c.whl").unlink(), r"c\.whl is not in its run"),
-        (lambda run: (run / "wheels/c.whl").write_bytes(b"other"), "is not the file that was made"),
+        (
+            lambda run: (run / "wheels/c.whl").write_bytes(b"other"),
+            "is not the file that was built",
+        ),
     ],
 )
 def test_a_wheel_that_is_not_there_is_built_again(

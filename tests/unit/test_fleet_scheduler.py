@@ -135,7 +135,7 @@ def test_after_two_hosts_have_died_it_is_quarantined(tmp_path: Path) -> None:
     bad = fleet.entry("bad")
     assert len(bad.died) == 2
     assert bad.error is not None
-    assert bad.error.message.startswith(" and ".join(bad.died) + " were gone while they did bad")
+    assert bad.error.message.startswith(" and ".join(bad.died) + " were lost while working on bad")
     assert len({host for host, _ in fleet.tried("bad")}) == 2
 
 
@@ -144,7 +144,7 @@ def test_one_host_that_keeps_dying_is_not_tried_for_ever(tmp_path: Path) -> None
     fleet.world.killers.add("bad")
     assert fleet.run().tasks == {"quarantined": 1}
     assert len(fleet.tried("bad")) == LIMITS.losses
-    assert "6 attempts at bad were lost" in (fleet.entry("bad").error or end("x", "a")).message  # type: ignore[union-attr]
+    assert "6 attempts of bad were lost" in (fleet.entry("bad").error or end("x", "a")).message  # type: ignore[union-attr]
 
 
 def disk_full_at_a(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +374,7 @@ def test_it_ends_when_no_host_is_left_and_says_why(tmp_path: Path) -> None:
     ledger.close()
     fleet.start()
     summary = fleet.run()
-    assert summary == Summary({"waiting": 1}, "no host that fits takes part")
+    assert summary == Summary({"waiting": 1}, "no suitable host takes part")
     assert not summary.complete
 
 

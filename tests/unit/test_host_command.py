@@ -100,7 +100,7 @@ def test_what_ends_no_build_or_is_forced_to(
 @pytest.mark.parametrize("told", [HostError("no answer"), [JOB | {"state": "?"}]])
 def test_a_sandbox_that_cannot_be_asked(told: Any) -> None:
     given = line(told)
-    with pytest.raises(HostError, match="not known what runs there") as caught:
+    with pytest.raises(HostError, match="what runs there is unknown") as caught:
         host.stop.run(given)
     assert "--force" in caught.value.hint
     assert given.plan.host.did == []

@@ -446,7 +446,7 @@ def test_what_differs_is_told_and_kept(
     before = everything(own)
     assert run(["init", "--yes"]) == 2
     told = capsys.readouterr()
-    assert "pipeline.yaml: there with different content" in told.err
+    assert "pipeline.yaml: existing content differs" in told.err
     assert "--force" in told.err
     assert everything(own) == before
     assert run(["init", "--yes", "--force"]) == 0

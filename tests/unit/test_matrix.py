@@ -446,7 +446,7 @@ def test_what_a_strategy_makes_of_each_cell(
     code, said = run(cache, **flags)
     assert code == 0
     assert f"{name} from {tmp_path}, once it is verified" in said.replace("\n", "")
-    assert f"{int(either)} of 2 cells can be built, 1 are there prebuilt" in said
+    assert f"{int(either)} of 2 cells can be built, 1 are available prebuilt" in said
     # Without a compiler for its CUDA in the lock a wheel can be had all the same.
     found = cells(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
     (row,) = judged(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])

@@ -322,7 +322,7 @@ def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
 
 def test_without_msvc_the_same_is_refused(tmp_path: Path) -> None:
     (finding,) = planned(tmp_path, {"recipe": "flash-attn"}).refused()
-    assert "which takes MSVC" in finding.actual
+    assert "which requires MSVC" in finding.actual
 
 
 @pytest.mark.parametrize("cuda", ["13.0", "12.8"])

@@ -62,7 +62,7 @@ def test_a_folder_of_plain_tests_is_a_suite(tmp_path: Path) -> None:
 def test_what_git_ignores_is_not_sent(tmp_path: Path) -> None:
     recipe = own(tmp_path, test_a=TEST)
     (tmp_path / "golden.npy").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"golden.npy is no text in UTF-8"):
+    with pytest.raises(ConfigError, match=r"golden.npy is not UTF-8 text"):
         suite_of(recipe)
     (tmp_path / "golden.npy").unlink()
     assert "own/test_a.py" in suite_of(recipe).files
@@ -104,8 +104,8 @@ def test_a_path_of_windows_is_a_folder() -> None:
         ({}, "there is no directory"),
         ({"helper": TEST}, "has no tests"),
         ({"test_a": TEST, "setup": ""}, "has a setup.py: the sources in it would be tested"),
-        ({"test_a": TEST, "deepXtest_wheel": ""}, "test_wheel.py is called as a file of the"),
-        ({"test_a": TEST, "fatbin": ""}, "fatbin.py is called as a file of the shared part"),
+        ({"test_a": TEST, "deepXtest_wheel": ""}, "test_wheel.py has the name of a shared"),
+        ({"test_a": TEST, "fatbin": ""}, "fatbin.py has the name of a shared file"),
         ({"test_a": TEST, "smoke_suite": "TORCH = 1\ndef facts(): 0\n"}, "define MODULES, lost"),
         ({"test_a": TEST, "smoke_suite": "TORCH = \n"}, "smoke_suite.py, line 1"),
         ({"test_a": "#" * (5 << 20)}, "has 5.0 MiB, 4.0 MiB are possible"),

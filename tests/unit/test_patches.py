@@ -132,7 +132,7 @@ def test_lines_that_no_patch_names_stay_as_they_are(project: Path) -> None:
     head = {"setup.py": old["setup.py"].replace("import os\n\f", "import os\r\n\f")}
     assert tree(project, head, made)["setup.py"] == head["setup.py"].replace("B = 2", "B = 22")
     near = {"setup.py": old["setup.py"].replace("B = 2\n", "B = 2\r\n")}
-    with pytest.raises(ConfigError, match=r"setup\.py has ends of lines of two kinds at line"):
+    with pytest.raises(ConfigError, match=r"setup\.py has mixed line endings at line"):
         tree(project, near, made)
 
 
@@ -197,7 +197,7 @@ def test_a_file_that_is_left_out_can_be_patched_too(project: Path) -> None:
         ("--- a/setup.py\n+++ b/other.py\n@@ -1 +1 @@\n-a\n+b\n", "makes, removes or renames"),
         ("--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+b\n", "makes, removes or renames"),
         ("--- a/setup.py\n+++ b/setup.py\n@@ -1,2 +1 @@\n-a\n+b\n", "begins with none of"),
-        ("--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-a\n-c\n+b\n", "other lines than its head"),
+        ("--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-a\n-c\n+b\n", "does not match its header"),
         ("@@ -1 +1 @@\n-a\n+b\n", "line 1 belongs to no file"),
         ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n" * 2, "x is in it twice"),
     ],

@@ -142,18 +142,18 @@ WRONG = {
     "build --cuda": ("--cuda: a value is missing", "Such as --cuda VALUE"),
     "build --cuda --offline": ("--cuda: a value is missing", ""),
     "build --cuda 12.8 --cuda 13.0": ("--cuda is given twice", "Leave one of them out."),
-    "test --gpu=bridge": ("'bridge' is no command, and --gpu takes no value", "test --help"),
-    "test --gpu all": ("'all' is no command, and --gpu takes no value", "test --help"),
+    "test --gpu=bridge": ("'bridge' is not a command, and --gpu takes no value", "test --help"),
+    "test --gpu all": ("'all' is not a command, and --gpu takes no value", "test --help"),
     "test --gpu biuld": ("unknown command 'biuld'", "Did you mean 'build'?"),
     "compare one": ("compare: AFTER is missing", "Type: wcw compare BEFORE AFTER"),
-    "build -- x": ("--: nothing is passed on", "Leave it out."),
-    "--jobs 2": ("there is no command on this line", "wcw --help"),
+    "build -- x": ("--: there is no program", "Leave it out."),
+    "--jobs 2": ("no command was given", "wcw --help"),
     "test --jobs 2": ("--jobs: test takes no such flag", "Leave it out"),
     "provision --archs 80": ("--archs: provision takes no such flag", "Leave it out"),
-    "--jobs 2 build --jobs 4": ("--jobs 2: the command that it is for has another value", ""),
+    "--jobs 2 build --jobs 4": ("--jobs 2: the command that it belongs to has another value", ""),
     "--print-completion-script cmd": ('shell "cmd" not supported', "bash, fish, zsh"),
     "plan --json --format gha": ("--json and --format gha exclude each other", "Omit one"),
-    "provision --dry-run cache": ("--dry-run is said to provision, but cache would", "two lines"),
+    "provision --dry-run cache": ("--dry-run is given for provision, but cache would", "two lines"),
 }
 
 
@@ -244,7 +244,7 @@ def test_what_is_typed_twice_is_done_twice(capsys: Captured) -> None:
 
 def test_a_line_is_shown_as_a_whole_or_not_at_all() -> None:
     assert flags("provision --dry-run") == [{"dry_run": True}]
-    with pytest.raises(ConfigError, match="cache would be done for real"):
+    with pytest.raises(ConfigError, match="cache would really run"):
         calls("provision --dry-run cache")
 
 
@@ -433,7 +433,7 @@ def test_where_nothing_can_be_written(
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
     assert run(["compare", "a", "b"]) == 70
-    assert "could not be written anywhere" in capsys.readouterr().err
+    assert "could not be written" in capsys.readouterr().err
 
 
 def test_endless_recursion(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -476,7 +476,7 @@ def test_a_damaged_record(
 def test_a_wheelhouse_where_none_can_be(tmp_path: Path, place: str, capsys: Captured) -> None:
     (tmp_path / "README.md").touch()
     assert run(["wheelhouse", place]) == 11
-    assert f"storage error: {place}: there can be no such directory" in capsys.readouterr().err
+    assert f"storage error: cannot create {place}" in capsys.readouterr().err
 
 
 # -- its starts ------------------------------------------------------------------------------------

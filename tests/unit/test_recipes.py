@@ -98,7 +98,7 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
         ({"progress": "[{done}/{total}] {unit}"}, "progress: expected {done} and {total}"),
         ({"progress": "[{done:>9}/{total}]"}, "progress: expected {done} and {total}"),
         ({"progress": "[{done}/{done}{total}]"}, "progress: expected {done} and {total}"),
-        ({"progress": "[{done}/{total"}, "progress: no template"),
+        ({"progress": "[{done}/{total"}, "progress: not a template"),
         ({"progress": "^(?P<done>(a+)+)(?P<total>)(?P<unit>)$"}, "progress: expected {done}"),
         ({"archs": "compute_90"}, "PTX of 90 without its machine code"),
         ({"archs": "85"}, "the nearest valid one is 86"),
@@ -114,13 +114,13 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
         ({"environment": {"A": "{archz}"}}, "environment.A: unknown field {archz}; did you mean"),
         ({"environment": {"A": "{jobs:>9}"}}, "environment.A: unknown field {jobs:>9}"),
         ({"environment": {"A": "{archs.real}"}}, "environment.A: unknown field {archs.real}"),
-        ({"environment": {"A": "{"}}, "environment.A: '{' is no template"),
+        ({"environment": {"A": "{"}}, "environment.A: '{' is not a template"),
         (
             {"local_version": "cu{cudas}"},
             "local_version: unknown field {cudas}; did you mean",
         ),
-        ({"local_version": "a b"}, "local_version: 'a b' is no local version"),
-        ({"verify": "import ("}, "verify: no Python"),
+        ({"local_version": "a b"}, "local_version: 'a b' is not a local version"),
+        ({"verify": "import ("}, "verify: not valid Python"),
         ({"source": {"path": "examples/smoke_atention"}}, "source.path: there is no directory"),
         ({"source": {"path": "smoke"}}, "source.path: "),
         (
@@ -376,9 +376,9 @@ def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("setup.py", LockError, "no plain file"),
-        ("a-1/../../setup.py", LockError, "no plain file"),
-        ("a-1/readme", ConfigError, "no source tree"),
+        ("setup.py", LockError, "not a regular file"),
+        ("a-1/../../setup.py", LockError, "not a regular file"),
+        ("a-1/readme", ConfigError, "not a source tree"),
     ],
 )
 def test_archives_with_odd_members_are_refused(

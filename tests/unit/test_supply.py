@@ -41,13 +41,13 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     ({"python": "3.12"}, "sandbox has Python 3.11 and 3.13, not 3.12", "--python 3.1"),
     (
         {"recipe": "flash-attn"},
-        "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC; "
+        "flash-attn needs torch's C++ API or MSVC's STL, which requires MSVC; "
         "the toolset of sandbox is 'stand-in': ",
         "'msvc' of this host in pipeline.yaml, or",
     ),
     (
         {"recipe": "candle-flash-attn"},
-        "which takes MSVC; the toolset of sandbox is 'stand-in'",
+        "which requires MSVC; the toolset of sandbox is 'stand-in'",
         "",
     ),
 ]

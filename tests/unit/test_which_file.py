@@ -479,4 +479,4 @@ def test_what_is_no_python_gives_no_answer(
 ) -> None:
     code, out, err = answer(capsys, "--python", program, "--json")
     assert (code, out) == (2, "")
-    assert "has given no answer" in err
+    assert "gave no answer" in err

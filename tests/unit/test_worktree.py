@@ -211,8 +211,8 @@ def test_a_directory_is_excluded_by_its_name(tmp_path: Path, glob: str) -> None:
     [
         ("/etc/hostname", "is a link out of the tree, to /etc/hostname"),
         ("..", "is a link out of the tree"),
-        ("nowhere", "a link to nowhere, which is not there"),
-        ("odd", "a link to odd, which is not there"),
+        ("nowhere", "a link to nowhere, which does not exist"),
+        ("odd", "a link to odd, which does not exist"),
         ("csrc", "is a link to a directory, csrc"),
     ],
 )
@@ -225,7 +225,7 @@ def test_links_that_cannot_be_packed(tmp_path: Path, to: str, said: str, *, chec
         listing(tree)
     assert said in caught.value.message
     assert 'exclude: ["odd"]' in caught.value.hint
-    assert ("copy" in caught.value.hint) == ("not there" not in said)
+    assert ("copy" in caught.value.hint) == ("not exist" not in said)
     assert names(tree, exclude=["odd"]) == ["csrc/k.cu", "setup.py"], "the fix works"
 
 
@@ -281,11 +281,11 @@ def test_a_directory_that_is_not_there_or_no_project(tmp_path: Path, cache: Cach
     with pytest.raises(ConfigError, match=r"source\.path: there is no directory"):
         SourceTree(recipe_of(tmp_path / "missing"), cache).names()
     write(tmp_path / "tree", "readme")
-    with pytest.raises(ConfigError, match="is no source tree"):
+    with pytest.raises(ConfigError, match="is not a source tree"):
         SourceTree(recipe_of(tmp_path / "tree"), cache).names()
     forced = recipe_of(tmp_path / "tree", exclude=("setup.py",))
     write(tmp_path / "tree", "setup.py")
-    with pytest.raises(ConfigError, match="is no source tree"):
+    with pytest.raises(ConfigError, match="is not a source tree"):
         SourceTree(forced, cache).names()
     source = PathSource(path=str(tmp_path / "tree"), include=("gone",))
     with pytest.raises(ConfigError, match="names no file"):
