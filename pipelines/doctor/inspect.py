@@ -49,16 +49,13 @@ def _disk(path: Path) -> dict[str, object] | None:
 
 def _lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
-    lock, recipe = plan.cache.lock, plan.recipe
-    asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_tools]
-    cell, instead = plan.target, plan.host.replacements
-    unpinned = lock.unavailable(asked, cell, instead)
-    there = [name for name in asked if name not in unpinned]
-    names = dict.fromkeys(lock.entries_for(there, cell, instead).values())
+    lock = plan.cache.lock
+    names: dict[str, None] = {}
+    unpinned: list[str] = []
     error = None
     try:
-        names |= dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)
-        unpinned = [*dict.fromkeys([*unpinned, *known_missing(plan.wanted, lock)])]
+        names = dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)
+        unpinned = known_missing(plan.wanted, lock)
     except PipelineError as failure:
         error = failure.message
     pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]

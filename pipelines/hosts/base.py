@@ -217,10 +217,8 @@ class Host(Protocol):
     image: str = ""
     """The image it starts from; only the engine knows whether it has it."""
 
-    @property
-    def always_sent(self) -> tuple[str, ...]:
-        """Kinds of resources whose files it cannot have yet; ``tool`` stands for :attr:`tools`."""
-        return ()
+    always_sent: tuple[str, ...] = ()
+    """Kinds of resources whose files it cannot have yet; ``tool`` stands for :attr:`tools`."""
 
     @property
     def origin(self) -> Origin:

@@ -74,11 +74,10 @@ class SourceTree:
 
     def is_here(self) -> bool:
         """Whether :meth:`fetch` needs no network."""
-        if isinstance(self.recipe.source, FileSource):
-            return self.cache.is_here(_tool(self.recipe.source, self.recipe))
-        return (
-            cache_key(self.recipe) is None or archive_if_here(self.recipe, self.cache) is not None
-        )
+        source = self.recipe.source
+        if isinstance(source, FileSource):
+            return self.cache.is_here(source.file, source.sha256, source.size)
+        return isinstance(source, PathSource) or bool(archive_if_here(self.recipe, self.cache))
 
     def names(self) -> tuple[str, ...] | None:
         """The files of the tree without going to the network; ``None`` when it is not here yet.
@@ -260,11 +259,7 @@ def fetch_file(
     source: FileSource, recipe: Recipe, cache: Cache, progress: FetchProgress | None = None
 ) -> Path:
     """The pinned file in the cache; :class:`LockError` when its bytes are not the pinned ones."""
-    return cache.kept(recipe.name, _tool(source, recipe), progress)
-
-
-def _tool(source: FileSource, recipe: Recipe) -> Tool:
-    return Tool(version=recipe.version, sources=(source,))
+    return cache.kept(recipe.name, Tool(version=recipe.version, sources=(source,)), progress)
 
 
 def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str = "") -> bytes:

@@ -293,13 +293,14 @@ class Cache:
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` of which neither the cache nor the wheelhouse has the pinned file."""
-        return [name for name in dict.fromkeys(names) if not self.is_here(self.lock.tool(name))]
+        tools = {name: self.lock.tool(name) for name in names}
+        return [n for n, t in tools.items() if not self.is_here(t.file, t.sha256, t.size)]
 
-    def is_here(self, tool: Tool) -> bool:
+    def is_here(self, file: str, sha256: str, size: int) -> bool:
         """Whether :meth:`kept` needs no network for it."""
-        places = [self.place(tool.file, tool.sha256)]
-        places += [self.wheelhouse / tool.file] if self.wheelhouse else []
-        return any(p.is_file() and not sources.damage(p, tool.sha256, tool.size) for p in places)
+        places = [self.place(file, sha256)]
+        places += [self.wheelhouse / file] if self.wheelhouse else []
+        return any(path.is_file() and not sources.damage(path, sha256, size) for path in places)
 
     def size(self, name: str) -> int:
         """Bytes of a tool's file: as pinned, or as it is in the cache; 0 when neither is known."""

@@ -78,7 +78,7 @@ def test_from_nothing_to_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     base, cache = tmp_path / "bare", Cache(load_lock())
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(base)})
     sandbox = Sandbox("bare", config, OpenOptions("3.11", cache, Silent()))
-    sandbox.make()
+    sandbox._make()
     python = sandbox.prefix / "drive_c/Python311"
     for name in _DEVELOPMENT:
         (python / name).rename(tmp_path / name)

@@ -233,7 +233,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     home = tmp_path_factory.mktemp("builder") / "sandbox"
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(home)})
     sandbox = Sandbox("builder", config, OpenOptions("3.11", Cache(load_lock()), Silent()))
-    sandbox.make()
+    sandbox._make()
     running = sandbox.start(ephemeral=True)
     endpoint = sandbox.endpoint(running)
     windows = InWine(Prefix(sandbox.prefix))

@@ -119,7 +119,7 @@ class Bridged:
 def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridged]:
     base = tmp_path_factory.mktemp("bridge")
     sandbox = make_sandbox(base / "sandbox")
-    sandbox.make()
+    sandbox._make()
     prefix = Varied(sandbox.prefix)
     cache = Cache(load_lock())
     work = prefix.drive / "checks"

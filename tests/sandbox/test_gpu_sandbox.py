@@ -39,7 +39,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A driver that tells the truth in ``good``, and one that lies under Wine in ``bad``."""
     base = tmp_path_factory.mktemp("driver")
     plain = make_sandbox(base / "plain")
-    plain.make()
+    plain._make()
     prefix = Prefix(plain.prefix)
     prefix.boot()
     for name, flags in (("good", ()), ("bad", ("-DWRONG",))):

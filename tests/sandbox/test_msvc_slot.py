@@ -51,7 +51,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stand-in's headers, libraries and programs as a tree of Microsoft's, of this version."""
     base = tmp_path_factory.mktemp("tree")
     plain = make_sandbox(base / "plain")
-    plain.make()
+    plain._make()
     drive = plain.prefix / "drive_c"
     found = find(drive / "VS", BASE)
     tools_, kits = base / f"VC/Tools/MSVC/{trees.TOOLSET}", base / "Windows Kits/10"

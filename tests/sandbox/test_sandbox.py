@@ -277,7 +277,7 @@ def test_a_crashed_sandbox_goes_on_with_its_files(tmp_path: Path) -> None:
 
 def test_what_does_not_come_up_is_moved_aside_by_provisioning_alone(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
-    sandbox.make()
+    sandbox._make()
     (sandbox.prefix / "drive_c/mine").touch()
     for damage in (damage_registry, damage_seal, damage_python, make_older):
         damage(sandbox)
@@ -362,7 +362,7 @@ def test_an_unwritable_cache_is_a_storage_error(
     sandbox = make_sandbox(tmp_path / "s")
     monkeypatch.setattr("shutil.copytree", full)
     with pytest.raises(StorageError, match="No space"):
-        sandbox.make()
+        sandbox._make()
     assert not sandbox.home.joinpath("prefix").exists()
 
 

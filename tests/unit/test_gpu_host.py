@@ -288,9 +288,8 @@ def test_the_class_of_the_error_is_that_of_the_lack(
         with pytest.raises(kind) as caught:
             work(line)
         assert type(caught.value) is kind
-    for start in (opened(tmp_path, gpu=f"bridge{numbers}").make,):
-        with pytest.raises(kind):
-            start()
+    with pytest.raises(kind):
+        opened(tmp_path, gpu=f"bridge{numbers}")._make()
 
 
 def test_without_a_bridge_the_driver_is_nobodys_business(

@@ -140,7 +140,7 @@ def reach(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Reconnect:
 
 def test_states(sandbox: Fake) -> None:
     assert sandbox.status() == "absent"
-    sandbox.make()
+    sandbox._make()
     assert sandbox.status() == "stopped"
     sandbox.start(ephemeral=False)
     assert sandbox.status() == "running"
@@ -189,7 +189,7 @@ def test_a_file_system_without_permissions(
     settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path / "s")})
     opening = OpenOptions("3.11", Cache(load_lock(), tmp_path / "cache"), Silent())
     with pytest.raises(SetupError, match=r"s-py3\.11/run .*mode 0750") as caught:
-        Sandbox("s", settings, opening).make()
+        Sandbox("s", settings, opening)._make()
     assert "in WSL not below /mnt" in caught.value.hint
     assert not (tmp_path / "cache").exists(), "before anything is fetched"
 
@@ -233,7 +233,7 @@ def test_a_crashed_one_is_started_on_the_same_files(
 def test_connecting_leaves_damaged_files_alone(
     sandbox: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sandbox.make()
+    sandbox._make()
     sandbox.refusals = [DAMAGED]
     with pytest.raises(DamagedSandboxError) as caught:
         reach(sandbox, monkeypatch)
@@ -244,7 +244,7 @@ def test_connecting_leaves_damaged_files_alone(
 
 def test_provisioning_moves_damaged_files_aside(sandbox: Fake) -> None:
     for number in (1, 2):
-        sandbox.make()
+        sandbox._make()
         sandbox.refusals = [DAMAGED]
         sandbox.prepare()
         assert sandbox.moved() == sorted([f"made{number}", SEAL]), "there is one at most"
@@ -276,7 +276,7 @@ def test_one_of_another_image_builds_nothing_and_is_provisioned_anew(
     sandbox: Fake, monkeypatch: pytest.MonkeyPatch, sealed: dict[str, str]
 ) -> None:
     """As an update of the project leaves it: its compiler is no longer the one that is meant."""
-    sandbox.make()
+    sandbox._make()
     (sandbox.prefix / SEAL).write_text(json.dumps(sealed))
     with pytest.raises(
         DamagedSandboxError, match=rf"{sealed.get('image', 'unknown')}.*current one is image"

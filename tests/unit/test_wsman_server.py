@@ -398,7 +398,7 @@ def test_input_waits_for_its_reader(
                 protocol.send_command_input(shell, command, chunk)
             assert caught.value.wsman_fault_code == faults.BUSY
         pipe = server.shells.get(shell, USER).command(command).input
-        assert pipe.pending == len(chunk) - pipes.INPUT_SIZE
+        assert pipe._size == len(chunk) - pipes.INPUT_SIZE
 
 
 def _with_timeout(protocol: Protocol, timeout: str) -> Any:

@@ -38,6 +38,8 @@ class Container(EngineHost):
         super().__init__(name, config, options)
         self.config = config
         self.image = config.image
+        if config.image == "sandbox" and not config.keep:  # wheels may be in a volume
+            self.always_sent = ("archive",) if config.cache else ("archive", "files")
         self.backend = backend_of(config, options.python)
         self.system = self.backend.system
         self.executable = self.backend.python
@@ -47,14 +49,6 @@ class Container(EngineHost):
         self.replacements = self.backend.replacements
         self.bounds = Bounds(cores=config.cores, memory=in_bytes(config.memory))
         self._image: images.Image | None = None
-
-    @property
-    def always_sent(self) -> tuple[str, ...]:
-        """What neither our image nor a volume has."""
-        config = self.config
-        if config.keep or config.image != "sandbox":
-            return ()
-        return ("archive",) if config.cache else ("archive", "files")
 
     def prerequisites(self) -> Mapping[str, object]:
         """The engine, and for Windows its isolation, builds and driver."""

@@ -79,6 +79,8 @@ class Sandbox(Host):
         self.slot = config.slot
         kinds = f"{'-msvc' if self.slot else ''}{'-gpu' if config.gpu else ''}"
         self.home = base.with_name(f"{base.name}-py{python}{kinds}")
+        if self.status() in ("absent", "broken"):
+            self.always_sent = ("tool", "archive", "files")
         self.gpu_way = way = by_bridge(config.gpu)
         self.replacements = {} if self.slot is not None else IN_SANDBOX
         self.capabilities = replace(self.capabilities, gpu=way.bridged, msvc=self.slot is not None)
@@ -134,11 +136,6 @@ class Sandbox(Host):
         return "crashed" if (self.run / IN_USE).exists() else "stopped"
 
     @property
-    def always_sent(self) -> tuple[str, ...]:
-        """All, unless it exists undamaged."""
-        return ("tool", "archive", "files") if self.status() in ("absent", "broken") else ()
-
-    @property
     def lifecycle(self) -> Lifecycle:
         """Itself: the pipeline creates, starts and removes it."""
         return self
@@ -166,16 +163,8 @@ class Sandbox(Host):
                 hint=f"Type: --python {known[0]}",
             )
 
-    def make(self) -> None:
-        """Fetch, build the image and copy it, each only if necessary.
-
-        Raises :class:`ConfigError` for a Python without headers in the lock.
-        """
-        self._require_possible()
-        with alone(self.home):
-            self._make()
-
     def _make(self) -> None:
+        """Fetch, build the image and copy it, each only if necessary."""
         if self._bridge is not None:
             self._bridge.require()
         if self.slot is not None:
@@ -195,9 +184,9 @@ class Sandbox(Host):
     def start(self, *, ephemeral: bool) -> State:
         """Start the service unless it is running; if ``ephemeral``, it ends with this process.
 
-        One that crashed continues with the same files. Raises what :meth:`make` does, and
-        ``DeadHostError`` if it does not start: :class:`DamagedSandboxError` if its files are the
-        cause, which are left as they are.
+        One that crashed continues with the same files. Raises :class:`ConfigError` for a Python
+        without headers in the lock, ``DeadHostError`` if it does not start:
+        :class:`DamagedSandboxError` if its files are the cause, which are left as they are.
         """
         self._require_possible()
         with alone(self.home):

@@ -135,6 +135,7 @@ class Vm(EngineHost):
         self.config = config
         self._fresh = False
         self.executable = config.python
+        self.always_sent = () if config.keep else ("tool", "archive", "files")
         self.image = config.image or options.cache.lock.images[RUNNER].reference
         self.capabilities = Capabilities(
             windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True, services=True
@@ -152,11 +153,6 @@ class Vm(EngineHost):
             system="linux", gpu=config.gpu, kvm=config.kvm, image=self.image
         )
         return survey(config.reach, requirements)
-
-    @property
-    def always_sent(self) -> tuple[str, ...]:
-        """What Windows' installer does not bring, unless the machine is kept."""
-        return () if self.config.keep else ("tool", "archive", "files")
 
     @property
     def origin(self) -> Origin:

@@ -97,11 +97,6 @@ class InputPipe:
         self._changed = threading.Condition()
         _prepare(fd, INPUT_SIZE)
 
-    @property
-    def pending(self) -> int:
-        """Bytes from clients that are not yet in the command's pipe."""
-        return self._size
-
     def offer(self, data: bytes, *, end: bool, timeout: float) -> bool:
         """Write ``data``. False: not read in time, BlockingIOError: nor was the previous data.
 
