@@ -1,4 +1,4 @@
-"""``--select``: the cells of a plan as lines, all of them resolved before the first begins."""
+"""``--select``: the cells of a plan as lines, all resolved before the first one starts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 
 def open_matrix(flags: Flags) -> Matrix:
-    """The matrix of these flags: the one that is open if there is one.
+    """The matrix of these flags: the open one, if any.
 
-    Its cells are those of ``invoke plan`` with the same flags. What the plan rejects, or the host
-    cannot give, is left out with the reason; :class:`ConfigError` when nothing remains, or when
-    ``--select`` has that very cell's name.
+    Its cells are those of ``invoke plan`` with the same flags. Those that the plan rejects are left
+    out with the reason; :class:`ConfigError` if nothing remains, or ``--select`` names such a cell.
     """
     from pipelines.matrix.cells import patterns_of
     from pipelines.matrix.plan import planned

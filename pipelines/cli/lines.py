@@ -30,7 +30,7 @@ _matrix: Matrix | None = None
 
 @dataclass(frozen=True)
 class Tell:
-    """Tells a person what a host is doing while it is made ready."""
+    """Shows what a host is doing while it is prepared."""
 
     name: str
 
@@ -48,7 +48,7 @@ class Tell:
 
 
 def request_of(flags: Flags) -> tuple[Request, Shared]:
-    """What was asked for by the flags of a line."""
+    """The request of a line's flags."""
     from pipelines.matrix.buildplan import Request
 
     known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
@@ -70,7 +70,7 @@ def request_of(flags: Flags) -> tuple[Request, Shared]:
 
 
 def _read(axis: str, typed: str) -> str:
-    """The values of an axis; what stands for the patch release of one is said."""
+    """The values of an axis; prints how a patch release was understood."""
     from pipelines.core.versions import as_release
 
     values = [as_release(axis, one.strip()) for one in typed.split(",")]
@@ -98,9 +98,9 @@ def _say_once(words: str) -> None:
 
 
 def _runs(text: str | None) -> tuple[str, ...]:
-    """The runs of ``--objects``; :class:`ConfigError` where it names none.
+    """The runs of ``--objects``; :class:`ConfigError` if it names none.
 
-    A script whose variables came out empty would have a whole wheel built, and think it was linked.
+    An empty variable of a script would otherwise build a whole wheel.
     """
     runs = tuple(filter(None, map(str.strip, (text or "").split(","))))
     if text and not runs:
@@ -112,7 +112,7 @@ def _runs(text: str | None) -> tuple[str, ...]:
 
 
 def settings_of(shared: Shared, host: str | None = None) -> Config:
-    """``pipeline.yaml`` with what the flags say instead; a GPU is for the host of that name."""
+    """``pipeline.yaml`` with the flags applied; a GPU is for the host of that name."""
     from pipelines.config.model import load_config
 
     said = {name: value for name in ("offline", "wheelhouse") if (value := getattr(shared, name))}
@@ -121,7 +121,7 @@ def settings_of(shared: Shared, host: str | None = None) -> Config:
 
 
 def open_line(flags: Flags) -> Line:
-    """The line of these flags: the one that is open, unless they ask for another cell or host."""
+    """The line of these flags: the open one, unless they request another cell or host."""
     from pipelines.hosts.live import gpus_of
 
     request, shared = request_of(flags)
@@ -175,7 +175,7 @@ def run_folder() -> Path | None:
 
 
 def hold(matrix: Matrix) -> Matrix:
-    """Keep the cells of this order, in place of a line."""
+    """Keep the cells of this command line instead of a line."""
     global _matrix  # noqa: PLW0603
     tell_line()
     close_line()
@@ -184,19 +184,19 @@ def hold(matrix: Matrix) -> Matrix:
 
 
 def held() -> Matrix | None:
-    """The cells of this order, if it has several."""
+    """The cells of this command line, if it has several."""
     return _matrix
 
 
 def tell_line() -> None:
-    """Say how the run, or the runs, of this order stand, if that is still to be said."""
+    """Print the state of this command line's runs, unless that was done."""
     for one in (_line, _matrix):
         if one is not None:
             one.tell()
 
 
 def require_cells() -> None:
-    """Raise an error if cells of this order failed; what it has done was reported."""
+    """Raise an error if cells of this command line failed; their results were reported."""
     if _matrix is not None:
         _matrix.require_all()
 
@@ -215,21 +215,21 @@ def _terminate(*_: object) -> None:
 
 
 def settle() -> None:
-    """Close what is open however this process ends; nothing is said yet."""
+    """Close what is open however this process ends."""
     _said.clear()
     atexit.register(close_line)
     signal.signal(signal.SIGTERM, _terminate)
 
 
 def native_facts(host: str | None, archs: str | None, *, gpu: bool = False) -> HostFacts | None:
-    """What the host says of itself where ``archs`` are its own; otherwise nothing is asked."""
+    """The host's facts if ``archs`` is native; otherwise it is not asked."""
     return (
         host_facts(host, gpu=gpu) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
     )
 
 
 def host_facts(host: str | None, *, gpu: bool) -> HostFacts:
-    """What the host says of itself; with a GPU, if it is to have one."""
+    """The host's facts; with a GPU if requested."""
     from pipelines.hosts.live import gpus_of
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.stages.toolset import default_toolset

@@ -1,4 +1,4 @@
-"""``fleet`` of ``pipeline.yaml``: which hosts are one, and when one is set aside."""
+"""``fleet`` of ``pipeline.yaml``: its hosts, and when one is set aside."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class FleetSettings(Model):
     """How a matrix is built on many hosts at once."""
 
     hosts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    """Those that a fleet takes where ``--hosts`` names none; without it, all."""
+    """The hosts of a fleet without ``--hosts``; default: all."""
     wait_minutes: Annotated[float, Field(ge=0, le=1440, allow_inf_nan=False)] = 10.0
-    """How long a host that died is waited for, before what it built is begun on another."""
+    """How long to wait for a host that died before its builds start again on another."""
     clock_minutes: Annotated[float, Field(gt=0, le=1440, allow_inf_nan=False)] = 5.0
-    """A host whose clock is further off is set aside."""
+    """Hosts with a larger clock offset are set aside."""
     free_gib: Annotated[float, Field(ge=0, le=65536, allow_inf_nan=False)] = 10.0
-    """A host with less free disk space is set aside."""
+    """Hosts with less free disk space are set aside."""
 
     @field_validator("hosts")
     @classmethod

@@ -56,7 +56,7 @@ def _read_host(keys: Any) -> HostConfig:
 
 
 class Defaults(Model):
-    """What a command uses when no flag says otherwise."""
+    """The defaults of flags."""
 
     host: Name = "sandbox"
     """One of ``hosts``."""
@@ -65,18 +65,18 @@ class Defaults(Model):
     python: PythonVersion = "3.11"
     """The release to build for, such as 3.11."""
     archs: str | None = None
-    """GPUs, such as "80;90+PTX" or "RTX 40xx"; without it, those of the recipe."""
+    """GPUs, such as "80;90+PTX" or "RTX 40xx"; default: those of the recipe."""
     jobs: Annotated[int, Field(ge=1, le=512)] | None = None
-    """Compile units at a time; without it, what cores and memory allow."""
+    """Compile units at a time; default: what cores and memory allow."""
 
 
 class Provenance(Model):
-    """What ``invoke attest`` signs with, and whose records are believed."""
+    """What ``invoke attest`` signs with, and whose records are trusted."""
 
     key: str | None = None
-    """File of a private key, ed25519 or ECDSA: absolute, or as seen from the top of the project."""
+    """File of a private key, ed25519 or ECDSA: absolute, or relative to the project."""
     passphrase_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
-    """Environment variable with the key's passphrase; without it, it is asked for."""
+    """Environment variable with the key's passphrase; default: ask for it."""
     trust: tuple[Annotated[str, StringConstraints(pattern=TRUST)], ...] = ()
     """``KEY=KIND``: keys of other controllers, each with a kind of their hosts (windows, linux or
     sandbox), whose runs may be signed and published here; docs/provenance.md."""
@@ -86,17 +86,17 @@ class Config(Model):
     """``pipeline.yaml``."""
 
     default: Defaults = Defaults()
-    """What a command uses when no flag says otherwise."""
+    """The defaults of flags."""
     hosts: dict[Name, Annotated[HostConfig, PlainValidator(_read_host)]]
     """Name -> a machine that builds and tests: this one, another, or the sandbox."""
     out: str = "out"
-    """Directory of the runs: absolute, or as seen from the top of the project."""
+    """Directory of the runs: absolute, or relative to the project."""
     compile_cache: CompileCache = DiskCache()
-    """Where compiled units are kept between builds."""
+    """Where compiled units are cached."""
     offline: bool = False
-    """Fetch nothing: what is neither in the cache nor in the wheelhouse is an error."""
+    """Download nothing: a file that is neither in the cache nor in the wheelhouse is an error."""
     wheelhouse: str | None = None
-    """Directory in which pinned files are looked for before the network; see invoke wheelhouse."""
+    """Directory to search for pinned files before downloading them; see invoke wheelhouse."""
     provenance: Provenance = Provenance()
     """Who vouches for wheels that were built here; docs/provenance.md."""
     fleet: FleetSettings = FleetSettings()
@@ -137,7 +137,7 @@ class Config(Model):
     def with_gpu(self, name: str) -> Config:
         """The same with a GPU for the host called ``name``; :class:`ConfigError` if it has none.
 
-        A host that asks for some keeps those that it asks for.
+        A host with configured GPUs keeps them.
         """
         host = self.host(name)
         if "gpu" not in type(host).model_fields:
@@ -158,7 +158,7 @@ class Config(Model):
         return self.model_copy(update={"hosts": {**self.hosts, name: asking}})
 
     def others(self, name: str, lock: ToolchainLock) -> Mapping[str, Supply]:
-        """What the hosts but ``name`` give; those that are not there to be asked are left out."""
+        """What the hosts except ``name`` provide; unusable ones are left out."""
         found = {}
         for other, host in self.hosts.items():
             if other != name:

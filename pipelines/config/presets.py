@@ -1,4 +1,4 @@
-"""Cells by the name of a program that many people have: ``presets.yaml``, for ``--for``."""
+"""Cells by the name of a widespread program: ``presets.yaml``, for ``--for``."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Axes(Model):
 
 
 class Preset(Dated):
-    """A program and what it brings."""
+    """A program with its own Python."""
 
     says: Text
     """What it is, without a full stop."""
     axes: Axes
     folder: Part
-    """In which its python.exe lies."""
+    """The folder of its python.exe."""
     siblings: Annotated[tuple[Part, ...], Field(min_length=1)]
-    """One of these lies next to that folder."""
+    """One of these is next to that folder."""
     refused: str = ""
-    """Why nothing can be built for it, where that is so."""
+    """Why nothing can be built for it, if so."""
 
 
 class Presets(Model):

@@ -16,7 +16,7 @@ from pipelines.core.units import GIB, gib
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost
 
-#: Bytes left to Windows, the linker and whoever else is there.
+#: Bytes left to Windows, the linker and other programs.
 RESERVE = 2 * GIB
 #: PTX alone stops before ptxas, which is most of the work.
 _PTX_SHARE = 0.3
@@ -34,7 +34,7 @@ class Budget:
 
 
 def passes(archs: ArchList) -> int:
-    """How often nvcc compiles a unit: once an architecture, PTX of one with SASS included."""
+    """How often nvcc compiles a unit: once per architecture, including PTX of one with SASS."""
     return len({*archs.sass, *archs.ptx})
 
 
@@ -46,8 +46,8 @@ def weight(archs: ArchList) -> float:
 def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None = None) -> Budget:
     """The fastest split of ``host`` into jobs and threads that its memory allows.
 
-    ``jobs`` is what a user insists on; it is taken if it fits. Raises :class:`ConfigError` when
-    not even one job fits, with what would.
+    ``jobs`` is the user's choice, which is used if it fits. Raises :class:`ConfigError` if not even
+    one job fits, with what would.
     """
     each = cost.thread_gib * GIB
     room = max(0, host.usable - RESERVE)

@@ -1,4 +1,4 @@
-"""From what was asked for to a plan: made once, immutable, and all that the stages go by."""
+"""From a request to a plan: created once, immutable, and all that the stages use."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ _FETCH = (
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for; what is missing comes from ``pipeline.yaml`` and the recipe."""
+    """A request; the rest comes from ``pipeline.yaml`` and the recipe."""
 
     axes: Mapping[str, str] = field(default_factory=dict)
-    """Axis of :class:`Target` -> what was typed."""
+    """Axis of :class:`Target` -> its value as typed."""
     jobs: int | None = None
     """Compile units at a time."""
     minutes: float | None = None
-    """After which a build is ended."""
+    """Time limit of a build."""
     wheel: str | None = None
-    """Somebody else's, which is tested instead of a recipe's."""
+    """An external wheel to test instead of a recipe's."""
     share: str | None = None
-    """Such as 3/20: compile that share of the wheel's units, and no more."""
+    """Such as 3/20: only compile that shard of the wheel's units."""
     objects: tuple[str, ...] = ()
-    """Runs of shares, by name or directory, whose objects are linked."""
+    """Runs of shards, by name or directory, whose objects are linked."""
     shards: str | None = None
-    """Into so many shares the units are divided, or ``auto``; then they are linked."""
+    """Divide the units into so many shards, or ``auto``, and link them."""
     reproducible: bool = False
-    """Whatever the recipe says; so is what is divided."""
+    """Even if the recipe is not; shards always are."""
 
     def of(self, target: Target) -> Request:
         """The same for one target."""
@@ -81,7 +81,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
-    """What is built where and how."""
+    """What is built, where and how."""
 
     target: Target
     recipe: Recipe
@@ -90,9 +90,9 @@ class BuildPlan:
     archs: Translated
     """The target's architectures as the package understands them."""
     jobs: int | None
-    """Compile units at a time, as asked for; ``None``: the host's cores."""
+    """Compile units at a time, as requested; ``None``: the host's cores."""
     minutes: float | None
-    """After which the build is ended, for the next one to go on; ``None``: never."""
+    """Time limit of a build, which the next one continues; ``None``: none."""
     resources: Resources
     place: Place
     layout: Layout
@@ -101,19 +101,19 @@ class BuildPlan:
     out: Path
     """The directory of runs."""
     supply: Callable[[], Supply]
-    """What the host gives."""
+    """What the host provides."""
     others: Callable[[], Mapping[str, Supply]]
-    """What the others of ``pipeline.yaml`` give, by name."""
+    """What the other hosts of ``pipeline.yaml`` provide, by name."""
     given: ExternalWheel | None = None
-    """A wheel that is tested as others have built it; ``recipe`` only stands for it."""
+    """An external wheel to test; ``recipe`` stands in for its recipe."""
     share: Share | None = None
-    """Compile that share of the wheel's units, and no more."""
+    """Only compile that shard of the wheel's units."""
     objects: tuple[str, ...] = ()
-    """Runs of shares, by name or directory, whose objects are linked."""
+    """Runs of shards, by name or directory, whose objects are linked."""
     shards: int | None = None
-    """Into so many shares the units are divided, and then linked; 0: as many as do some good."""
+    """Divide the units into so many shards, and link them; 0: as many as are useful."""
     fresh: str = ""
-    """Not empty: build in a directory of this name's own, whatever was built before."""
+    """If not empty: build in a new directory for this name."""
 
     @cached_property
     def source(self) -> SourceTree:
@@ -122,28 +122,28 @@ class BuildPlan:
 
     @cached_property
     def wanted(self) -> tuple[DesiredResource, ...]:
-        """What the host is wanted to have, in order.
+        """The desired resources of the host, in order.
 
-        Raises :class:`LockError` for a tool that the lock does not have.
+        Raises :class:`LockError` for a tool that is missing from the lock.
         """
         lock = self.cache.lock
         return tuple(desired_resources(self.resources, self.recipe, lock, self.place))
 
     @property
     def tested(self) -> tuple[Target, ...]:
-        """The cells in whose environments the wheel is tested there."""
+        """The cells whose environments the wheel is tested in."""
         existing = self.host.existing is not None
         lock, instead = self.cache.lock, self.host.replacements
         return cells_of_tests(self.recipe, self.target, lock, instead, existing=existing)
 
     @cached_property
     def toolset(self) -> Toolset:
-        """What compiles there, with the stamp that its wheels get there."""
+        """The compilers there, with the stamp that their wheels get."""
         tools = self.supply().toolset
         return replace(tools, stamp="") if self.host.capabilities.publishable else tools
 
     def refused(self) -> list[Finding]:
-        """What of it the host cannot give."""
+        """What the host cannot provide."""
         from pipelines.matrix.judge import host_rules  # not for commands that build nothing
 
         return host_rules(self.recipe, self.target, self.supply(), self.others)
@@ -179,7 +179,7 @@ class BuildPlan:
 
     @property
     def facts(self) -> RunFacts:
-        """What a run of this plan begins with."""
+        """The facts that a run of this plan starts with."""
         return RunFacts(
             target=self.target,
             jobs=self.jobs,
@@ -193,26 +193,26 @@ class BuildPlan:
 
     @property
     def building_python(self) -> str:
-        """The Python that builds there: ours has the packages of the cell alone."""
+        """The Python that builds there, in an environment with only the cell's packages."""
         made = (one.spec["python"] for one in self.wanted if one.spec["kind"] == "packages")
         return next(made, self.layout.python)
 
     @property
     def places(self) -> dict[str, str]:
-        """Directories of the host that stand in variables of a build."""
+        """Directories of the host that variables of a build refer to."""
         layout = self.layout
         environment = layout.above(layout.above(layout.python))
         return {"environment": environment, "toolkit": layout.cuda, "temp": layout.temp}
 
     @property
     def local_version(self) -> str:
-        """Of its wheel there."""
+        """The local version of a wheel built there."""
         recipe = self.recipe
         return naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
 
 
 def resolve_given(request: Request) -> ExternalWheel | None:
-    """The wheel that is given, if one is; :class:`ConfigError` for a flag that is a recipe's."""
+    """The external wheel, if requested; :class:`ConfigError` with a flag for recipes."""
     if request.wheel is None:
         return None
     from pipelines.prebuilt.external import read_external
@@ -228,7 +228,7 @@ def resolve_given(request: Request) -> ExternalWheel | None:
 
 
 def resolve_recipe(settings: Config, request: Request) -> Recipe:
-    """The recipe at the releases that were asked for; :class:`ConfigError` says what is wrong."""
+    """The recipe with the requested releases; raises :class:`ConfigError`."""
     asked = request.axes
     chosen = load_recipe(
         asked.get("recipe") or settings.default.recipe, version=asked.get("version")
@@ -239,10 +239,7 @@ def resolve_recipe(settings: Config, request: Request) -> Recipe:
 def resolve_target(
     settings: Config, request: Request, recipe: Recipe, native: tuple[str, ...] | None = None
 ) -> Target:
-    """The target of a request.
-
-    ``native`` are the compute capabilities of the host's GPUs; ``None`` when it was not asked.
-    """
+    """The target of a request; ``native``: compute capabilities of the host's GPUs, if known."""
     default, asked = settings.default, request.axes
     host = asked.get("host") or default.host
     settings.host(host)
@@ -260,9 +257,9 @@ def resolve_target(
 
 
 def settle(recipe: Recipe, request: Request) -> Recipe:
-    """The recipe with what dividing it, or the request itself, asks for: the same bytes anywhere.
+    """The recipe, reproducible if the request or its division requires that.
 
-    Raises :class:`ConfigError` for what cannot be divided.
+    Raises :class:`ConfigError` if it cannot be divided.
     """
     asked = {"shard": request.share, "objects": request.objects, "shards": request.shards}
     divided = [f"--{flag}" for flag, value in asked.items() if value]
@@ -294,7 +291,7 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
 def _resolve_cell(
     settings: Config, request: Request, native: tuple[str, ...] | None
 ) -> tuple[ExternalWheel | None, Recipe, Target, Translated]:
-    """The wheel that is given, if one is; what is built or tested, where, for which GPUs."""
+    """The external wheel, if requested; what is built or tested, where, for which GPUs."""
     given = resolve_given(request)
     if given is None:
         recipe = settle(resolve_recipe(settings, request), request)
@@ -309,7 +306,7 @@ def _resolve_cell(
 
 
 def _target_of(settings: Config, request: Request, recipe: Recipe) -> Target:
-    """Of a wheel that is given: an environment that is used as it is says which Python it has."""
+    """The target of an external wheel; its Python is that of an existing environment, if any."""
     name = request.axes.get("host") or settings.default.host
     python = request.axes.get("python")
     if python is None:
@@ -325,7 +322,7 @@ def _target_of(settings: Config, request: Request, recipe: Recipe) -> Target:
 
 
 def archs_asked(settings: Config, request: Request, recipe: Recipe) -> str:
-    """The architectures of a request, as they were written."""
+    """The architectures of a request, as written."""
     return request.axes.get("archs") or settings.default.archs or recipe.archs
 
 
@@ -340,7 +337,7 @@ def jobs_asked(settings: Config, request: Request) -> int | None:
 
 
 def open_cache(settings: Config) -> Cache:
-    """The download cache as ``pipeline.yaml`` and the flags want it."""
+    """The download cache for ``pipeline.yaml`` and the flags."""
     house = Path(settings.wheelhouse).expanduser() if settings.wheelhouse else None
     if house is not None and not house.is_dir():
         raise ConfigError(
@@ -356,7 +353,7 @@ def open_host(
     events: Events | None = None,
     api: Api = "plain",
 ) -> Host:
-    """The target's host, for a package that needs ``api``; nothing is started yet."""
+    """The target's host for a package that needs ``api``; nothing is started yet."""
     given = OpenOptions(target.python, cache, events or Silent(), secret, api)
     return settings.host(target.host).open(target.host, given)
 
@@ -370,10 +367,10 @@ def resolve(
     opened: BuildPlan | None = None,
     events: Callable[[str], Events] | None = None,
 ) -> BuildPlan:
-    """The plan for a request; on ``host``, or on that of ``opened`` if its session serves both.
+    """The plan for a request; on ``host``, or on that of ``opened`` if its session fits both.
 
-    ``events`` makes a host's listener from its name. Raises :class:`ConfigError`
-    for what cannot be, before anything is started.
+    ``events`` creates a host's listener from its name. Raises :class:`ConfigError` for an invalid
+    request, before anything is started.
     """
     given, recipe, target, archs = _resolve_cell(settings, request, native)
     cache = open_cache(settings)

@@ -1,7 +1,7 @@
-"""The cells of a recipe's matrix, and which of them are meant: from words to named targets.
+"""The cells of a recipe's matrix, and those that were selected: from words to named targets.
 
-What is named is crossed with the rest even where it cannot work, so that a rule says so; an axis
-that is left out takes only what there is.
+Requested values are combined with all others, even if a rule then rejects them; an axis without a
+request has only the existing values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SUCH = {"python": "3.12", "torch": "2.8", "cuda": "12.8"}
 
 
 class Named(NamedTuple):
-    """A target and what it is called in its matrix: ``cp312-torch2.8-cu128``.
+    """A target and its name in its matrix: ``cp312-torch2.8-cu128``.
 
-    Where several lists of architectures are asked for, theirs is part of the name: ``-sm80.90``.
+    With several lists of architectures, the list is part of the name: ``-sm80.90``.
     """
 
     name: str
@@ -41,9 +41,9 @@ def expand(
     *,
     host: str = "",
 ) -> list[Named]:
-    """All cells, in order; ``asked`` has the values of those axes that are not left out.
+    """All cells, in order; ``asked`` has the values of the requested axes.
 
-    Raises :class:`ConfigError` for a value that is no version, and when there is no cell.
+    Raises :class:`ConfigError` for a value that is not a version, and if there is no cell.
     """
     lists = list(archs)
     wanted = {axis: tuple(dict.fromkeys(values)) for axis, values in asked.items()}
@@ -73,14 +73,14 @@ def expand(
 
 
 def patterns_of(*globs: str) -> list[str]:
-    """What stands in them between commas."""
+    """The parts between commas."""
     return [part for glob in globs for part in glob.replace(",", " ").split()]
 
 
 def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
-    """The cells whose name any of ``globs`` (``cp312-torch2.8-*``) fits; all without globs.
+    """The cells whose names match any of ``globs`` (``cp312-torch2.8-*``); all without globs.
 
-    Raises :class:`ConfigError` for a glob that fits none, with the nearest cell.
+    Raises :class:`ConfigError` for a glob without a match, with the nearest cell.
     """
     globs = [*globs]
     patterns = patterns_of(*globs)
@@ -103,7 +103,7 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
 def _check(axis: str, values: Iterable[str]) -> None:
     for value in values:
         plain = python_release(value) if axis == "python" else value
-        if not RELEASE.fullmatch(plain):  # else a build would refuse the cell
+        if not RELEASE.fullmatch(plain):  # a build would refuse the cell
             raise ConfigError(
                 f"--{axis} {value[:40]}: expected MAJOR.MINOR",
                 hint=f"Such as {f'{value}.0' if value.isdecimal() else _SUCH[axis]}; "
@@ -122,9 +122,9 @@ def _torches(recipe: Recipe, asked: tuple[str, ...]) -> tuple[str, ...]:
 def _axes(
     recipe: Recipe, torch: str, asked: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Every axis with its values, those that change slowest first: asked for, or all there are.
+    """Every axis with its values, the slowest first: the requested ones, or all.
 
-    An axis that packages come to have gets its values here.
+    A new axis gets its values here.
     """
     cudas: tuple[str, ...] = (recipe.cuda,)
     pythons = recipe.pythons

@@ -1,6 +1,6 @@
-"""What goes with what: ``compat.yaml`` as rules over known facts, for the doctor and the planner.
+"""Incompatibilities: ``compat.yaml`` as rules over known facts, for the doctor and the planner.
 
-A rule that needs an unknown fact says nothing; whoever asks must say what it did not know.
+A rule that needs an unknown fact does not apply; its caller must report what was unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.core.versions import Range, known, within
 
 COMPAT_FILE = Path(__file__).resolve().with_name("compat.yaml")
 
-#: What a rule may ask for; each is a version.
+#: The facts of rules; each is a version.
 Fact = Literal["msvc", "cuda", "torch", "python", "freethreaded", "arch", "windows", "driver"]
 FACTS: tuple[str, ...] = get_args(Fact)
 
@@ -41,7 +41,7 @@ class Rule(Dated):
     """What to type, or to set and where."""
 
     def finding(self, **more: Any) -> Finding:
-        """It, where it is broken."""
+        """The finding if it applies."""
         fields = {"actual": self.says, "hint": self.hint, "source": self.source} | more
         return Finding(id=self.id, level=self.level, **fields)
 
@@ -67,7 +67,7 @@ class Compat(Model):
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     drivers: Dated
-    """Who says what is in ``toolkit_drivers``, and when."""
+    """Source and date of ``toolkit_drivers``."""
     toolkit_drivers: dict[str, Annotated[str, AfterValidator(_version)]]
     """CUDA release (``12.8``) -> the Windows driver that came with it."""
     builds: Dated
@@ -82,7 +82,7 @@ class Compat(Model):
         return self
 
     def least_driver(self, cuda: str) -> str:
-        """The least driver of Windows that runs programs of a release; empty: no rule tells."""
+        """The oldest Windows driver that runs programs of a release; empty: unknown."""
         for rule in self.rules:
             if {*rule.when} == {"driver", "cuda"} and within(cuda, rule.when["cuda"]):
                 return rule.when["driver"].removeprefix("<")
@@ -104,8 +104,7 @@ def load_compat(path: Path = COMPAT_FILE) -> Compat:
 def broken(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Rule]:
     """The rules that apply to ``facts`` (of :data:`FACTS`), errors first, else in order.
 
-    Raises ``ValueError`` for a fact that no rule can name: a slip of the caller's pen would
-    otherwise look like good news.
+    Raises ``ValueError`` for an unknown fact: a typo in a caller must not look like good news.
     """
     if strange := sorted(facts.keys() - set(FACTS)):
         raise ValueError(f"unknown facts: {', '.join(strange)}; there are {', '.join(FACTS)}")

@@ -1,4 +1,4 @@
-"""What a plan needs to know of a host, from whatever source there is."""
+"""What a plan needs to know of a host, from any source."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from pipelines.remote import facts, limits
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Sizes in bytes; no cores: unknown.
-
-    ``commit`` is what may still be reserved on Windows: memory and page file.
-    """
+    """Sizes in bytes; no cores: unknown. ``commit``: what Windows may still reserve."""
 
     cores: int
     memory: int
@@ -30,7 +27,7 @@ class HostFacts:
 
     @property
     def usable(self) -> int:
-        """What compilers may take: the smaller of memory and commit limit."""
+        """The memory for compilers: the smaller of memory and commit limit."""
         return self.memory if self.commit is None else min(self.memory, self.commit)
 
     @classmethod
@@ -40,7 +37,7 @@ class HostFacts:
 
     @classmethod
     def unasked(cls, name: str, host: HostConfig) -> HostFacts:
-        """What pipeline.yaml and this machine say of a host; no cores where they say nothing."""
+        """What pipeline.yaml and this machine know of a host; no cores: nothing."""
         cores, memory = host.size
         return cls(cores=cores, memory=memory, origin=name)
 
@@ -53,7 +50,7 @@ class HostFacts:
         native: tuple[str, ...] | None = None,
         msvc: str | None = None,
     ) -> HostFacts:
-        """From what ``facts.facts`` of a session returned; what is no number is left out."""
+        """From the answer of ``facts.facts``; what is not a number is ignored."""
         memory = said.get("memory") or {}
         total, commit = memory.get("total"), memory.get("commit_available")
         cores = said.get("cpus")

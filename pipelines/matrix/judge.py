@@ -1,7 +1,7 @@
-"""What can be said of a target before it is built: its verdict, what it costs, what it makes.
+"""What is known of a target before it is built: its verdict, its cost, the name of its wheel.
 
-A target is rejected by a rule that has a name and a source, with the nearest thing that would
-work; nothing is started for any cell before the whole matrix has been judged.
+A rule that rejects a target has a name and a source, and names the nearest alternative; nothing is
+started for any cell before the whole matrix has been judged.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pipelines.toolchain.lock import load_lock
 from pipelines.toolchain.variants import wanted_file
 from pipelines.wheels import toolkit
 
-#: (CUDA, torch, Python, arch) -> the rules that they break.
+#: (CUDA, torch, Python, arch) -> the violated rules.
 Lookup = Callable[[str, str, str, str], tuple[compat.Rule, ...]]
 
-#: The rule of what only `invoke lock` is needed for.
+#: The rule that only needs `invoke lock`.
 NOT_PINNED = "tool-not-pinned"
 _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it with --host"
 _DRIVERS = "https://www.nvidia.com/drivers"
@@ -51,7 +51,7 @@ _TORCH_WHEELS = "torch.yaml, by the wheels on the package indexes"
 
 @dataclass(frozen=True)
 class Judged:
-    """A target and everything that is known of it before it is built."""
+    """A target and everything known of it before it is built."""
 
     target: Target
     findings: tuple[Finding, ...] = ()
@@ -69,22 +69,22 @@ class Judged:
 
 @dataclass(frozen=True)
 class Ground:
-    """What targets are judged on, besides themselves."""
+    """The facts that targets are judged by."""
 
     host: HostFacts
     build_root: str
     supply: Supply
-    """What the host gives."""
+    """What the host provides."""
     others: Callable[[], Mapping[str, Supply]] = dict
-    """What others give, by name; asked for where this one does not."""
+    """What other hosts provide, by name; only used if this one does not."""
     unavailable: Callable[[Target], Sequence[str]] = lambda _: ()
-    """Tools that a target needs and the lock does not have for it, or has not pinned."""
+    """Tools of a target that are missing from the lock, or not pinned."""
     untested: Callable[[Target], Sequence[str]] = lambda _: ()
-    """Of the torches that a wheel is to be tested with, those that there are none of there."""
+    """The torch releases of ``tested_with`` that the host cannot have."""
     offline: Callable[[Target], Iterable[Finding]] = lambda _: ()
-    """What it would have to download; asked for where nothing else rejects it."""
+    """Findings of missing downloads; only used if nothing else rejects the target."""
     names: Sequence[str] | None = None
-    """The files of the source tree; ``None`` when it is not here yet."""
+    """The files of the source tree; ``None``: not downloaded yet."""
     jobs: int | None = None
     rules: tuple[compat.Rule, ...] = field(default_factory=lambda: compat.load_compat().rules)
 
@@ -116,7 +116,7 @@ def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Jud
 
 
 def _name_rules(recipe: Recipe, ground: Ground) -> Iterator[Finding]:
-    """Files of the source that Windows cannot have, which :func:`pack` refuses to send."""
+    """Names in the source that are invalid on Windows, which :func:`pack` refuses to send."""
     if faults := tree_faults(kept(ground.names or (), recipe.exclude)):
         says = few(f"{name} ({reason})" for name, reason in faults.items())
         hint = "rename them, or leave them out with 'exclude' in the recipe"
@@ -190,8 +190,8 @@ def host_rules(
 def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     """What is missing here for a GPU, and whether its driver is too old for the target's CUDA.
 
-    As the smoke suite judges it: a driver runs every CUDA of its major version; the PTX of one with
-    a newer minor version it does not compile.
+    As in the smoke suite: a driver runs every CUDA of its major version, but does not compile PTX
+    of a newer minor version.
     """
     yield from supply.missing
     if supply.missing or not supply.driver or not target.cuda:
@@ -209,7 +209,7 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
 
 
 def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
-    """What does not go with the MSVC of a host that has a known one."""
+    """Conflicts with the MSVC of a host, if its version is known."""
     tools = supply.toolset
     if tools.name != MSVC.name or not tools.version:
         return
@@ -222,12 +222,12 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
 def _not_given(
     recipe: Recipe, target: Target, supply: Supply
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Rule, words, what would do on this very host, and the source."""
+    """Rule, message, what would work on this host, and the source."""
     host = target.host or "the host"
     lasting = [*_unbuilt(recipe, host, supply)]
     if lasting:
         yield from lasting
-        return  # and no other release would do
+        return  # no other release would work
     for axis, word, has in (
         ("cuda", "CUDA", supply.cuda),
         ("python", "Python", supply.python),
@@ -246,7 +246,7 @@ def _not_given(
 
 
 def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, str, str, str]]:
-    """What the tool set of the host, or the host itself, has in no release."""
+    """What no release of the toolset, or no host of this kind, provides."""
     has, where = supply.toolset, shown_file(recipe.name)
     bare = bool(recipe.host_requires) and not supply.programs
     if recipe.api not in has.apis:
@@ -311,7 +311,7 @@ def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
 def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
     if not target.torch:
         return
-    if "torch" in supply.replacements:  # of builds without CUDA the lock says which there are
+    if "torch" in supply.replacements:  # the lock has the builds without CUDA
         host = target.host or "the host"
         says = (
             f"torch is a CPU build on {host}: what is built there for CUDA {target.cuda} is tested "
@@ -342,7 +342,7 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
 
 
 def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Finding]:
-    if recipe.kind == "pure":  # the rules are nvcc's and cl's, and neither sees anything of it
+    if recipe.kind == "pure":  # the rules are for nvcc and cl
         return []
     found: dict[str, compat.Rule] = {}
     for arch in dict.fromkeys((*target.archs.sass, *target.archs.ptx)):
@@ -352,7 +352,7 @@ def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Findin
 
 
 def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]) -> list[Finding]:
-    """The findings; a warning that a fix of the recipe answers says so."""
+    """The findings; those that a fix of the recipe resolves name it."""
     if not ground.supply.toolset.takes_fixes:  # fixes.yaml is about cl and Windows' headers
         return [finding for finding in found if finding.failed or finding.id not in known_fixes()]
     fixes = {one.rule: one for one in fixes_of(recipe, target.cuda, target.torch or None)}
@@ -371,7 +371,7 @@ def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]
 
 
 def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
-    """The rules that these break; a matrix asks for the same few again and again."""
+    """The violated rules; cached, because a matrix has few combinations."""
 
     @cache
     def broken(cuda: str, torch: str, python: str, arch: str) -> tuple[compat.Rule, ...]:
@@ -383,7 +383,7 @@ def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
 
 
 def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
-    """Rows and tables behind a verdict that were last confirmed long ago."""
+    """The data behind a verdict that was last confirmed long ago."""
     rows: dict[str, Dated] = {f"compat.yaml, {rule.id}": rule for rule in rules}
     table = compat.load_compat()
     rows |= {"gpus.yaml": load_table(), "toolkits.yaml": toolkit.load_table()}

@@ -1,10 +1,10 @@
 r"""The longest path that a build will create, before there is one.
 
-Windows' own limit is 260 characters with the final NUL. cl.exe knows no other, whatever the
-registry says, and a build that passes it fails late and strangely
-(https://github.com/ninja-build/ninja/issues/2400). Objects are named as setuptools and torch name
-them: below ``build\temp.win-amd64-cpython-312\Release``, with the source's path; a source that is
-named by its absolute path brings the whole root along a second time.
+Windows' own limit is 260 characters with the final NUL. cl.exe has no other, whatever the registry
+says, and a build that exceeds it fails late and strangely
+(https://github.com/ninja-build/ninja/issues/2400). Objects are named as by setuptools and torch:
+below ``build\temp.win-amd64-cpython-312\Release``, with the source's path; with an absolute one
+the whole root is in it a second time.
 """
 
 from __future__ import annotations

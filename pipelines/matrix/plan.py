@@ -1,4 +1,4 @@
-"""A plan: every cell of a recipe's matrix, judged, with what comes of it and what is here of it."""
+"""A plan: the verdict on every cell of a recipe's matrix, and what is already on this machine."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from pipelines.record.target import Target
 from pipelines.record.toolsets import MSVC
 from pipelines.toolchain.lock import Cache
 
-#: Axes that choose the matrix, and the one that is read in its own way; the others are its own.
+#: Axes that choose the matrix, and the one with its own syntax; the others are the matrix's own.
 _CHOSEN = ("host", "recipe", "version", "archs")
 
 
 @dataclass(frozen=True)
 class Here:
-    """What of a cell is on this machine already."""
+    """What is already on this machine for a cell."""
 
     toolkit_files: str
-    """Files of its CUDA toolkit in the cache: ``9/12``; empty: the host gets none of them."""
+    """Files of its CUDA toolkit in the cache: ``9/12``; empty: the host gets none."""
     wheel: str | None
-    """Path of the wheel that a run has left."""
+    """Path of the wheel of an earlier run."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Row:
     name: str
     judged: Judged
     way: Decision
-    """What the recipe's strategy makes of it."""
+    """The decision of the recipe's strategy."""
     here: Here
 
     @property
@@ -62,14 +62,14 @@ class Row:
 
     @property
     def possible(self) -> bool:
-        """Whether a wheel can come of it: one that is there needs no compiler."""
+        """Whether there can be a wheel: a prebuilt one needs no compiler."""
         return self.way.action == "prebuilt" or (
             self.way.action == "build" and self.judged.buildable
         )
 
     @property
     def why_not(self) -> str:
-        """The first reason for which it is not possible."""
+        """The first reason why it is not possible."""
         if self.way.action == "none":
             return self.way.why
         found = next((finding for finding in self.judged.findings if finding.failed), None)
@@ -78,23 +78,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is printed, in whatever form."""
+    """What is printed, in any format."""
 
     recipe: Recipe
     ground: Ground
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-    """What is to be said of the host."""
+    """Remarks on the host."""
     shares: Mapping[str, Shares] = field(default_factory=dict)
-    """Of the cells that are built, by name, where it was asked what dividing them takes."""
+    """For each cell that is built, by name: the shards, if requested."""
 
     others: int = 0
     """Rows that are not shown."""
 
     def led_by(self, axes: Mapping[str, str], python: str) -> Plan:
-        """With the target first that a build with these axes would be of, else the nearest to it.
+        """With the target first that a build with these axes would have, or the nearest to it.
 
-        It is the only one where no axis was chosen. ``python`` is the default.
+        Without axes it is the only one. ``python`` is the default.
         """
         recipe = self.recipe
         own = {"python": python, "torch": recipe.torch, "cuda": recipe.cuda}
@@ -109,7 +109,7 @@ class Plan:
         return replace(self, rows=tuple(rows), others=len(self.rows) - len(rows))
 
     def divided(self, count: int, jobs: int | None = None) -> Plan:
-        """The plan with what ``count`` shares of each cell take; 0: as many as do some good."""
+        """The plan with the times of ``count`` shards of each cell; 0: as many as are useful."""
         names, made = self.ground.names, {}
         for row in self.rows:
             archs = row.judged.archs
@@ -131,10 +131,10 @@ def planned(
 ) -> Plan:
     """The requested cells whose names match ``select``.
 
-    The request's axes have several values between commas where a matrix has several; lists of
-    architectures stand between ``|``. The rest comes from where a build takes it. ``facts``
-    are of a host that was asked. Nothing is fetched and no host is connected to; only what a recipe
-    names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what is not understood.
+    The request's axes may have several values, separated by commas; lists of architectures are
+    separated by ``|``. The rest is as for a build. ``facts`` are of a host that was asked. Nothing
+    is downloaded and no host is contacted; only places under a recipe's ``prebuilt`` are listed.
+    Raises :class:`ConfigError` for an invalid request.
     """
     axes = request.axes
     name = axes.get("host") or settings.default.host
@@ -176,7 +176,7 @@ def lay_ground(
     *,
     jobs: int | None = None,
 ) -> Ground:
-    """What the host, the lock, the layout and the cache say."""
+    """The facts from host, lock, layout and cache."""
     resources = load_resources()
     wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_tools))
     if supply.existing:  # nothing of the lock is installed there
@@ -222,9 +222,9 @@ def lay_ground(
 def decisions(
     recipe: Recipe, named: Iterable[cells.Named], platforms: Sequence[str], *, offline: bool = False
 ) -> list[Decision]:
-    """What the strategy makes of each cell; each place of ``prebuilt`` is listed once.
+    """The strategy's decision on each cell; each place of ``prebuilt`` is listed once.
 
-    Raises :class:`ConfigError` for one that cannot be listed.
+    Raises :class:`ConfigError` for a place that cannot be listed.
     """
     look = remember(partial(offers_of, offline=offline))
     for place in recipe.prebuilt if recipe.strategy in SEARCHING else ():
@@ -239,7 +239,7 @@ def decisions(
 
 
 def what_is_here(cache: Cache, judged: Iterable[Judged], runs: Path, supply: Supply) -> list[Here]:
-    """Of each target: how many files of its toolkit are cached, and its wheel below ``runs``."""
+    """For each target: how many files of its toolkit are cached, and its wheel below ``runs``."""
     built = {path.name: str(path) for path in runs.glob("*/wheels/*.whl")} if runs.is_dir() else {}
     rows = [*judged]
     first = {one.target.cuda: one.target for one in reversed(rows)}
@@ -248,7 +248,7 @@ def what_is_here(cache: Cache, judged: Iterable[Judged], runs: Path, supply: Sup
 
 
 def _cached_toolkit(cache: Cache, target: Target, supply: Supply) -> str:
-    """Files of the toolkit that the host would get of the pipeline, and those in the cache."""
+    """How many of the toolkit's files for that host are in the cache."""
     lock = cache.lock
     if supply.existing or (supply.cuda is not None and target.cuda not in supply.cuda):
         return ""

@@ -1,4 +1,4 @@
-"""Into how many shares a wheel's compile units are worth dividing, and what that takes."""
+"""How many shards of a wheel's compile units are useful, and how long they take."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from pipelines.recipe.model import Cost, Recipe
 from pipelines.record.shards import MOST
 from pipelines.remote.shards import balance
 
-#: Seconds that a share should take at least: its host must be made ready, its source unpacked,
-#: its objects sent.
+#: Minimum seconds for a shard: its host must be prepared, its source unpacked, its objects sent.
 LEAST = 300.0
-#: Runners that GitHub gives a free account at a time:
+#: Concurrent runners that GitHub gives a free account:
 #: https://docs.github.com/en/actions/reference/limits
 RUNNERS = 20
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What a wheel takes that is divided, each share on a host like the one it is reckoned for."""
+    """The times of a divided wheel, each shard on a host like the assumed one."""
 
     count: int
     units: int
     longest_seconds: float
-    """Of its shares; without making hosts ready, transfers and the link."""
+    """Of its shards; without preparing hosts, transfers and the link."""
     alone_seconds: float
     """Of the whole wheel on one such host."""
 
     @property
     def summary(self) -> str:
-        """In words."""
+        """For people."""
         return (
             f"{units.counted(self.count, 'shard')} of {units.counted(self.units, 'unit')}: the "
             f"longest takes about {units.estimate(self.longest_seconds)}, all of them on one host "
@@ -45,9 +44,9 @@ class Shares:
 
 
 def alike(cost: Cost) -> Cost:
-    """The cost of units that several hosts compile: one number of nvcc's threads for all.
+    """The cost of units that several hosts compile: with the same number of nvcc threads.
 
-    It stands in their commands, which must be the same everywhere.
+    That number is in their commands, which must be equal everywhere.
     """
     return cost.model_copy(update={"nvcc_threads": cost.nvcc_threads or 1})
 
@@ -60,10 +59,10 @@ def shares_for(
     *,
     least: float = LEAST,
 ) -> tuple[int, str]:
-    """What ``auto`` stands for on these hosts, and why; 1: it is not divided.
+    """The meaning of ``auto`` on these hosts, and why; 1: not divided.
 
-    No more than hosts or units, and no share shorter than ``least`` seconds on the fastest of them.
-    Raises :class:`ConfigError` where no compile job fits a host.
+    At most one per host and unit, and none shorter than ``least`` seconds on the fastest host.
+    Raises :class:`ConfigError` if no compile job fits a host.
     """
     if cost is None:
         return 1, "because the recipe has no costs"
@@ -83,10 +82,10 @@ def reckon(
     jobs: int | None = None,
     names: Sequence[str] | None = None,
 ) -> Shares | None:
-    """What ``count`` shares take; 0: as many as :data:`RUNNERS` do some good with.
+    """The times of ``count`` shards; 0: as many as are useful with :data:`RUNNERS`.
 
-    ``None`` where the recipe has no costs. ``names`` are the files of its source: which of them are
-    compiled its ``objects`` say. Raises :class:`ConfigError` where no compile job fits the host.
+    ``None`` without costs in the recipe. ``names`` are the files of its source; its ``objects`` say
+    which are compiled. Raises :class:`ConfigError` if no compile job fits the host.
     """
     cost = recipe.cost(recipe.cuda)
     if cost is None:
@@ -105,7 +104,7 @@ def reckon(
 
 
 def _seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> list[float]:
-    """Of each unit and one architecture: its own, or the average of all where that is unknown."""
+    """Seconds of each unit for one architecture; the average of all if its own are unknown."""
     globs = (*recipe.objects.relative, *recipe.objects.absolute)
     found = [name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
     costs = list(recipe.unit_costs.items())
@@ -115,7 +114,7 @@ def _seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> list[float]:
 
 
 def _wall(seconds: Sequence[float], jobs: int) -> float:
-    """Until the last is done, ``jobs`` at a time, each begun when another one ends."""
+    """Seconds until the last one is done, ``jobs`` at a time, each started when another ends."""
     ends = [0.0] * jobs
     for one in seconds:
         heapq.heapreplace(ends, ends[0] + one)

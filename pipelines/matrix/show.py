@@ -1,4 +1,4 @@
-"""A plan for people: a line for each cell, then why cells were rejected."""
+"""A plan for people: a line for each cell, then why cells are rejected."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _LEGEND = {
     "path": "characters of the longest file",
     "cached": "files of the CUDA toolkit, or a wheel of a run",
 }
-#: Columns that a narrow terminal goes without, the first first.
+#: Columns hidden on a narrow terminal, in this order.
 _SPARE = ("cached", "path", "core h", "memory", "jobs", "time")
 
 
 def print_table(plan: Plan) -> None:
-    """Print it all; of a package that is skipped only why."""
+    """Print everything; for a skipped package only why."""
     recipe, host, rows = plan.recipe, plan.ground.host, plan.rows
     name = " ".join(filter(None, (recipe.name, recipe.version)))
     file = shown_file(recipe.name)
-    whose = "" if file.startswith("pipelines/") else f", {file}"  # it may shadow one that is here
+    whose = "" if file.startswith("pipelines/") else f", {file}"  # it may shadow a built-in one
     say(f"{name}  ({recipe.kind}, strategy: {recipe.strategy}{whose})", "bold")
     if recipe.strategy == "skip":
         say(recipe.skip, "yellow")
@@ -90,7 +90,7 @@ def _line(row: Row) -> list[str]:
 
 
 def _print_findings(rows: Sequence[Row]) -> None:
-    """Each finding once, below how many cells it concerns."""
+    """Each finding once, with the number of its cells."""
     counted = Counter(finding for row in rows for finding in row.judged.findings)
     found = sorted(counted.items(), key=lambda item: (not item[0].failed, -item[1]))
     every = units.counted(len(rows), "cell")
@@ -100,7 +100,7 @@ def _print_findings(rows: Sequence[Row]) -> None:
 
 
 def _print_shares(plan: Plan) -> None:
-    """What dividing the cells takes, each figure once."""
+    """The times of shards, each figure once."""
     grouped: dict[str, list[str]] = {}
     for name, shares in plan.shares.items():
         grouped.setdefault(shares.summary, []).append(name)
@@ -112,7 +112,7 @@ def _print_shares(plan: Plan) -> None:
 
 
 def _print_ways(rows: Sequence[Row]) -> None:
-    """Which wheels would be taken, and why there are none; each reason once."""
+    """Which wheels would be used, and why there are none; each reason once."""
     said: dict[tuple[str, str], None] = {}
     for row in rows:
         if row.way.action == "prebuilt":
@@ -126,7 +126,7 @@ def _print_ways(rows: Sequence[Row]) -> None:
 
 
 def _print_notes(plan: Plan, columns: Sequence[str]) -> None:
-    """What the columns mean, and how much of it is known."""
+    """What the columns mean, and what is unknown."""
     notes = [f"{name}: {text}." for name, text in _LEGEND.items() if name in columns]
     if plan.ground.names is None:
         notes.append("The source is not in the cache yet: path lengths are not known.")

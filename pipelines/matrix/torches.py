@@ -23,9 +23,9 @@ class TorchBuild(Dated):
     """Those whose wheels for Windows are known."""
     python: Annotated[tuple[PythonVersion, ...], Field(min_length=1)]
     announced: dict[Release, Link] = Field(default={})
-    """Others that there should be: no list of them was found. Where that is said."""
+    """Others that were announced, with the source; no list of their wheels was found."""
     source: Link = _RELEASES
-    """Who says which CUDA versions there are."""
+    """The source of the CUDA versions."""
 
     @model_validator(mode="after")
     def _some_and_once(self) -> Self:
@@ -37,7 +37,7 @@ class TorchBuild(Dated):
 
     @property
     def cudas(self) -> tuple[str, ...]:
-        """All, oldest first, those that are only announced among them."""
+        """All, also those that are only announced, oldest first."""
         return tuple(sorted({*self.cuda, *self.announced}, key=Version))
 
 

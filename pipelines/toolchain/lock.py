@@ -1,10 +1,10 @@
 """The tool-chain lock and the verified download cache.
 
-``toolchain.lock.yaml``, which ``invoke lock`` makes of ``toolchain.yaml``, names every file that is
-ever fetched, with its sha256, which is the pin, and its size where that is known. A file enters the
-cache only when they are right, by rename, under its own hash, and is hashed again when it is used:
-what was damaged meanwhile is fetched again. Tools without a sha256 are listed as ``unpinned``, and
-nothing but :mod:`pipelines.toolchain.pinning` may use them.
+``toolchain.lock.yaml``, which ``invoke lock`` generates from ``toolchain.yaml``, names every file
+that is ever downloaded, with its sha256, which is the pin, and its size if known. A file enters the
+cache only if they are right, by rename, under its own hash, and is hashed again when it is used: a
+damaged one is downloaded again. Tools without a sha256 are listed as ``unpinned``, and only
+:mod:`pipelines.toolchain.pinning` may use them.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ ComponentId = Annotated[str, StringConstraints(pattern=r"^Microsoft(\.[A-Za-z0-9
 
 
 class Tool(Model):
-    """A pinned file and the places that have it, in the order in which they are tried."""
+    """A pinned file and its sources, in the order in which they are tried."""
 
     name: str = ""
-    """What recipes call it, see :mod:`pipelines.toolchain.variants`; its id unless it is said."""
+    """Its name in recipes, see :mod:`pipelines.toolchain.variants`; default its id."""
     torch: Release | None = None
-    """What it is for, where there is one for each; None: for all."""
+    """What it is for; None: for all."""
     cuda: Release | None = None
     python: PythonVersion | None = None
     version: Annotated[str, StringConstraints(min_length=1)]
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     components: tuple[ComponentId, ...] = ()
-    """What Visual Studio's installer is asked for."""
+    """Components for Visual Studio's installer."""
     toolset: Annotated[str, StringConstraints(pattern=r"^14\.\d\d$")] | None = None
-    """The MSVC toolset among them, as ``vcvarsall.bat -vcvars_ver=`` takes it."""
+    """The MSVC toolset among them, as for ``vcvarsall.bat -vcvars_ver=``."""
     signer: str | None = None  # the organisation whose signature an installer must have
     prepare: tuple[str, ...] = ()  # an installer's arguments of a first run
     arguments: tuple[str, ...] = ()  # and of the one that installs
@@ -103,7 +103,7 @@ class ToolchainLock(Model):
     version: Annotated[int, Field(ge=1, le=1)]
     unpinned: tuple[str, ...] = ()
     images: dict[str, BaseImage] = Field(default_factory=dict)
-    """What images of ours stand on, and what is run as it is."""
+    """The base images of ours, and those that are used unchanged."""
     tools: dict[str, Tool]
     """Every entry as it is in the file, by its id; :meth:`tool` gives only pinned ones."""
 
@@ -160,18 +160,18 @@ class ToolchainLock(Model):
     def entries_for(
         self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> dict[str, str]:
-        """What ``names`` stand for in its cell, with what must come along: name -> entry.
+        """The entries of ``names`` for a target, with those that they require: name -> entry.
 
-        In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
-        say. ``instead`` is the host's: name -> the name whose entry is taken for it there. Raises
-        :class:`LockError` for a name that has no entry in this cell, with the nearest.
+        In the order of ``names``, then the others; they may not be pinned. ``instead`` is the
+        host's: name -> the name of its replacement there. Raises :class:`LockError` for a name
+        without an entry for this target, with the nearest.
         """
         return variants.Names(self.tools).expand(names, target, instead)
 
     def unavailable(
         self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> list[str]:
-        """Of ``names`` and what must come along: entries that are not pinned, names without one."""
+        """Of ``names`` and what they require: entries that are not pinned, names without one."""
         found: dict[str, bool] = {}
         known = variants.Names(self.tools)
         for name in names:
@@ -199,7 +199,7 @@ class ToolchainLock(Model):
     def tool(self, name: str) -> Tool:
         """The pinned entry called ``name``.
 
-        Raises :class:`LockError` for a name that is not there, and for a tool that is not pinned.
+        Raises :class:`LockError` for an unknown name, and for a tool that is not pinned.
         """
         tool = self.tools.get(name)
         if tool is None:
@@ -210,16 +210,15 @@ class ToolchainLock(Model):
 
 
 def own_lock() -> Path:
-    """The lock of the user's repository, next to the ``toolchain.yaml`` that it is made of."""
+    """The lock of the user's repository, next to its ``toolchain.yaml``."""
     return plugins.own().path / LOCK_FILE.name
 
 
 def load_lock(path: Path | None = None) -> ToolchainLock:
     """Read and check the lock; :class:`LockError` names the key that is wrong.
 
-    Without ``path`` it is the one that is built in, with the entries of the user's repository: one
-    of those takes the place of an entry for the same cell. Read once for as long as the files stay
-    the same: recipes are checked against it, too.
+    Without ``path`` it is the built-in one with the entries of the user's repository, which replace
+    entries for the same cell. Cached while the files stay the same: recipes are checked against it.
     """
     if path is not None:
         return _read_lock(path)
@@ -292,7 +291,7 @@ class Cache:
         return self.root / "downloads" / sha256 / file
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` of which neither the cache nor the wheelhouse has the pinned file."""
+        """Those of ``names`` without the pinned file in the cache or the wheelhouse."""
         tools = {name: self.lock.tool(name) for name in names}
         return [n for n, t in tools.items() if not self.is_here(t.file, t.sha256, t.size)]
 
@@ -308,7 +307,7 @@ class Cache:
         return tool.size or (here.stat().st_size if tool.pinned and here.is_file() else 0)
 
     def sizes(self, names: Iterable[str]) -> str:
-        """What the files of ``names`` have together, for people."""
+        """The size of the files of ``names`` together, for people."""
         every = [self.size(name) for name in names]
         unknown, known = every.count(0), units.size(sum(every))
         return f"{known} and {unknown} of unknown size" if unknown else known
@@ -320,7 +319,7 @@ class Cache:
         return {path: why for path, why in found.items() if why}
 
     def has(self, path: Path, sha256: str, size: int | None = None) -> bool:
-        """Whether a file of the cache is there with the pinned content; tells of a damaged one."""
+        """Whether a file of the cache has the pinned content; prints a message if damaged."""
         if not path.is_file():
             return False
         if why := sources.damage(path, sha256, size):

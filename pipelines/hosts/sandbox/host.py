@@ -190,13 +190,16 @@ class Sandbox(Host):
         """
         self._require_possible()
         with alone(self.home):
-            if running := self.state():
-                self._require_current()
-                self._install_extras()
-                return running
-            self._make()
+            return self._started(tied=ephemeral)
+
+    def _started(self, *, tied: bool) -> State:
+        if running := self.state():
             self._require_current()
-            return self._start(tied=ephemeral)
+            self._install_extras()
+            return running
+        self._make()
+        self._require_current()
+        return self._start(tied=tied)
 
     def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - starting it checks
         """Start it; damaged files, or those of another image, are replaced.
@@ -206,14 +209,8 @@ class Sandbox(Host):
         self._require_possible()
         self._looks = False
         with alone(self.home):
-            if self.state():
-                self._require_current()
-                self._install_extras()
-                return
-            self._make()
             try:
-                self._require_current()
-                self._start(tied=True)
+                self._started(tied=True)
             except DamagedSandboxError as error:
                 self.events.step(error.message)
                 self.events.step(f"its files were moved to {self._move_aside()}")
