@@ -86,7 +86,7 @@ def _seal_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _as_quiet_as_before() -> Iterator[None]:
-    """What one test has asked to be told in detail, with ``-v``, the next one does not."""
+    """The verbosity of one test (``-v``) does not reach the next one."""
     logger = logging.getLogger("pipelines")
     before = logger.level
     yield

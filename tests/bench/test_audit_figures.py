@@ -24,7 +24,7 @@ from pipelines.wheels.metadata import inspect
 from pipelines.wheels.pe import read_pe
 
 XFORMERS = "xformers-0.0.30-cp311-cp311-win_amd64.whl"
-#: How many names of xformers' ``_C.pyd`` each torch lacks, by DLL.
+#: How many names of xformers' ``_C.pyd`` each torch does not have, by DLL.
 LACKS = {"2.7.0": {}, "2.8.0": {"c10.dll": 1}, "2.5.1": {"c10.dll": 1, "torch_cpu.dll": 8}}
 #: In a process of its own: the peak of its memory is wanted.
 MEASURED = """
@@ -61,7 +61,7 @@ def wheel() -> Path:
 
 
 def test_which_torch_xformers_loads_with(wheel: Path) -> None:
-    """By the genuine wheels of torch; each lacks what Windows would stumble over."""
+    """By the genuine wheels of torch; each misses what Windows would fail with."""
     cache = Cache(load_lock())
     began = time.monotonic()
     tables = [of_torch(release, cache, python="3.11") for release in LACKS]
@@ -99,7 +99,7 @@ def test_the_audit_of_a_large_wheel(wheel: Path) -> None:
 
 
 def test_a_table_of_sixty_thousand_names(tmp_path: Path) -> None:
-    """Of torch_cpu.dll, beside pefile on the same bytes."""
+    """Of torch_cpu.dll, compared with pefile on the same bytes."""
     cache = Cache(load_lock())
     file = "torch-2.10.0-cp311-cp311-win_amd64.whl"
     pins = [one for one in cache.lock.tools.values() if one.file == file]

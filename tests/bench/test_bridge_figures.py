@@ -41,7 +41,7 @@ _PROGRAM = "bridge_figures.py"
 _SECONDS = 300.0
 #: The modules of the suite that are smoke-attention's own.
 _OWN = ("test_gpu", "test_package")
-#: Figure -> its goal; the difference is told in its own unit, or as a ratio where that is asked.
+#: Figure -> its goal; the difference is given in its own unit, or as a ratio where that is asked.
 _GOALS = {
     "call_ns": "+20 ns",
     "launch_us": "+0.3 us",

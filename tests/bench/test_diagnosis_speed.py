@@ -1,4 +1,4 @@
-"""How fast a log is diagnosed, beside the same regexes one by one over the whole text."""
+"""How fast a log is diagnosed, compared with the same regexes one by one over the whole text."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ KERNELS = (
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package beside this file with flash-attn's own sources in it, unpacked."""
+    """The package next to this file with flash-attn's own sources in it, unpacked."""
     recipe = load_recipe("flash-attn")
     assert recipe.version == RELEASE
     assert isinstance(recipe.source, FileSource)

@@ -1,4 +1,4 @@
-"""The fleet's figures, printed: how far from the ideal, beside what else there is.
+"""The fleet's figures, printed: how far from the ideal, compared with others.
 
 Everything goes through the scheduler, ledger and policy of a real fleet; only the clock is
 simulated. The ideal is what no schedule can beat: the longest task on the fastest host, or all task

@@ -1,4 +1,4 @@
-"""What the sandbox's launchers cost: processor time of cl.exe itself beside that of the compiler.
+"""What the sandbox's launchers cost: processor time of cl.exe and of the compiler.
 
 ``pytest -m bench -s tests/bench/test_launcher_figures.py`` on a machine with Wine. cl.exe hands its
 command line to zig's clang in another process, which is counted apart: what a process and those

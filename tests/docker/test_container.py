@@ -249,7 +249,7 @@ def test_one_that_is_gone_is_known_at_once(
         assert time.monotonic() - began < SOON
         assert host.is_gone()
     host.close()
-    with host.connect() as session:  # made anew
+    with host.connect() as session:  # a new one
         assert session.call(facts.facts)
 
 

@@ -39,7 +39,7 @@ def listen(process: subprocess.Popen[str], pattern: str, seconds: float = 240) -
 
 
 def test_a_container_that_is_removed_in_mid_build(project: Project) -> None:
-    """It is made anew, and the build goes on from the units that the volume has."""
+    """It is replaced, and the build continues with the units in the volume."""
     process = project.start("provision", "build", "test", "--host", "box", *ARCHS)
     said = listen(process, r"\[2/5\]")
     (one,) = project.containers()

@@ -41,7 +41,7 @@ def test_one_on_its_leash_goes_and_a_kept_one_is_seen_to_stay(
     try:
         code, said = leash(host, config)
         assert (code, "still there" in said) == (1, True), said
-        code, said = leash(host, config)  # nothing is killed beside one that is there already
+        code, said = leash(host, config)  # nothing is killed next to an existing one
         assert (code, "already" in said) == (2, True), said
     finally:
         label = f"windows-cuda-wheels.host={host}"

@@ -295,7 +295,7 @@ def test_a_build_on_a_full_disk(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_an_engine_that_dies_in_the_middle(tmp_path: Path) -> None:
-    """A relay before the real one, cut: whose engine it is nobody may stop here."""
+    """A relay before the real engine, cut: the engine itself must not be stopped here."""
     relay = (
         "import os, socket, sys, threading\n"
         "listening = socket.socket(socket.AF_UNIX)\n"

@@ -184,7 +184,7 @@ def golden(make: Make) -> disks.Record:
 
 
 def disks_of(containers: Iterable[Container]) -> set[str]:
-    """The volumes that nobody has named: each machine's own disk."""
+    """The volumes without a name: each machine's own disk."""
     mounts = [mount for one in containers for mount in one.attrs["Mounts"]]
     found = {m["Name"] for m in mounts if m["Destination"] == "/storage"}
     assert all(re.fullmatch("[0-9a-f]{64}", name) for name in found), found

@@ -173,7 +173,7 @@ class SimulatedWindows:
         )
 
     def when_asked(self, then: Callable[[], None]) -> threading.Thread:
-        """Do ``then`` once shutdown.exe was told to restart the host."""
+        """Do ``then`` once shutdown.exe is to restart the host."""
 
         def watch() -> None:
             deadline = time.monotonic() + 60

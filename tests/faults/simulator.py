@@ -246,7 +246,7 @@ class SimulatedHost:
                 self._server.shells._changed.notify_all()
 
     def rotate_password(self, password: str) -> None:
-        """The next sign-in wants another password; clients are not told."""
+        """The next sign-in wants another password; clients do not know it."""
         write_credentials(self.users, USER, password)
 
     def endpoint(self, **options: Any) -> Endpoint:

@@ -28,7 +28,7 @@ from pipelines.hosts.sandbox.wsman import faults
 BUILDS = int(os.environ.get("CAMPAIGN_BUILDS", "16"))
 SEED = int(os.environ.get("CAMPAIGN_SEED", "20261121"))
 HERE = Path(__file__).parent
-#: What a controller may leave with: host, sign-in, build (given up after too many losses), killed.
+#: Exit codes of a controller: host, sign-in, build (given up after too many losses), killed.
 EXPECTED = {5, 6, 8, -signal.SIGKILL}
 #: Acts that are done at once; the others wait for a request that they hit.
 DIRECT = ("host restarted", "runner killed", "shells killed", "password rotated")
@@ -140,7 +140,7 @@ class Build:
         whole = b"".join(path.read_bytes() for path in there)
         if len(logs) == 1:
             assert logs[0].read_bytes() == whole, "the log is not the host's"
-        else:  # given up after too many losses within an hour, and begun anew by the user
+        else:  # given up after too many losses within an hour, and started again by the user
             assert whole.endswith(logs[-1].read_bytes()), "the log is not the host's"
 
 

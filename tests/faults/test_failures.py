@@ -90,7 +90,7 @@ def counting(bench: Bench, units: int = 10, seconds: float = 0.1) -> Job:
 
 
 def finish(job: Job, when: Callable[[bytes], None] = lambda _: None) -> tuple[list[str], Any]:
-    """Follow to the end; ``when`` is told of each piece of log."""
+    """Follow to the end; ``when`` gets each piece of log."""
     result = None
     with job.log.open("ab") as log:
         for item in job.follow():

@@ -39,7 +39,7 @@ from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 
 Lie = Callable[[Path], object]
-#: How many lies are told at each of the five moments, at least.
+#: Minimum number of forgeries at each of the five moments.
 LEAST = 100
 
 
@@ -147,7 +147,7 @@ def of_record(run: Path) -> Iterator[tuple[str, Lie]]:
 
 
 def taken(folder: Path, room: Path, lies: Iterator[tuple[str, Lie]], words: list[str]) -> list[str]:
-    """Those of the lies with which the command goes well; each is told of a copy of ``folder``."""
+    """The forgeries with which the command succeeds; each is made in a copy of ``folder``."""
     accepted, names = [], []
     for name, lie in lies:
         names.append(name)
@@ -213,7 +213,7 @@ def test_no_lie_in_an_index_is_built_on(tmp_path: Path) -> None:
 
 
 def test_no_lie_after_the_check_is_published(tmp_path: Path) -> None:
-    """What is told once the run was checked changes nothing of what is uploaded."""
+    """A forgery after the run was checked changes nothing of what is uploaded."""
     run = finished(tmp_path / "out").path
     wheel = next((run / "wheels").glob("*.whl")).relative_to(run).as_posix()
 

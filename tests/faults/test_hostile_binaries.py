@@ -1,4 +1,4 @@
-"""Binaries of anybody, with bytes changed anywhere: read, compared and told, never a crash."""
+"""Any binaries, with bytes changed anywhere: read, compared and reported, never a crash."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def kept(name: str, scratch: Path) -> Path:
 
 
 def suite(*more: Path) -> dict[str, str]:
-    """The folder as it is sent; ``more`` beside it."""
+    """The folder as it is sent; ``more`` next to it."""
     sent = [*sorted(FOLDER.glob("*.py")), *([NAMES] if NAMES.exists() else []), *more]
     return {path.name: path.read_text("utf-8") for path in sent} | {"pytest.ini": _INI}
 

@@ -1,4 +1,4 @@
-"""Packages that nobody here wrote, for torch: from `init` to a wheel tested on a GPU.
+"""Third-party packages for torch: from `init` to a wheel tested on a GPU.
 
 Environment as for ``test_recipes_on_gpu.py``; ``WCW_SDISTS`` is a directory with their source
 distributions, which are fetched without it::
@@ -207,7 +207,7 @@ def _numbers(package: Package) -> Path:
 
 
 def _with_numbers(folder: Path, package: Package) -> None:
-    """The written tests, with those of numbers in place of the one that says they lack.
+    """The written tests, with those of numbers in place of the one that says they are missing.
 
     Where there are none that one stays, and its skip with it.
     """

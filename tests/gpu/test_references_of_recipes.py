@@ -306,7 +306,7 @@ def test_a_picture_pixel_by_pixel() -> None:
 
 
 def test_a_projection_that_autograd_differentiates() -> None:
-    """What stands beside the camera's axis, of points near the mean: the slope is that there."""
+    """What is off the camera's axis, of points near the mean: the slope is that there."""
     torch: Any = importlib.import_module("torch")
 
     splat = suite("splatting")

@@ -121,7 +121,7 @@ class Host:
         return Talk(answers, process.wait(60))
 
     def left(self) -> list[str]:
-        """What is in the target and beside it."""
+        """What is in the target and next to it."""
         parent = self.windows.path(self.target).parent
         return sorted(
             path.relative_to(parent).as_posix() for path in parent.rglob("*") if path.is_file()

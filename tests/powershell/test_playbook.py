@@ -213,7 +213,7 @@ class Site:
 
 @dataclass
 class Builder:
-    """A sandbox that the tests share, with what Wine lacks."""
+    """A sandbox that the tests share, with what Wine does not have."""
 
     windows: InWine
     inventory: dict[str, Any]

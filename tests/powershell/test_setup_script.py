@@ -1,4 +1,4 @@
-"""scripts/enable-winrm-https.ps1 in PowerShell; what Wine lacks is in standins.ps1."""
+"""scripts/enable-winrm-https.ps1 in PowerShell; what Wine does not have is in standins.ps1."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def machine(wine: InWine, shell: Shell) -> Iterator[Machine]:
 
 @pytest.fixture
 def silent(wine: InWine, shell: Shell) -> Machine:
-    """Nobody answers on its port."""
+    """Nothing answers on its port."""
     return Machine(wine, shell)
 
 

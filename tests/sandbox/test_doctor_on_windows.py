@@ -104,7 +104,7 @@ def test_the_host_part_by_part(line: Line) -> None:
 
 
 def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
-    line.session.call(facts.facts)  # what a start tells is told by now
+    line.session.call(facts.facts)  # the start has printed its messages
     capsys.readouterr()
     outcome = run.run_doctor(line.plan, line.session, as_json=True)
     out, _ = capsys.readouterr()

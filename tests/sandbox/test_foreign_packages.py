@@ -1,4 +1,4 @@
-"""Packages that nobody here wrote, from their source distribution by `init` to a tested wheel.
+"""Third-party packages, from their source distribution by `init` to a tested wheel.
 
 Pinned like everything that is fetched; in a git repository of their own, as their authors have
 them. No line of them is changed.

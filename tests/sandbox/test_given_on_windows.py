@@ -41,7 +41,7 @@ ctypes.WinDLL("cublas64_12.dll")
 
 @contextmanager
 def line_of(line: Line, tmp_path: Path, wheel: Path) -> Iterator[Line]:
-    """A line for the wheel on the same sandbox; what it requires is beside it."""
+    """A line for the wheel on the same sandbox, with its requirements."""
     settings = Config.model_validate(
         {"hosts": {"sandbox": {"kind": "sandbox"}}, "out": str(tmp_path / "out"), "offline": True}
     )

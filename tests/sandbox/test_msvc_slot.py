@@ -1,4 +1,4 @@
-"""The slot for MSVC with the stand-in's programs under Microsoft's names: nobody above can tell.
+"""The slot for MSVC with the stand-in's programs under Microsoft's names: no caller sees that.
 
 What cl.exe itself does under Wine is not shown here: there is no copy of it.
 """

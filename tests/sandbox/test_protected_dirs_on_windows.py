@@ -73,7 +73,7 @@ def ask(windows: Prefix, what: str, *paths: str) -> list[Any]:
 
 
 def test_a_directory_is_made_together_with_its_access_list(windows: Prefix) -> None:
-    """Everyone may read what is made without one there; what is made with ours, nobody else."""
+    """Everyone may read what is made without one there; what is made with ours, no one else."""
     (windows.drive / "plain").mkdir()
     paths = [r"C:\one\two", r"\\?\C:\three\four", "C:/five"]
     assert ask(windows, "make", *paths, r"C:\one\two\deeper") == ["made"] * 4

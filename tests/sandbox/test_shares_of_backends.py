@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"not there: {', '.join(LA
 #: What a line says of a unit that is compiled now.
 BUILT = re.compile(r"Building CXX object|Compiling C\+\+ object")
 PACKAGES = ("scikit-build-core", "meson-python", "cmake", "ninja", "setuptools", "pip")
-#: A library with a generated header that all wait for, a program that nobody ships, a module with
+#: A library with a generated header that all wait for, a program that is not shipped, a module with
 #: position in it, and one more of the sources with another flag.
 CMAKE = """
 cmake_minimum_required(VERSION 3.20)

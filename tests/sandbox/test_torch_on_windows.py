@@ -129,7 +129,7 @@ def test_a_damaged_wheel_on_the_host_is_sent_again(torch_line: Line) -> None:
 def test_its_build_extension_drives_the_compilers(
     torch_line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ninja, cl, nvcc and link as on a host; CUDA_HOME and the headers that a CPU build lacks."""
+    """ninja, cl, nvcc and link as on a host; CUDA_HOME and the headers that no CPU build has."""
     plan = torch_line.plan
     made = {
         "name": "torch-extension",

@@ -80,7 +80,7 @@ def test_two_releases_of_torch_run_it(built: Line) -> None:
 
 
 def test_a_suite_that_gets_the_other_torch_fails(built: Line, tmp_path: Path) -> None:
-    """An environment of torch 2.10, told that it is one of 2.15."""
+    """An environment of torch 2.10 in place of 2.15."""
     audit = built.run.result(AuditResult)
     assert audit is not None
     plan, wheel = built.plan, wheel_of(built)

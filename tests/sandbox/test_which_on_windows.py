@@ -101,7 +101,7 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windows]:
 
 @pytest.fixture(scope="module")
 def torch(windows: Windows) -> str:
-    """A folder with genuine torch, and what it requires; Microsoft's run-time beside Python."""
+    """A folder with genuine torch and its requirements; Microsoft's runtime next to Python."""
     cache = Cache(load_lock())
     for name in WHEELS:
         folder = windows.unzip(cache.fetch(name), r"C:\t\torch")

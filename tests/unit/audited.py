@@ -1,4 +1,4 @@
-"""Wheels of nobody's, with whatever is to be found in them, and what is found."""
+"""Made-up wheels with anything in them, and their findings."""
 
 from __future__ import annotations
 

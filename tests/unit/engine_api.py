@@ -48,7 +48,7 @@ _UNSUPPORTED = re.compile(
     r"Privileged|ReadonlyRootfs|CpuRealtime\w+|Tmpfs|Blkio\w+|CgroupParent|CpuPeriod|Cpuset\w+"
     r"|Memory(Reservation|Swap|Swappiness)|OomKillDisable|PidsLimit|Ulimits"
 )
-#: Builds that a host runs with process isolation, beside its own:
+#: Builds that a host runs with process isolation, besides its own:
 #: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/version-compatibility
 _PROCESS_ISOLATION = {"26100": ("20348",)}
 

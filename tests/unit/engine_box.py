@@ -17,7 +17,7 @@ from typing import Any
 Programs = Mapping[str, Callable[[Sequence[str]], Sequence[str]]]
 #: Given the number of a stream (1: output, 2: errors) and what came there.
 Write = Callable[[int, bytes], None]
-#: What Windows says of a process that was told to end: STATUS_CONTROL_C_EXIT.
+#: What Windows says of a process that was asked to end: STATUS_CONTROL_C_EXIT.
 TOLD_TO_END = 0xC000013A
 
 

@@ -23,7 +23,7 @@ from pipelines.fleet.policy import Limits, Room
 from pipelines.fleet.scheduler import Scheduler
 from pipelines.record.results import ErrorResult
 
-#: What befalls an attempt, and how often beside the others.
+#: What happens to an attempt, and its relative frequency.
 FAULTS = {
     "host dies": 3,
     "way lost": 3,

@@ -1,4 +1,4 @@
-"""Source distributions that nobody here wrote, and repositories as their authors have them."""
+"""Third-party source distributions, and repositories as their authors have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host that answers of its detached jobs from a script, and a clock that waits for nobody."""
+"""A host that answers for its detached jobs from a script, and a clock that never waits."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Script:
 
 
 class Clock:
-    """Goes when it is told to, or by ``step`` seconds each time that it is looked at."""
+    """Advances on request, or by ``step`` seconds each time that it is looked at."""
 
     def __init__(self) -> None:
         self.now = self.step = 0.0

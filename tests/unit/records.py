@@ -17,7 +17,7 @@ from pipelines.record.seal import Sealer
 def rewrite(
     run: Run, statement: str, values: Sequence[Any] = (), sealer: Sealer | None = None
 ) -> Sealer:
-    """Execute it and seal the whole record, by default with a key that nobody knows."""
+    """Execute it and seal the whole record, by default with an unknown key."""
     sealer = sealer or Sealer(Ed25519PrivateKey.generate())
     with closing(sqlite3.connect(run.path / "record.sqlite")) as database, database:
         database.execute(statement, values)

@@ -239,7 +239,7 @@ def test_a_linux_wheel_is_not_judged_by_windows_rules(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["other/kernels.bin", "other/libk.so.1", "other/tool.exe"])
 def test_device_code_in_other_files_is_told_as_not_counted(tmp_path: Path, name: str) -> None:
-    """So an asked GPU has no answer: nobody knows what of it runs there."""
+    """So a requested GPU has no answer: it is unknown what runs there."""
     here = {MODULE: msvc(container((ELF, "89", 8)))}
     hidden = here | {name: b"x" * ((1 << 20) - 3) + container((ELF, "75", 8))}  # over two pieces
     card = ("RTX 4090", "89")

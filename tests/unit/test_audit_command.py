@@ -1,4 +1,4 @@
-"""``invoke audit`` as it is typed: words, exit codes, and what programs and CI are told."""
+"""``invoke audit`` as it is typed: words, exit codes, and what programs and CI get."""
 
 from __future__ import annotations
 

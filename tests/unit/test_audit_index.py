@@ -154,7 +154,7 @@ def test_a_page_of_json_newest_first_and_what_is_left_out(
 def test_an_index_of_projects(
     tmp_path: Path, index: Index, taken: Taking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest release of each comes first; a page that is gone is told with the wheels."""
+    """The newest release of each comes first; a missing page is reported with the wheels."""
     for name in ("a", "b"):
         made = releases(tmp_path / name, "1.0", "2.0", name=name)
         index.page(f"/simple/{name}/", index.links(*made))

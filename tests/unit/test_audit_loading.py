@@ -1,4 +1,4 @@
-"""``invoke audit --torch``: what is said of what a wheel is loaded beside, and of stable ABIs."""
+"""``invoke audit --torch``: findings on the DLLs a wheel is loaded with, and on stable ABIs."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
 
 
 def test_a_file_answers_no_release_of_its_name(tmp_path: Path) -> None:
-    """Whatever it is called, nobody but an index or the lock says what a release has."""
+    """Whatever its name: only an index or the lock says what a release has."""
     given = torch(tmp_path, "2.8.0", "a")
     taken = wheel(tmp_path, {"c10.dll": ["a"]})
     assert finding(seen(tmp_path, taken, given), "torch 2.8.0 (cp311)").level == "ok"
@@ -175,7 +175,7 @@ def test_of_two_that_indexes_have_called_alike_none_is_chosen(tmp_path: Path) ->
 
 
 def test_each_torch_is_named_by_its_sha256(tmp_path: Path, capsys: Captured) -> None:
-    """Of two that are called alike, and of a directory, nobody could tell which it was."""
+    """Of two with one name, and of a directory, it would be unknown which it was."""
     taken = wheel(tmp_path, {"c10.dll": ["a"]})
     one, two = torch(tmp_path / "1", "2.8.0", "a"), torch(tmp_path / "2", "2.8.0", "b")
     folder = tmp_path / "site" / "torch" / "lib"

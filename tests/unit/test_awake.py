@@ -211,7 +211,7 @@ SLEEPY = """
 import awake, time
 TORCH, MODULES = False, ("demo",)
 steady, wall, began = time.monotonic, time.time, time.monotonic()
-awake.seconds = steady  # as on Windows, where the clocks beside it go on during sleep
+awake.seconds = steady  # as on Windows, where the other clocks continue during sleep
 time.monotonic = lambda: steady() + 8 * 3600 * (steady() - began > 2)
 time.time = lambda: wall() + 8 * 3600 * (steady() - began > 2)
 def facts(*, gpu): return {}

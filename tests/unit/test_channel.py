@@ -264,7 +264,7 @@ def test_an_end_in_mid_stream_is_quiet() -> None:
 
 
 class Staying(PopenStream):
-    """Its Python does not learn that nobody writes any more, and stays until it is killed."""
+    """Its Python does not notice that the writer is gone, and stays until it is killed."""
 
     def close_write(self) -> None:
         if self._process.poll() is not None:

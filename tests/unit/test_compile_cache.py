@@ -1,4 +1,4 @@
-"""The compile cache: what a host is told, secrets, and sccache itself where it is installed."""
+"""The compile cache: what a host gets, secrets, and sccache itself where it is installed."""
 
 from __future__ import annotations
 

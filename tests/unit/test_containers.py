@@ -1,4 +1,4 @@
-"""Hosts in containers, as far as no engine is needed: keys, orders, owners, what is nobody's."""
+"""Hosts in containers, as far as no engine is needed: keys, orders, owners, what has no owner."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_whose_a_container_is(labels: dict[str, str], keeps: dict[str, bool], un
 
 
 def test_one_engine_by_two_names_has_the_hosts_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the volumes of the one are nobody's when the other is looked at."""
+    """Else the volumes of one have no owner when the other is checked."""
     seen: list[Any] = []
 
     def items(_: object, *known: object) -> tuple[OwnedItem, ...]:
@@ -228,7 +228,7 @@ def test_whose_a_volume_is() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_number_of_another_room_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Controllers in containers of one image share a machine id and count their processes anew."""
+    """Controllers in containers of one image share a machine id and count their own processes."""
     me = owners.me()
     monkeypatch.setattr(owners, "_process_namespace", lambda: "another0")
     assert owners.alive(me) is None
@@ -237,7 +237,7 @@ def test_a_number_of_another_room_means_nothing(monkeypatch: pytest.MonkeyPatch)
 def test_two_files_of_hosts_are_two_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the hosts of the one are nobody's by the other."""
+    """Else the hosts of one have no owner for the other."""
     (tmp_path / "pipeline.yaml").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WCW_CONFIG", raising=False)
@@ -355,7 +355,7 @@ def test_a_sandbox_beside_ours_is_not_ours(tmp_path: Path, monkeypatch: pytest.M
 def test_a_sandbox_of_another_file_of_hosts_is_somebodys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As fleet.yaml beside pipeline.yaml has some, until that file is gone."""
+    """As fleet.yaml next to pipeline.yaml has some, until that file is gone."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fleet.yaml").write_text("hosts: {one: {kind: sandbox}}\n")
     one = tmp_path / ".sandbox/one-py3.11"

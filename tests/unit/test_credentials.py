@@ -1,4 +1,4 @@
-"""Where passwords come from: asked anew, never shown, and never where nobody can answer."""
+"""Where passwords come from: asked again, never shown, and never without a terminal."""
 
 from __future__ import annotations
 

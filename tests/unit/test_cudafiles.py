@@ -1,4 +1,4 @@
-"""The driver's files in a Windows container, in a made-up driver store. Nobody ran it on one."""
+"""The driver's files in a Windows container, in a made-up driver store. It was not run on one."""
 
 from __future__ import annotations
 

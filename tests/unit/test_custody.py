@@ -251,7 +251,7 @@ def test_a_wheel_of_another_tool_set_is_refused(
 
 
 def test_every_torch_that_it_is_tested_with_must_have_what_it_wants(tmp_path: Path) -> None:
-    """Of torch 2.10 a wheel is here that lacks one name; 2.15 has not been fetched."""
+    """The wheel of torch 2.10 here has not one of the names; 2.15 has not been fetched."""
     files = {"torch/lib/torch_cpu.dll": dll({}, ["aoti_torch_a"])}
     torch = foreign(tmp_path, "torch", "2.10.0", "cp311-cp311-win_amd64", files=files)
     lock, id_ = load_lock(), "torch-cpu-2.10-cp311"
@@ -326,7 +326,7 @@ def test_a_wheel_that_changes_on_its_way_to_the_test(
         run_test(line)
 
 
-# -- what is told ----------------------------------------------------------------------------------
+# -- what is reported ------------------------------------------------------------------------------
 
 
 def test_a_wheel_that_changes_before_the_manifest(

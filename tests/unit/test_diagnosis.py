@@ -125,7 +125,7 @@ def test_other_wordings_are_diagnosed_as_the_same(signature: Signature, line: st
 
 
 def test_a_missing_program_of_the_toolkit_is_not_taken_for_a_busy_host() -> None:
-    """nvcc leaves with 255 for both; to build on with one unit at a time would hint nothing."""
+    """nvcc exits with 255 for both; building on with one unit at a time would help nothing."""
     silent = CATALOGUE.by_id["nvcc-silent"].sample
     toolkit = CATALOGUE.by_id["toolkit-file"]
     for line in (toolkit.sample, *toolkit.also):

@@ -27,7 +27,7 @@ def pair(tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes]) -> t
 
 
 def told(tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes]) -> list[str]:
-    """What is told of two that are different, without what follows for RECORD."""
+    """What is reported of two different ones, without the consequences for RECORD."""
     verdict, found = compare(*map(checked, pair(tmp_path, first, second)))
     assert verdict == "different"
     assert found[0].file != f"{INFO}/RECORD"

@@ -81,7 +81,7 @@ def moved(text: str) -> list[str]:
 
 
 def test_no_program_names_a_package_where_it_was() -> None:
-    """Such as ``make check``, of which nobody sees that it looks at nothing."""
+    """Such as ``make check``, which must not silently check nothing."""
     wrong = {path: moved(path.read_text("utf-8", "replace")) for path in PROGRAMS}
     wrong.pop(ROOT / "tests/browser/test_site_in_chromium.py", None)  # one that is not there
     assert not {path: names for path, names in wrong.items() if names}

@@ -68,7 +68,7 @@ def test_the_table_is_that_of_pyproject() -> None:
 
 
 def test_no_module_of_an_extra_is_imported_where_it_is_not_translated() -> None:
-    """By the core at import: ``plan`` and ``build`` would end for the lack of a package."""
+    """By the core at import: ``plan`` and ``build`` would end because a package is missing."""
     code = (
         "import sys, pipelines.cli.build, pipelines.cli.plan, pipelines.stages.line, json\n"
         "import pipelines.publish.provenance.sbom, pipelines.wheels.checks\n"

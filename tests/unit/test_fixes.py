@@ -1,4 +1,4 @@
-"""What a recipe sets with some releases alone: for MSVC, and for nobody else."""
+"""What a recipe sets for some releases only: for MSVC, and for no other compiler."""
 
 from __future__ import annotations
 

@@ -290,7 +290,9 @@ def test_a_cancelled_task_is_ended_by_the_next_controller_too(tmp_path: Path) ->
     fleet = Fleet(tmp_path, [cell("x", 8e6)], [A])
     fleet.until(fleet.runs("x"))
     with fleet.ledger.change(fleet.world.clock) as change:
-        change.task(fleet.scheduler.entries["x"], cancelled=True)  # and killed before it is told
+        change.task(
+            fleet.scheduler.entries["x"], cancelled=True
+        )  # and killed before it is reported
     fleet.kill()
     fleet.start()
     assert fleet.run().tasks == {"cancelled": 1}

@@ -1,4 +1,4 @@
-"""The fleet on the terminal: it fits, it says what is known, and nobody can forge a line of it."""
+"""The fleet on the terminal: it fits, it says what is known, and its lines cannot be forged."""
 
 from __future__ import annotations
 

@@ -181,9 +181,9 @@ def _wait(event: threading.Event) -> None:
         (TimeUpError("e"), "left", False),
         (ProvisionError("e"), "lost", False),
         (TransferError("e"), "lost", False),
-        (HostError("e"), "lost", True),  # nobody reaches it
+        (HostError("e"), "lost", True),  # it is unreachable
         (AuthError("e"), "lost", True),
-        (DeadHostError("e"), "lost", False),  # the next one starts it anew
+        (DeadHostError("e"), "lost", False),  # the next one starts it again
         (UnfitHostError("e"), "lost", True),
         (SetupError("e"), "lost", True),
         (FullHostError("e"), "lost", True),
@@ -276,7 +276,7 @@ def test_a_cancelled_task_is_ended_on_its_host_and_others_go_on(
     assert (ended.key, ended.outcome, steps.withdrawn) == ("w", "left", ["w"])
     over.set()
     assert made.ends(1)["v"].outcome == "done"
-    made.pool.cancel("v")  # over by now: nobody minds
+    made.pool.cancel("v")  # over by now: no error
     assert other.withdrawn == []
 
 
@@ -386,7 +386,7 @@ def test_a_host_that_is_gone_ends_all_of_its_tasks(fleet: Callable[..., Fleet]) 
 def test_what_does_not_leave_a_host_that_is_gone_is_given_up(
     fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, and it is not begun again there beside itself."""
+    """Once, and no second one is started there."""
     monkeypatch.setattr(workers_module, "_LEAVE", 0.2)
     steps, over = Steps(), threading.Event()
     steps.act = lambda task: _wait(over) if task.key == "w" else None

@@ -30,7 +30,7 @@ from pipelines.stages.detached import Job, JobSpec
 def test_an_error_of_the_function_itself_is_no_lost_attempt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Told four times over it would be, with "memory is the usual reason"."""
+    """It would be reported four times, with "memory is the usual reason"."""
     nvcc = tmp_path / "cuda" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text("#!/bin/sh\necho a broken toolkit; exit 3\n")
@@ -109,7 +109,7 @@ def test_what_compilers_read_on_this_machine_is_in_the_name_too(
 
 
 def test_values_are_in_the_name_and_words_are_not(tmp_path: Path) -> None:
-    """A message that is worded anew must not throw away the finished units of every host."""
+    """A reworded message must not throw away the finished units of every host."""
     one = row(torch="2.8.0")
     assert named(tmp_path, found=one) != named(tmp_path, found=row(torch="2.8.1"))
     reworded = one.model_copy(update={"found": "other words", "why": "w", "wanted": "else"})

@@ -23,7 +23,7 @@ PE = PeFacts(0x8664, ("PyInit__C",))
 
 
 def unit(offset: int, sass: str, ptx: str = "", cuda: str = "13.0", isa: str = "9.0") -> Container:
-    """A whole container that ``cuda`` has made, and told so."""
+    """A whole container that ``cuda`` has made."""
     return Container(
         offset,
         frozenset(sass.split()),
@@ -343,7 +343,7 @@ def test_a_library_of_kernels() -> None:
         (unit(0, "75 90a", "90a", "", "8.5"), "12.5", ""),
         (unit(0, "75 90a", "90a", "", "8.5"), "12.6", ""),
         (unit(0, "75 90a", "90a", "", "77.1"), "13.0", "PTX 77.1 in 1/1"),
-        # a release that is not in the table is told by its SASS alone
+        # a release that is not in the table is known by its SASS alone
         (unit(0, "75 90a", "90a", "14.2", "9.9"), "14.2", ""),
         (unit(0, "75 90a", "90a", "", "9.9"), "14.2", "unknown"),
         # by the major version, as names of wheels say it

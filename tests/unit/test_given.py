@@ -1,4 +1,4 @@
-"""``invoke test --wheel``: what may be asked for, what is refused, what is told of the wheel."""
+"""``invoke test --wheel``: what may be asked for, what is refused, what is shown of the wheel."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ HASH = "0" * 64
 
 @pytest.fixture(autouse=True)
 def no_uv_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither the indexes that this machine's uv is told of, nor its cache; and no second try."""
+    """Neither the indexes of this machine's uv, nor its cache; and no second try."""
     for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_NO_CONFIG", "1")

@@ -1,4 +1,4 @@
-"""What this machine's driver lacks for a bridge: each lack by its name, with how to fix it."""
+"""What is missing in this machine's driver for a bridge: each by its name, with its fix."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_driver_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_machine_without_a_driver_is_asked_for_real() -> None:
-    """Whatever this machine is: the answer is whole, and a lack has a hint."""
+    """On any machine: the answer is complete, and a problem has a hint."""
     found = look()
     assert found.library is not None or "no NVIDIA driver" in found.failure
     assert all(lack.actual and lack.hint for lack in problems(found))

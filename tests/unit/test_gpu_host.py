@@ -226,7 +226,7 @@ def test_the_flag_is_of_the_host_of_the_line(
         lines.settings_of(Shared(gpu=True), "box")
 
 
-# -- what this machine lacks: one rule, whatever is typed ------------------------------------------
+# -- what is missing on this machine: one rule for all commands ------------------------------------
 
 
 COMMANDS = ("provision", "build", "test", "provision build test", "doctor", "host start", "plan")

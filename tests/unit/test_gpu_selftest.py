@@ -36,7 +36,7 @@ def put(target: Any, value: Any) -> int:
 
 
 class Pretended:
-    """A driver in Python: what it is told to get wrong, it gets wrong."""
+    """A driver in Python that gets wrong what it is configured to."""
 
     def __init__(self, **wrong: Any) -> None:
         self.wrong = wrong

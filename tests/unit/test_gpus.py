@@ -112,7 +112,7 @@ def test_ways() -> None:
     assert by_class(0).way == "class device in a process-isolated container"
     assert by_class(0).environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert by_class(False) == by_vfio(False, 0) == GpuWay()
-    # The guest counts anew what it is given.
+    # The guest numbers its own from 0.
     assert by_vfio(1, 1) == GpuWay(way="VFIO in a virtual machine", requested="gpu: 1", count=1)
     assert by_vfio((CARD, AUDIO), 1).environment == {}
 

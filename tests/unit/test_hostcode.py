@@ -120,7 +120,7 @@ def test_a_container_without_a_handle() -> None:
 
 
 def test_one_kernel_in_thousands_may_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was instantiated, and nobody calls it."""
+    """It was instantiated, and is never called."""
     kernels = (b"_Z4kernPf", b"_Z4kerni", b"gone")
     assert len(Made().said(kernels)) == 1
     monkeypatch.setattr(hostcode, "_UNNAMED", 2)

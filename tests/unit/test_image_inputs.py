@@ -282,7 +282,7 @@ def test_a_damaged_file_of_the_cache_is_not_brought(
 
 
 def test_what_is_not_pinned_is_refused(cache: Cache) -> None:
-    """As long as the lock lacks a Python of Windows; then the image can be planned."""
+    """While a Python of Windows is missing from the lock; then the image can be planned."""
     image = definitions.image_named("windows")
     if cache.lock.tools["python-3.11"].pinned:
         made = context.plan_image("windows", image, "3.11", cache, BASE)
@@ -418,7 +418,7 @@ class WindowsBuilder:
 
 
 def all_pinned(cache: Cache, *, offline: bool = True) -> Cache:
-    """A cache whose lock lacks nothing: what is not pinned has a made-up hash."""
+    """A cache with a complete lock: what is not pinned has a made-up hash."""
     tools = {}
     for name, tool in cache.lock.tools.items():
         made = [
@@ -647,7 +647,7 @@ def test_the_record_as_json_is_the_record(cache: Cache) -> None:
 
 
 class Told:
-    """Keeps the steps that it is told."""
+    """Keeps the steps."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []

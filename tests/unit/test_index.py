@@ -42,7 +42,7 @@ from pipelines.wheels.checked import CheckedWheel, check_copy
 
 
 def quiet(_: Wheel) -> None:
-    """Nobody reads it."""
+    """It is not read."""
 
 
 def put(root: Path, *runs: Any, store: Store | None = None, **order: Any) -> Done:
@@ -223,7 +223,7 @@ def test_whoever_died_here_holds_nothing(tmp_path: Path) -> None:
 def test_a_lock_that_was_taken_away_ends_the_publish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so does a catalogue that has changed meanwhile: nobody's wheels are forgotten."""
+    """And so does a catalogue that has changed meanwhile: no wheels are forgotten."""
     runs = [finished(tmp_path / "out", cuda=cuda) for cuda in ("12.6", "12.8", "13.0")]
     root = tmp_path / "index"
     put(root, runs[0])

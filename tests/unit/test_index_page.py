@@ -160,7 +160,7 @@ def test_versions_stand_in_the_order_in_which_they_are_taken() -> None:
         ("py3-none-any", ">=3.10", "3.10+, 3.10t+"),
         ("py2.py3-none-any", ">=3.10", "3.10+, 3.10t+"),
         ("pp310-pypy310_pp73-win_amd64", "", "none"),
-        ("cp310-cp310-win_amd64", ">=3.10.4", "3.10"),  # of a patch release nobody asks here
+        ("cp310-cp310-win_amd64", ">=3.10.4", "3.10"),  # a patch release is not asked for here
         ("cp39-abi3-win_amd64", ">3.9,<3.11.2", "3.9-3.11"),
     ],
 )

@@ -38,7 +38,7 @@ def order(*runs: Run) -> Order:
 
 
 def quiet(_: Wheel) -> None:
-    """Nobody reads it."""
+    """It is not read."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Whether a wheel would load beside given DLLs, and where their exports come from."""
+"""Whether a wheel would load with given DLLs, and where their exports come from."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_wheels_own_dlls_come_first(tmp_path: Path) -> None:
     own = {"pkg/c10.dll": dll({}, ["gone"])}
     found = judged(tmp_path, [cpu], {"c10.dll": ["gone"]}, files=own)
     assert [one.symbol for one in found[cpu.against].missing] == ["gone"]
-    # Of a run-time nobody knows whether its own or another one is loaded.
+    # It is unknown which of two runtimes is loaded.
     runtime = {"pkg/msvcp140.dll": dll({}, ["a"])}
     found = judged(tmp_path, [cpu], {"MSVCP140.dll": ["a"]}, files=runtime)
     assert found[OWN].verdict == "unknown"
@@ -320,7 +320,7 @@ def server(root: Path, lie: str = "") -> AbstractContextManager[str]:
 
 
 def big(room: Path) -> Path:
-    """A wheel most of which nobody needs."""
+    """A wheel most of which is not needed."""
     files = {"torch/lib/c10.dll": dll({}, ["a"]), "torch/other.bin": bytes(40 << 20)}
     return foreign(room, "torch", "2.8.0", "cp311-cp311-win_amd64", files=files)
 

@@ -409,7 +409,7 @@ def test_only_wheels_are_for_one_python() -> None:
 
 @pytest.mark.slow
 def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
-    """Refused before anything is built, told by the doctor, and found where the build looks."""
+    """Refused before anything is built, shown by the doctor, and found where the build looks."""
     driver(typed)
     cuda, config = toolkit(tmp_path / "toolkit"), tmp_path / "pipeline.yaml"
     config.write_text(config.read_text().replace(" root: ", f" cuda: '{cuda}', root: "))

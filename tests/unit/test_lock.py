@@ -535,7 +535,7 @@ TORCHES = sorted(id_ for id_, tool in load_lock().tools.items() if tool.name == 
 
 
 def test_the_torches_are_those_that_are_offered() -> None:
-    """Of some releases nobody has published the sha256 for every Python."""
+    """Some releases have no published sha256 for every Python."""
     locked = 310, 311, 312, 313
     every = *locked, 314, "314t"
     whole: dict[str, tuple[object, ...]] = {"2.6-cu124": locked, "2.7-cu128": locked}

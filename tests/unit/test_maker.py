@@ -97,7 +97,7 @@ def test_what_a_binary_tells(tmp_path: Path, data: bytes, name: str, why: str) -
             "cu130.sandbox.msvc",
             "with MSVC 14.44, not",
         ),
-        # Nobody asked; the name says it.
+        # Not requested; the name says it.
         (stand_in(), None, "cu130.sandbox.msvc", "was built with stand-in, not with MSVC"),
         (msvc(), None, "cu130.sandbox", "was built with MSVC, not with stand-in"),
         # A header of MSVC's on a binary of another linker.

@@ -1,4 +1,4 @@
-"""Charts of figures: one unit an axis, rivals beside the package's own with their factor."""
+"""Charts of figures: one unit per axis, rivals next to the package's own with their factor."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_units_stand_alone_and_nothing_else_is_one(tmp_path: Path) -> None:
 
 @needs_ninja
 def test_a_variable_that_an_included_file_changes(tmp_path: Path) -> None:
-    """Nobody knows here what it is then: ninja does not know the output, so it is no unit."""
+    """It is unknown what it is: ninja does not know the output, so it is no unit."""
     (tmp_path / "more.ninja").write_text("where = there\n")
     (tmp_path / "build.ninja").write_text(
         "rule cc\n  command = cp $in $out\nwhere = here\n"

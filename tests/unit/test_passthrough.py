@@ -222,7 +222,7 @@ def test_a_machine_elsewhere_is_read_as_this_one(tmp_path: Path, tree: Tree) -> 
 
 
 ZERO = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
-#: One of two H200 in a machine without an IOMMU, as its kernel told it.
+#: One of two H200 in a machine without an IOMMU, by its kernel.
 H200 = {
     "vendor": "0x10de\n",
     "device": "0x2335\n",
@@ -376,7 +376,7 @@ def test_what_a_guest_needs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gib", "room"), [(32, None), (64, 1 << 18), (128, 1 << 19)])
 def test_a_large_window_of_memory(tmp_path: Path, gib: int, room: int | None) -> None:
-    """The firmware's room is told in MiB: twice what is needed, or more."""
+    """The firmware's room is given in MiB: twice what is needed, or more."""
     found = machine(tmp_path, replace(FIRST, bar=gib * GIB))
     told = vfio.passed(found, found.slots).arguments
     wanted = () if room is None else ("-fw_cfg", f"name=opt/ovmf/X-PciMmio64Mb,string={room}")

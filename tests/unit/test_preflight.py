@@ -87,7 +87,7 @@ def test_more_jobs_than_this_machine_has_memory_for(
     assert caught.value.hint == "The nearest possible value is --jobs 14."
     assert not (tmp_path / "out").exists(), "no run was begun"
     refuse_unbuildable(changed(plan, jobs=14))
-    refuse_unbuildable(changed(plan, host=Lab(), jobs=64))  # nobody knows what it has
+    refuse_unbuildable(changed(plan, host=Lab(), jobs=64))  # it is unknown what it has
 
 
 def test_what_is_to_be_minded_is_said(

@@ -25,7 +25,7 @@ SETS = "--for comfyui: --python 3.13 --cuda 13.0"
 
 
 def test_each_is_a_cell_that_there_is() -> None:
-    """A preset that no build of torch is for would be one that nobody can have."""
+    """A preset without a build of torch would be useless."""
     for name, one in presets.load_presets().items():
         if one.refused:
             continue
@@ -154,7 +154,7 @@ def test_a_python_that_is_none(tmp_path: Path, beside: tuple[str, ...], folder: 
 
 
 def test_a_python_that_is_not_what_it_was_said_to_be(tmp_path: Path) -> None:
-    """With --for it is no good where anything is other; without, that is only told."""
+    """With --for any difference is an error; without, it is only reported."""
     windows, place = portable(tmp_path, "ComfyUI")
     windows.flash()
     loaded = seen(place)

@@ -1,4 +1,4 @@
-"""The program: help, near matches, flags anywhere on a line, and how the unexpected is told."""
+"""The program: help, near matches, flags anywhere on a line, and how the unexpected is reported."""
 
 from __future__ import annotations
 
@@ -371,13 +371,13 @@ def test_what_does_something_has_no_json(line: str, capsys: Captured) -> None:
 # -- the unexpected --------------------------------------------------------------------------------
 
 
-class Odd(Exception):  # noqa: N818 - nobody foresaw it
+class Odd(Exception):  # noqa: N818 - it is unforeseen
     pass
 
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``compare`` ends in what nobody foresaw."""
+    """``compare`` ends in something unforeseen."""
 
     def fail(*_: object, **__: object) -> int:
         secret("correct-horse")

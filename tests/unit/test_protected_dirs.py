@@ -1,4 +1,4 @@
-"""Directories of ours on a Windows that others use too: made closed, taken only if nobody's else.
+"""Directories of ours on a Windows that others use too: made closed, or taken if ours.
 
 The decisions run here, on the bytes of access lists (``windows_disk``); the calls that ask Windows
 run under Wine, in tests/sandbox/test_protected_dirs_on_windows.py.
@@ -315,7 +315,7 @@ def test_on_other_systems_a_directory_is_a_directory(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/c").is_dir()
 
 
-# -- nobody makes one another way ------------------------------------------------------------------
+# -- none is made in another way -------------------------------------------------------------------
 
 #: Module and line of code of what makes a directory without looking, and why it may.
 ALLOWED = {

@@ -559,7 +559,7 @@ def test_a_manifest_of_other_materials(desk: Desk) -> None:
 def test_what_was_signed_before_a_later_stage(
     desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The run goes on, such as by a test: told at once, found by whoever verifies, and cured."""
+    """The run changes, such as by a test: reported at once, found by verification, and fixed."""
     run = Run(desk.run)
     with run.stage("test"):
         pass

@@ -456,7 +456,7 @@ def test_a_gpus_own_word_counts_before_its_name(
 
 
 def test_nothing_of_a_run_is_trusted_twice(tmp_path: Path) -> None:
-    """Its manifest is written anew by whoever changed the wheel: the audit still knows better."""
+    """Its manifest was rewritten with the changed wheel: the audit still notices."""
     run = finished(tmp_path / "out")
     other_bytes(run)
     with pytest.raises(AuditError):
@@ -505,7 +505,7 @@ def resealed(run: Run, level: str, *, publishable: bool) -> str:
 def test_a_record_of_another_controller_is_worth_what_its_kind_of_host_is(
     tmp_path: Path, capsys: Said, level: str, publishable: bool, kinds: set[str]
 ) -> None:
-    """Whatever it says, and whoever has sealed it anew: its key is trusted for kinds of hosts."""
+    """Whatever it says, and even if sealed again: its key is trusted for kinds of hosts."""
     run = finished(tmp_path / "out")
     key = resealed(run, level, publishable=publishable)
     refused(tmp_path, run, capsys, key)

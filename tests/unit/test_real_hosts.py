@@ -1,4 +1,4 @@
-"""Hosts as users have them: with the lock as it is shipped nothing is refused for lack of a pin."""
+"""Hosts as users have them: with the shipped lock nothing is refused for a missing pin."""
 
 from __future__ import annotations
 

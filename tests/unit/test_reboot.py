@@ -41,7 +41,7 @@ Answer = str | bool | dict[str, Any] | BaseException
 
 
 class FakeSession:
-    """Answers what it was told to, in order; using it closed, or beyond that, is an error."""
+    """Gives its configured answers, in order; using it closed, or beyond that, is an error."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
@@ -378,7 +378,7 @@ def test_codes_of_real_programs() -> None:
 
 
 class Sessions:
-    """wtsapi32.dll: the services' session, which is nobody's, and those of users."""
+    """wtsapi32.dll: the services' session, which has no user, and those of users."""
 
     def __init__(self, *users: str, error: int = 0) -> None:
         self.users, self.error, self.freed = ("", *users), error, 0

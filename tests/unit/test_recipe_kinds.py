@@ -142,7 +142,7 @@ def test_the_name_of_a_pure_wheel_says_nothing_of_cuda() -> None:
 
 
 def test_a_local_version_that_is_put_in_is_a_material(tmp_path: Path) -> None:
-    """Another one is another build; the host is told of it."""
+    """Another one is another build; the host gets it."""
     plan = plan_for(tmp_path, recipe="gsplat", python="3.12")
     vars(plan)["wanted"] = ()  # of tools, some of which are not pinned
     made = materials(plan, "0" * 64, None)

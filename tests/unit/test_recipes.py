@@ -394,7 +394,7 @@ def test_a_file_whose_bytes_are_others_is_refused(tmp_path: Path, cache: Cache) 
     assert isinstance(recipe.source, FileSource)
     cache.place(recipe.source.file, recipe.source.sha256).write_bytes(b"short")
     with pytest.raises(LockError, match="could not be fetched"):
-        SourceTree(recipe, cache).pack()  # it is fetched anew, from a place that there is not
+        SourceTree(recipe, cache).pack()  # it is fetched again, from a place that does not exist
 
 
 def git(tree: Path, *words: str) -> str:

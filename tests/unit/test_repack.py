@@ -1,4 +1,4 @@
-"""Wheels packed anew, and the times in Windows binaries that are replaced meanwhile."""
+"""Repacked wheels, and the times in Windows binaries that are replaced meanwhile."""
 
 from __future__ import annotations
 

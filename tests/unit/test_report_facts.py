@@ -1,4 +1,4 @@
-"""From records to views: whatever a record holds or lacks, the right view comes of it."""
+"""From records to views: any record, complete or not, gives the right view."""
 
 from __future__ import annotations
 

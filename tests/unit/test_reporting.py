@@ -1,4 +1,4 @@
-"""``invoke report`` and ``invoke compare``: runs by name and by path, files whole, GitHub told."""
+"""``invoke report`` and ``invoke compare``: runs by name and path, complete files, GitHub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reproducible: true``: what compilers are told, and where the source stands meanwhile."""
+"""``reproducible: true``: the compilers' options, and where the source is meanwhile."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_applied_twice_is_applied_once(
     for spec in wanted:
         assert provision.apply_one(spec, marker)["ok"]
     assert keys == once
-    for (key, name), value in state.items():  # what nobody asked for is as it was
+    for (key, name), value in state.items():  # what was not requested is as it was
         if not any(_concerns(spec, name) for spec in wanted):
             assert keys["HKLM", key][name] == value
 

@@ -56,7 +56,7 @@ def wanted_of(place: Place, lock: ToolchainLock | None = None) -> dict[str, Desi
 
 
 def complete(lock: ToolchainLock) -> ToolchainLock:
-    """The lock as it is after ``invoke lock``, with hashes that nobody looks at here."""
+    """The lock as it is after ``invoke lock``, with hashes that are not used here."""
     data = lock.model_dump(mode="json")
     for tool in data["tools"].values():
         for source in tool["sources"]:

@@ -1,4 +1,4 @@
-"""A failing build goes on with other settings: at most twice, and the first error is told."""
+"""A failing build continues with other settings: at most twice; the first error is shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ELSE = "src/x.cu(3): error: identifier foo is undefined\n"
 
 
 class Builds:
-    """Stands for the host: each round appends its log and ends as it was told to."""
+    """Stands for the host: each round appends its log and ends as planned."""
 
     def __init__(self, place: Path, *rounds: str) -> None:
         self.notes = StageLog(Run.create(place / "out", RunFacts()))

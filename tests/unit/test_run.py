@@ -269,7 +269,7 @@ def test_only_what_has_no_outcome_is_taken_up(
 
 
 def cut(out: Path, facts: RunFacts = FACTS) -> Run:
-    """A run whose build was interrupted, and that nobody is at."""
+    """A run whose build was interrupted, and that is not in use."""
     run = Run.create(out, facts)
     run.put_stage(StageRecord(name="build", state="interrupted", started=1.0))
     run.close()
@@ -502,7 +502,7 @@ def test_a_record_that_was_changed_is_not_read_or_written(run: Run, change: str)
 
 
 def test_a_record_names_who_wrote_it(run: Run) -> None:
-    """One that somebody else has changed and sealed anew names their key."""
+    """One that others have changed and sealed again names their key."""
     mine = sealer().identity
     run.put_stage(StageRecord(name="build", state="failed", started=1.0))
     assert {*run.sealers.values()} == {mine}

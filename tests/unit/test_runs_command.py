@@ -1,4 +1,4 @@
-"""``invoke runs``: what there is, so that runs can be told apart; and giving the room back."""
+"""``invoke runs``: what there is, so that runs can be distinguished; and freeing their space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What editors and people are told of the keys is what the models say."""
+"""Editors and people get the models' own description of each key."""
 
 from __future__ import annotations
 

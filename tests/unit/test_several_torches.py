@@ -189,7 +189,7 @@ def test_the_cells_of_its_tests() -> None:
     assert cells_of_tests(recipe, target, lock, {}, existing=True) == (target,)
     other = load_recipe("flash-attn")
     assert cells_of_tests(other, target, lock, IN_SANDBOX, existing=False) == (target,)
-    # Of torch with CUDA the lock has the one, pinned or not; the other is not asked for in vain.
+    # Of torch with CUDA the lock has the one, pinned or not; the other is not requested.
     assert cells_of_tests(recipe, target, lock, {}, existing=False) == (target,)
     unknown = target.model_copy(update={"cuda": "13.9"})
     assert cells_of_tests(recipe, unknown, lock, {}, existing=False) == (unknown,), "it is refused"

@@ -58,7 +58,7 @@ def test_the_costs_of_the_recipe_are_the_measured_ones() -> None:
 
 @pytest.mark.parametrize(("count", "ratio"), [(2, 1.01), (4, 1.02), (8, 1.04), (20, 1.15)])
 def test_shares_are_even(count: int, ratio: float) -> None:
-    """The longest beside the mean; of 20 shares each has three or four units."""
+    """The longest compared with the mean; of 20 shares each has three or four units."""
     most, total = longest(count)
     assert most <= ratio * total / count
 

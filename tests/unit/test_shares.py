@@ -307,7 +307,7 @@ def test_a_share_that_was_killed_goes_on(builds: Builds, tmp_path: Path) -> None
 def test_objects_of_the_second_extension_alone(
     made: tuple[Path, list[str], list[sharding.ForeignObject]],
 ) -> None:
-    """Those of the first are known, and nobody has them: its hosts have died."""
+    """Those of the first are known, but lost: its hosts have died."""
     room, whole, objects = made
     builds = Builds(room, room / "tree")
     linked = builds.link(objects, "every")
@@ -639,7 +639,7 @@ def test_only_what_is_asked_for_is_divided(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_what_a_manifest_includes_is_made_by_the_link(tmp_path: Path) -> None:
-    """It is told, and the wheel is the same."""
+    """It is reported, and the wheel is the same."""
     builds = swallowing(tmp_path)
     tree = builds.tree
     (tree / "more.ninja").write_text("rule cc\n  command = cp $in $out\nbuild c.o: cc c.c\n")

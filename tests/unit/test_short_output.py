@@ -1,4 +1,4 @@
-"""What is as it should be is a line; what is not, or was asked for with -v, is told one by one."""
+"""What is right takes a line; what is not, or was requested with -v, is shown one by one."""
 
 from __future__ import annotations
 

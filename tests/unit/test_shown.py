@@ -271,7 +271,7 @@ def test_a_verdict_of_another_controller_needs_its_key(tmp_path: Path, capsys: S
 def test_from_an_index_to_a_rebuild_and_its_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second party has nothing but the address of the manifest in the index."""
+    """Others only have the address of the manifest in the index."""
     first = run_build(party(tmp_path, "they", tree(tmp_path)))
     assert published(tmp_path, str(first), "--untested") == 0
     row = plain(tmp_path)

@@ -1,4 +1,4 @@
-"""What a GPU will run of a file, whether a driver is new enough, what a torch lacks."""
+"""What a GPU will run of a file, whether a driver is new enough, what a torch does not have."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_no_wheel_means_nothing_to_install(tmp_path: Path) -> None:
 def test_uv_installs_over_a_given_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what it is told here: a host's own variables for uv do not reach it."""
+    """Only with these: a host's own variables for uv do not reach it."""
     (tmp_path / "bounds.txt").write_text("demo==2.0\n")
     monkeypatch.setenv("UV_CONSTRAINT", str(tmp_path / "bounds.txt"))
     made = wheel(tmp_path, "demo", {"demo.py": b"lost = False\n"})

@@ -235,7 +235,7 @@ def test_one_wheel_is_tested(tmp_path: Path, names: tuple[str, ...]) -> None:
     assert session.sent == []
 
 
-# -- what the suite is told ------------------------------------------------------------------------
+# -- what the suite gets ---------------------------------------------------------------------------
 
 
 def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A detached job that another process has begun: taken up, taken as it is, or begun anew."""
+"""A detached job that another process has begun: continued, used as it is, or started again."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def chosen(cuda: str, *there: Any, torch: str = "", **host: Any) -> str | None:
     [
         ("12.8", (V2022, V2019), None),  # the default goes with it
         ("13.2", (V2026, V2022), None),
-        ("13.0", (V2026, V2019, V2022), "14.29"),  # the first that does, in the order told
+        ("13.0", (V2026, V2019, V2022), "14.29"),  # the first that does, in the given order
         ("12.8", (V2026, V2022), "14.44"),
         ("12.1", (V2026, V2022, "14.38.33130"), "14.38"),
         ("12.8", (), None),  # no Visual Studio, or one that does not say: the build will
@@ -111,7 +111,7 @@ def made(root: Path, year: str, default: str, *others: str) -> Path:
 
 
 def test_what_a_host_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2022 goes before 18, which is 2026; without either nothing is told."""
+    """2022 goes before 18, which is 2026; without either there is no answer."""
     patterns = [str(tmp_path / p / "*/VC/Auxiliary/Build/vcvarsall.bat") for p in
                 ("20*", "[1-9][0-9]")]  # fmt: skip
     monkeypatch.setattr(builder, "_VCVARS", patterns)

@@ -32,7 +32,7 @@ LOCK = load_lock()
 SANDBOX = {"kind": "sandbox"}
 
 
-#: What the doctor is told of a host where all is well.
+#: The doctor's facts of a host without problems.
 def plan_of(out: Path, host: str = "sandbox", **axes: str) -> BuildPlan:
     """flash-attn's plan: a package with torch."""
     hosts = {"sandbox": SANDBOX | {"home": str(out / "sandbox")}, "lab": LAB}

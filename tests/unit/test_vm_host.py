@@ -299,7 +299,7 @@ def test_the_entry_makes_an_overlay_once(entry: Entry, tmp_path: Path) -> None:
 
 
 def test_the_entry_says_that_there_is_no_overlay(entry: Entry, tmp_path: Path) -> None:
-    (tmp_path / "golden/data.qcow2").write_text("golden")  # and no state files beside it
+    (tmp_path / "golden/data.qcow2").write_text("golden")  # and no state files next to it
     assert entry("kept", "true").wait(10) == 122
     assert not (tmp_path / "storage/data.qcow2").exists()
     assert machine.explained(122, "x", "") is not None

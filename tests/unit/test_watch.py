@@ -103,7 +103,7 @@ class World:
         self.builds(builds(names(OUT | NEXT)))
 
     def metadata(self, change: Callable[[str], str] = str, version: str = "2.16.0") -> None:
-        """Beside every wheel of that release, as genuine 2.15 has it."""
+        """Next to every wheel of that release, as genuine 2.15 has it."""
         real = (DAY / "torch.METADATA").read_text()
         for folder, name in names(NEXT):
             full = version + "+" + folder
@@ -269,7 +269,7 @@ def test_from_new_torch_to_nothing_left(
         {f"torch-2.16-cu13{cuda}-cp3{minor}" for minor in (12, 13, 14) for cuda in (0, 2)},
     )
 
-    # With these pinned, the plan lacks nothing and watch needs no file.
+    # With these pinned, the plan has everything and watch needs no file.
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: lock)
         patch.setattr("pipelines.matrix.plan.load_lock", lambda *_: lock)
@@ -607,7 +607,7 @@ def test_the_form_of_pytorchs_own_index(world: World) -> None:
 
 
 def test_a_cuda_among_those_of_the_lock_is_told_where_a_torch_is_built_with_it() -> None:
-    """Older ones than the lock has are nobody's loss, and of newer ones CUDA's own pages tell."""
+    """Releases older than the lock's do not matter, and newer ones are on CUDA's own pages."""
     builds: dict[str, dict[str, pages.File]] = {
         cuda: {} for cuda in ("11.8", "12.8", "13.1", "13.2", "13.9")
     }
@@ -631,7 +631,7 @@ def test_what_an_index_holds(world: World, capsys: Said) -> None:
     )
     assert why["cp312-torch2.15-cu126"].endswith("no wheel for CUDA 12.6 with torch 2.15")
     assert why["cp312-torch2.14-cu130"].startswith("torch 2.14.1 is out; ")
-    # A name that was taken back is not built again; nor one that lacks code.
+    # A yanked name is not built again; nor one with missing code.
     (wheel,) = (one for one in _wheels(world) if not one["made_from"])
     words = ["--to", world.index, "--yank", wheel["file"], "--because", "wrong numbers"]
     assert program.run(["publish", *words]) == 0

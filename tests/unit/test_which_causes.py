@@ -322,7 +322,7 @@ def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> N
 
 
 def test_what_a_package_brings_counts_where_it_adds_the_folder(tmp_path: Path) -> None:
-    """As delvewheel leaves it: DLLs under names of their own in a folder beside the package."""
+    """As delvewheel leaves it: DLLs under names of their own in a folder next to the package."""
     windows = Windows(tmp_path)
     own = "msvcp140-a4c2229bdc2a2a63.dll"
     binary = module({**IMPORTS, own: ["go"]})

@@ -111,7 +111,7 @@ def test_a_module_of_pythons_own_name_beside_it_is_not_taken(file: Path, tmp_pat
 
 
 class Linux:
-    """A Linux Python with a torch in a folder, a pip that only notes what it is told, a driver."""
+    """A Linux Python with a torch in a folder, a pip that only records its arguments, a driver."""
 
     def __init__(self, room: Path) -> None:
         self.site, self.index = room / "site", room / "index"
@@ -399,7 +399,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_index_serves_the_file(published: Path) -> None:
-    """It knows whence it came: beside its catalogue, and where its text was fetched."""
+    """It knows its origin: next to its catalogue, and where its text was fetched."""
     there = published / "which.py"
     assert there.read_bytes() == joined()
     done = run_child([sys.executable, str(there)], 60)

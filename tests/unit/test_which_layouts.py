@@ -201,7 +201,7 @@ def test_a_link_to_sources_hides_nothing(
 def test_what_came_before_dist_info_is_installed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str], folder: str
 ) -> None:
-    """conda's torch and ``setup.py install`` have it; nobody cut their installation off."""
+    """conda's torch and ``setup.py install`` have it; their installation was not interrupted."""
     Linux.write({f"{folder}/flash_attn/__init__.py": "", **files}, tmp_path)
     found = laid_out(monkeypatch, tmp_path / folder)
     (own,) = found.packages
@@ -237,7 +237,7 @@ def test_the_first_of_several_names_keeps_its_place(
 
 
 def test_a_pipe_is_no_record(tmp_path: Path) -> None:
-    """Nobody ever writes into it."""
+    """Nothing is ever written into it."""
     os.mkfifo(tmp_path / "RECORD")
     assert looking.read_text(tmp_path / "RECORD") is None
 

@@ -1,4 +1,4 @@
-"""Retries and errors of the WinRS stream, with a protocol object that does as it is told."""
+"""Retries and errors of the WinRS stream, with a scripted protocol object."""
 
 from __future__ import annotations
 

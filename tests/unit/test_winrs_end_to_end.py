@@ -231,7 +231,7 @@ def test_pinned_certificate(server: WsmanServer, steps: Steps) -> None:
 
 
 def test_pin_is_checked_on_every_connection(server: WsmanServer, tmp_path: Path) -> None:
-    """The host gets another certificate in mid-run: what is made anew refuses it."""
+    """The host gets another certificate in mid-run: new connections refuse it."""
     pin: str = server.pin  # type: ignore[attr-defined]
     connection = winrs_http.connect(Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin))
     connection.close_shell(connection.open_shell(codepage=65001))
@@ -269,7 +269,7 @@ def test_other_certificate_gets_nothing(server: WsmanServer, steps: Steps, trans
 
 
 class Impostor(http.server.ThreadingHTTPServer):
-    """Not WinRM: notes what it is told, and answers with ``status`` and ``headers``."""
+    """Not WinRM: records requests, and answers with ``status`` and ``headers``."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Told)

@@ -430,7 +430,7 @@ def test_what_is_attested_is_what_was_verified(shell: Shell) -> None:
     said = {"findings": [{"id": name, "level": state} for name, state in states.items()]}
     assert shell.run(found["run"], SAID=json.dumps(said)) == (0, "")
     assert shell.outputs == {"wheel": "runs/20260101-000000-x/wheels/a b.whl"}
-    # The very file that is read afterwards, whatever envelope lies beside it.
+    # The very file that is read afterwards, whatever envelope is next to it.
     statement = "runs/20260101-000000-x/a b.whl.statement.json"
     words = ["verify", shell.outputs["wheel"], "--provenance", statement, "--accept", "unsigned"]
     assert shell.typed() == [words, [*words, "--json"]]
@@ -676,7 +676,7 @@ def test_what_watch_publishes(shell: Shell) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
     (shell.place / "runs/d").mkdir()  # whose build failed
-    ended, said = shell.run(script, **env)  # a wheel without its record is told of
+    ended, said = shell.run(script, **env)  # a wheel without its record is reported
     assert (ended, said.count("::error::runs/c/wheels/y.whl came without")) == (1, 1)
     words = [
         "publish",
@@ -1066,7 +1066,7 @@ def test_no_runner_that_moves(path: Path) -> None:
     ],
 )
 def test_the_runner_that_builds_has_a_compiler_that_cuda_takes(label: str, code: int) -> None:
-    """Who calls the workflow with another label is told, before twenty runners fail."""
+    """Another label is an error before twenty runners fail."""
     (step,) = [
         one
         for one in WHEELS["jobs"]["plan"]["steps"]

@@ -373,7 +373,7 @@ def test_output_waits_in_the_pipe(server: WsmanServer, plain: Protocol, tmp_path
         line = "head -c 16M /dev/zero | tee count | head -c 2500000; echo end >&2"
         command = plain.run_command(shell, line)
         plain.get_command_output_raw(shell, command)  # the writer runs, and then blocks
-        # Two pipes and what was received; the rest waits, however long nobody asks.
+        # Two pipes and what was received; the rest waits for the next request.
         settled = (tmp_path / "count").stat().st_size
         time.sleep(0.05)
         assert settled <= (tmp_path / "count").stat().st_size < 4 << 20
@@ -671,7 +671,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) as sock:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_another_user_of_this_machine_is_not_served(files: Files) -> None:
-    """So that nobody takes all connections: https://docs.kernel.org/networking/proc_net_tcp.html"""
+    """So that no client takes all connections: https://docs.kernel.org/networking/proc_net_tcp.html"""
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("there is no Python that other users can start")

@@ -125,7 +125,7 @@ def lost_context() -> dict[str, Any]:
 
 
 def crash() -> dict[str, Any]:
-    """The driver is told to read where nothing is: that is this process' end, or an exception."""
+    """The driver is to read where nothing is: that is this process' end, or an exception."""
     Gpu()
     p = made("cuMemAlloc_v2", 4096, kind=U64)
     for size in (64, 4096):
@@ -147,7 +147,7 @@ def pending(seconds: str) -> dict[str, Any]:
 
 
 def reset() -> dict[str, Any]:
-    """The primary context is reset, and made anew."""
+    """The primary context is reset, and made again."""
     gpu = Gpu()
     p = made("cuMemAlloc_v2", 4096, kind=U64)
     call("cuDevicePrimaryCtxReset_v2", gpu.device)

@@ -110,7 +110,7 @@ def launch(
     stream: int = 0,
     cooperative: bool = False,
 ) -> None:
-    """Start ``kernel`` with ``values``; nobody waits for it."""
+    """Start ``kernel`` with ``values``, without waiting for it."""
     shape = [*_three(grid), *_three(block), shared]
     given = Parameters(*values)  # alive until the call has copied them
     if cooperative:

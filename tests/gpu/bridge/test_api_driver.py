@@ -125,7 +125,7 @@ def _pinned() -> list[str]:
 
 
 def test_every_exported_function_is_there() -> None:
-    """A name that this driver lacks is not found on Linux, and answers 500 through a bridge."""
+    """A name unknown to this driver is not found on Linux, and answers 500 through a bridge."""
     names = _LISTED.read_text("ascii").split()
     there = [name for name in names if getattr(driver(), name, None) is not None]
     assert len(there) > 500

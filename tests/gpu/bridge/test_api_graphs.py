@@ -39,7 +39,7 @@ _HOST, _DEVICE = 1, 2  # CUmemorytype
 
 
 class Graph:
-    """A graph under construction: each node comes after those it is told."""
+    """A graph under construction: each node comes after the given ones."""
 
     def __init__(self, handle: int | None = None, *, context: int) -> None:
         self.handle = handle or made("cuGraphCreate", 0)

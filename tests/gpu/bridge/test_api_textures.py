@@ -115,7 +115,7 @@ def test_floats_are_arguments() -> None:
 
 
 def test_a_reference_of_a_module(array: Shaped) -> None:
-    """What it is told is kept. No kernel fetches through one: CUDA 12 took them away."""
+    """Its settings are kept. No kernel fetches through one: CUDA 12 took them away."""
     one = array(4, 0, _FLOAT)
     reference = made("cuModuleGetTexRef", module(TEXTURES), b"reference")
     call("cuTexRefSetArray", reference, one, 1)  # with the array's format

@@ -538,7 +538,7 @@ def check_variables_that_a_program_deleted():
 
 
 def check_variables_while_another_thread_starts_the_driver():
-    """The driver reads them then: they are not taken away and set anew under it."""
+    """The driver reads them then: they are not removed and set again under it."""
     os.environ["CUDA_SLOW"] = "first"
     D.cuDriverGetVersion(c.byref(c.c_int()))  # loads the DLL
     results, entered = [], threading.Event()
