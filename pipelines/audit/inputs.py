@@ -182,7 +182,8 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
         f"{line(name, 80)}=={line(version, 40)}: the index has no wheel for Windows{why}",
         hint=f"It has: {line(there, 300)}."
         if offers
-        else "It has no such project: check the spelling.",
+        else "It has no wheels of that project: check the spelling, name a file or an address, or "
+        "build one: docs/recipes.md.",
     )
 
 

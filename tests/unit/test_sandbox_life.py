@@ -140,8 +140,10 @@ def reach(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Reconnect:
 
 def test_states(sandbox: Fake) -> None:
     assert sandbox.status() == "absent"
+    assert sandbox.missing_image(), "a dry run does not create it"
     sandbox._make()
     assert sandbox.status() == "stopped"
+    assert not sandbox.missing_image()
     sandbox.start(ephemeral=False)
     assert sandbox.status() == "running"
     (sandbox.run / IN_USE).touch()

@@ -140,6 +140,11 @@ class Sandbox(Host):
         """Itself: the pipeline creates, starts and removes it."""
         return self
 
+    def missing_image(self) -> str:
+        """Itself, if it does not exist."""
+        absent = self.status() == "absent"
+        return "the sandbox does not exist yet: the first provision creates it" if absent else ""
+
     def describe(self) -> str:
         """Its state and the location of its files, in one line."""
         return f"{self.status()}  {self.home}"
