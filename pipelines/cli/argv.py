@@ -1,9 +1,9 @@
-"""A command line in the form in which invoke's parser takes it as it is meant.
+"""Converts a command line to a form that invoke's parser understands correctly.
 
-That parser fills the words of a command with whatever comes next, also with ``--help``; it takes no
-more words than it has names for, knows no commands of two words, and says what is wrong in prose
-alone. So every word is looked at here first. What is wrong is an error with what is near; what
-remains is ``--flag`` and ``--flag=value`` of the program, then each command with its own.
+That parser takes whatever comes next as a command's arguments, even ``--help``; it takes no more of
+them than it has names for, knows no commands of two words, and reports errors only as prose. So
+every word is checked here first: errors name the nearest valid one, and the result is ``--flag``
+and ``--flag=value`` of the program, then each command with its own.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ Call = tuple[str, dict[str, Any]]
 def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Give every command the flags that hold for it; the flags of the whole line.
 
-    A command without a flag takes it from the nearest command before it that has it, else after
-    it, else from ``typed``: what stood before the first one, or at commands that do not take it.
+    A command without a flag takes it from the nearest command before it that has it, then after it,
+    then from ``typed``: flags before the first command, or at commands that do not take them.
     """
     line: dict[str, Any] = {}
     for ordered in (calls, calls[::-1]):

@@ -63,10 +63,7 @@ class HostChecks:
     """The hosts that were looked at, so that none is two, and all have one tool chain."""
 
     def __init__(self, settings: FleetSettings, folder: Path, names: Collection[str]) -> None:
-        """``folder`` is the fleet's: what was agreed on is kept there for whoever resumes it.
-
-        ``names`` are all of its hosts: one that was removed is no longer compared with.
-        """
+        """``folder`` is the fleet's, which keeps what its hosts, ``names``, have in common."""
         self._names, self._settings = names, settings
         self._lock = threading.Lock()
         self._file = folder / "hosts.json"
@@ -74,9 +71,9 @@ class HostChecks:
         """Host -> in what its tool chain was found to be another one."""
 
     def look(self, name: str, session: LiveSession, root: str) -> None:
-        """Look at the host called ``name``, with its directory of builds ``root``.
+        """Check the host called ``name``, with its directory of builds ``root``.
 
-        Raises :class:`UnfitHostError` with what speaks against it, and what a call raises.
+        Raises :class:`UnfitHostError` with the reason, and what a call raises.
         """
         before = time.time()
         answer = session.call(remote_identity.identity, root=root)
@@ -116,10 +113,10 @@ class HostChecks:
             )
 
     def agree(self, name: str, group: str, made_of: Materials) -> None:
-        """Have the host's tool chain be that of the others, by the materials of a build there.
+        """Require the toolchain of the other hosts, by the materials of a build there.
 
-        The first one of a ``group`` (Python and so on) says what it is. Raises
-        :class:`UnfitHostError` with the first difference.
+        The first host of a ``group`` (such as a Python) sets it. Raises :class:`UnfitHostError`
+        with the first difference.
         """
         rows = made_of.rows("found", "host", "toolset")
         own = (
@@ -150,10 +147,7 @@ class HostChecks:
             self.require_agreed(name)
 
     def require_agreed(self, name: str) -> None:
-        """Raise what was found of a host's tool chain.
-
-        It is not tried again before a person has looked, or each of its tasks would be lost there.
-        """
+        """Raise the error of a host's toolchain, which stays until a person has fixed it."""
         if (found := self._others.get(name)) is not None:
             raise found
 

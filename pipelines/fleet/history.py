@@ -104,10 +104,10 @@ def state(ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = No
 def remaining(
     entries: Sequence[TaskEntry], attempts: Iterable[Span], machines: Sequence[Machine], now: float
 ) -> tuple[float, float] | None:
-    """Seconds until all tasks are done: at least and at most, as tasks took so far.
+    """Seconds until all tasks are done, at least and at most, from the times of finished ones.
 
-    At least: all that is left spread over the slots, or the longest chain of tasks. At most both,
-    one after the other (Graham's bound). Tests count like builds.
+    At least: the remaining work spread over the slots, or the longest chain of tasks. At most: both
+    together (Graham's bound). Tests count like builds.
     """
     tasks = {one.task.key: one.task for one in entries}
     by_name = {one.name: one for one in machines}

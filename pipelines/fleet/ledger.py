@@ -1,8 +1,8 @@
-"""The fleet's ledger: what is to be done, where it stands, every attempt. The truth, in SQLite.
+"""The fleet's ledger: its tasks, their states, every attempt. The source of truth, in SQLite.
 
 It is ``fleet.sqlite`` in ``out/fleet-<stamp>``. Every change of state is one transaction that is
-on the disk before anything follows from it, so a controller that is killed anywhere resumes from
-it; a second one at the same time is refused. Who only looks, or leaves an order, needs no lock.
+on disk before anything depends on it, so a killed controller can always resume; a second one at the
+same time is refused. Readers, and writers of orders, need no lock.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ _READ: Mapping[type, TypeAdapter[Any]] = {
 
 
 class Transaction:
-    """What one transaction changes; its entries are changed with it.
+    """The changes of one transaction, and of the entries in memory.
 
-    Where it fails, memory is ahead of the ledger: whoever used it ends, and the next one reads it.
+    If it fails, memory is ahead of the ledger: the process ends, and the next one reads it.
     """
 
     def __init__(self, database: sqlite3.Connection, at: float) -> None:
@@ -198,10 +198,10 @@ class Ledger:
     def find(
         cls, out: Path, order: str, passed: Callable[[str], object] = lambda _: None
     ) -> Self | None:
-        """The latest fleet of that order, if it has not come to its end.
+        """The latest fleet of that order, unless it has ended.
 
-        ``passed`` is called for each that is damaged or of another version: whose it was, is not
-        known. Raises :class:`StorageError` for one that cannot be read now.
+        ``passed`` is called for each that is damaged or of another version. Raises
+        :class:`StorageError` for one that cannot be read now.
         """
         for path in sorted(out.glob(f"fleet-*/{FILE}"), reverse=True):
             try:
@@ -268,9 +268,9 @@ class Ledger:
                 raise
 
     def put(self, tasks: Iterable[Task], machines: Iterable[Machine], at: float) -> None:
-        """Have these tasks and hosts in it; those it has keep where they stand, what is done all.
+        """Add these tasks and hosts; existing ones keep their states.
 
-        ``tasks`` stand after those that they come after. Hosts that it has and that are not among
+        ``tasks`` are in the order of their dependencies. Known hosts that are not among
         ``machines`` are refused.
         """
         with self.change(at) as change:

@@ -1,8 +1,8 @@
 """What runs next and where, what is retried, what is blocked: pure functions.
 
-Tasks begin in this order: what a person put first, what needs a GPU (there are few), the longest
-chain of tasks to come. Each goes where it is done first by the plan, which may be a host that is
-busy still: it waits for that one. The rule is known as HEFT, https://doi.org/10.1109/71.993206.
+Tasks start in this order: by priority, those that need a GPU (there are few), the longest chain of
+later tasks. Each goes to the host that finishes it first by the plan, even if that is still busy.
+The rule is known as HEFT, https://doi.org/10.1109/71.993206.
 """
 
 from __future__ import annotations
@@ -117,10 +117,9 @@ def _late(end: float, now: float) -> float:
 def assign(
     waiting: Iterable[tuple[Task, Collection[str]]], rooms: Mapping[str, Room], now: float
 ) -> list[tuple[Task, Room]]:
-    """What begins where; ``waiting`` has the first ones first.
+    """What starts where; ``waiting`` has tasks in order, each with its possible hosts.
 
-    Each has the hosts where it may go. ``rooms`` are those of hosts that are up; what begins is
-    taken from them.
+    ``rooms`` are those of hosts that are up, reduced by what starts.
     """
     begun: list[tuple[Task, Room]] = []
     slots = sum(max(0, room.slots) for room in rooms.values())
@@ -160,9 +159,9 @@ def followers(tasks: Iterable[Task]) -> dict[str, list[str]]:
 
 
 def ranks(ordered: Iterable[Task], machines: Iterable[Machine]) -> dict[str, float]:
-    """Key -> seconds from its beginning to the end of all that comes after it, by the plan.
+    """Key -> planned seconds from its start to the end of everything that depends on it.
 
-    ``ordered``: none is before what it comes after.
+    ``ordered``: in the order of dependencies.
     """
     tasks = [*ordered]
     cores = sorted(max(1, one.cores // one.slots) for one in machines) or [1]
@@ -178,9 +177,9 @@ def ranks(ordered: Iterable[Task], machines: Iterable[Machine]) -> dict[str, flo
 def verdict(
     entry: TaskEntry, ended: Ended, limits: Limits, now: float, *, elsewhere: bool
 ) -> dict[str, Any]:
-    """What becomes of a task when an attempt has ended: the fields of ``entry`` that change.
+    """The fields of ``entry`` that change when an attempt has ended.
 
-    ``elsewhere``: whether another host that it was not taken from could do it.
+    ``elsewhere``: whether another host could do it.
     """
     if ended.outcome == "done":
         return {"state": "done", "error": None}
@@ -223,9 +222,9 @@ def _quarantine(ended: Ended, died: tuple[str, ...], losses: dict[str, int]) -> 
 def blocked(
     entries: Mapping[str, TaskEntry], order: Iterable[str], hosts: Mapping[str, HostEntry]
 ) -> dict[str, ErrorResult]:
-    """Waiting tasks that can never begin, and why; ``order``: none is before what it comes after.
+    """Waiting tasks that can never start, and why, such as shards that are no longer needed.
 
-    A shard that nothing needs any more is among them.
+    ``order``: in the order of dependencies.
     """
     found: dict[str, ErrorResult] = {}
     after = followers(entry.task for entry in entries.values())

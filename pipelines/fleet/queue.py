@@ -1,7 +1,4 @@
-"""The tasks of a fleet: what waits, in which order, what may run; what a person wants of them.
-
-All of it follows from the ledger's entries.
-"""
+"""The tasks of a fleet, from the ledger's entries: which wait, their order, orders of people."""
 
 from __future__ import annotations
 

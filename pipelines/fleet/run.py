@@ -101,9 +101,8 @@ def show_fleet(request: FleetRequest) -> None:
 def run_fleet(request: FleetRequest) -> Path:
     """Build the cells on the hosts of the fleet until nothing is left to do; its directory.
 
-    A fleet of the same request that has not come to its end is resumed. Raises
-    :class:`FleetError` when tasks failed or were left, :class:`ConfigError` when no host fits, or
-    another process is running it.
+    An unfinished fleet of the same request is resumed. Raises :class:`FleetError` if tasks failed
+    or were left, :class:`ConfigError` if no host fits, or another process is running it.
     """
     names = request.settings.fleet_hosts(request.hosts)
     cells = request.cells(names, Survey())  # refuses what cannot be, before anything is reached
@@ -248,10 +247,9 @@ def _say_end(ledger: Ledger, summary: Summary) -> None:
 
 
 def exit_code_of(bad: Sequence[TaskEntry]) -> int:
-    """The exit code of a fleet with these tasks that are not done: the worst of their errors.
+    """The exit code for these unfinished tasks: the worst of their errors.
 
-    That of an interruption where all that happened is that tasks were cancelled, else that of
-    hosts: none has taken them.
+    Without errors that of an interruption if tasks were cancelled, else that of hosts.
     """
     states = {one.state for one in bad}
     cancelled = "cancelled" in states and states <= {"cancelled", "blocked"}
@@ -265,9 +263,9 @@ def exit_code_of(bad: Sequence[TaskEntry]) -> int:
 
 
 def redo_lost(ledger: Ledger, at: float) -> dict[str, str]:
-    """Have what was done and is not there any more done again: key -> what is wrong.
+    """Repeat finished tasks whose results are gone: key -> what is wrong.
 
-    The ledger is held. A shard is looked at only while its link is to be done.
+    The ledger is held. A shard is only checked until its link is done.
     """
     entries = ledger.tasks()
     attempts = {one.key: one for one in ledger.attempts()}
@@ -307,9 +305,9 @@ def _missing(task: Task, attempt: Span | None) -> str:
 
 
 def _differs(run: Run, *, shard: bool) -> str:
-    """The first file that is not as the run has recorded it; raises what reading it does.
+    """The first file that differs from the run's record; raises what reading it does.
 
-    :class:`BuildError` for a run without a wheel that was audited.
+    :class:`BuildError` for a run without an audited wheel.
     """
     if run.result(SkipResult) is not None:
         return ""

@@ -92,10 +92,7 @@ class Sessions:
     def __init__(
         self, slots: int, folder: Path, look: Callable[[BuildPlan, LiveSession], None]
     ) -> None:
-        """``folder`` is the fleet's. ``look`` raises what speaks against a host.
-
-        It is called each time that the host was connected to.
-        """
+        """``folder`` is the fleet's; ``look`` is called after each connection, and may raise."""
         self._slots, self._folder, self._look = slots, folder, look
         self._lock = threading.Lock()
         self._shared: dict[tuple[str, ...], SharedSession] = {}
@@ -143,9 +140,9 @@ class Sessions:
                 shared.session.hang_up()
 
     def reachable(self) -> bool:
-        """Whether every session that was used can be had again.
+        """Whether every used session can be opened again.
 
-        One that tasks still use is asked something: to break it would be their loss.
+        One that tasks still use is only asked something, not closed.
         """
         for shared in self._all():
             session = shared.session

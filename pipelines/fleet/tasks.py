@@ -67,8 +67,8 @@ def tasks_of(
 ) -> Cells:
     """The cells of ``plans``, by host, as tasks; with ``test`` each has its smoke test as well.
 
-    ``shards``: into so many each is divided; 0: as many as do some good; ``None``: it is built as a
-    whole. Raises :class:`ConfigError` when there is no cell that some host can build.
+    ``shards``: how many for each; 0: as many as are useful; ``None``: built as a whole. Raises
+    :class:`ConfigError` if no host can build any cell.
     """
     rows: dict[str, dict[str, Row]] = {}
     for host, plan in plans.items():

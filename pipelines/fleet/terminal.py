@@ -1,7 +1,6 @@
-"""A fleet on the terminal: drawn over again on a screen, a line for each event elsewhere.
+"""A fleet on the terminal: redrawn on a screen, a line for each event elsewhere.
 
-Why something failed is said by hosts: everything is made harmless, and a line is never wider than
-the terminal.
+Text from hosts is sanitized, and a line is never wider than the terminal.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ _SHOWN = 4
 
 
 def render(state: FleetState, width: int, height: int = 40) -> Group:
-    """All of it in at most ``height`` lines of at most ``width`` characters.
+    """Everything in at most ``height`` lines of at most ``width`` characters.
 
-    Hosts that are as they should be are folded first: those with trouble stay to be seen.
+    Hosts without problems are folded first.
     """
     head, tail = [*_head(state)], [*_waiting(state, width), *_troubles(state, width)]
     room = max(3, height - len(head) - len(tail) - 1)

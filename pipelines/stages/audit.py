@@ -34,10 +34,9 @@ from pipelines.wheels.tags import EVERY_PYTHON, WINDOWS
 
 
 def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
-    """Check every wheel, or the library of a crate's kernels; :class:`AuditError` if one is wrong.
+    """Check every downloaded wheel, or a crate's library; :class:`AuditError` if one is wrong.
 
-    That one moves to ``rejected/``. A sandbox can build green and leave no device code, so this
-    decides whether a build passed. What is looked at are the bytes that came home.
+    It moves to ``rejected/``. A build can succeed without device code: this decides.
     """
     for one in features(AuditHooks, plan):
         if (audited := one.instead(log)) is not None:

@@ -1,7 +1,6 @@
-"""What a plan's wheel is made of, as the parts of its bill of materials.
+"""The parts of a planned wheel's bill of materials.
 
-Of that only what :func:`pipelines.stages.buildspec.materials` holds against a rebuild: another
-host must give the same bytes.
+Only what :func:`pipelines.stages.buildspec.materials` compares: all hosts must give the same bytes.
 """
 
 from __future__ import annotations
@@ -67,10 +66,9 @@ class BillCheck(AuditHooks):
 
 
 def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
-    """The bill of the wheel that is built of ``source``.
+    """The bill of the wheel built from ``source``; ``provisioned`` has what is not pinned.
 
-    ``provisioned`` has what was found of what is not pinned. Raises :class:`ConfigError` for
-    vendored code that is not as the recipe declares it.
+    Raises :class:`ConfigError` for vendored code that differs from the recipe's declaration.
     """
     target, recipe = plan.target, plan.recipe
     properties = {

@@ -91,9 +91,9 @@ def build(
 ) -> BuildResult:
     """Build on the host: the job, and the wheels there.
 
-    The host's log streams into ``build.log`` of the run as it comes, so that it is kept whatever
-    happens. ``accept`` is given the materials before anything begins, and raises what speaks
-    against them. Raises :class:`BuildError` with the log's last lines.
+    The host's log streams into ``build.log`` of the run, so that it is always kept. ``accept`` gets
+    the materials before anything starts, and may raise. Raises :class:`BuildError` with the log's
+    last lines.
     """
     jobs, threads = job_budget(plan, session)
     with bars() as show:

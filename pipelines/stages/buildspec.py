@@ -60,11 +60,10 @@ def materials(
     toolset: str | None = None,
     more: Iterable[Material] = (),
 ) -> Materials:
-    """Everything that decides the wheel: source, tools, Python, environment.
+    """Everything that determines the wheel: source, tools, Python, environment.
 
-    ``provisioned`` has what was found of what is not pinned: its values, never its words. How many
-    jobs and threads work at it makes no other wheel. ``toolset`` is what
-    :func:`.toolset.toolset_for` says, ``more`` is of features.
+    ``provisioned`` has the values of what is not pinned; jobs and threads do not matter.
+    ``toolset`` is from :func:`.toolset.toolset_for`, ``more`` from features.
     """
     rows = [Material("source", "archive", source_sha256), *_planned(plan), *_found(provisioned)]
     if plan.host.existing is not None:
@@ -125,10 +124,7 @@ def _users(plan: BuildPlan) -> Iterator[Material]:
 
 
 def without_home(text: str) -> str:
-    """``text`` with ``~`` for this user's directory where a path begins with it.
-
-    Manifests are published.
-    """
+    """``text`` with ``~`` for this user's home directory in paths: manifests are published."""
     home = str(Path.home())
     if len(home) < 2:  # noqa: PLR2004 - of a user without one it is the root
         return text

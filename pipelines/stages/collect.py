@@ -17,10 +17,9 @@ from pipelines.stages.hooks import CollectHooks, features
 
 
 def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResult:
-    """Fetch what the build left, wheels or a crate's library of kernels; it landed by rename.
+    """Download the build's output, wheels or a crate's library; it appears by rename.
 
-    Raises :class:`TransferError` for a file that is not the one that was built: what arrives must
-    have the sha256 and the size that the builder stated, whatever the host says by now.
+    Raises :class:`TransferError` unless it has the sha256 and size that the builder stated.
     """
     built = log.run.result(BuildResult)
     if built is None:

@@ -109,10 +109,9 @@ class Job:
     def follow(self) -> Iterator[Any]:
         """Yield the job's log as bytes and, last, its result.
 
-        Raises :class:`HostError` when there was no contact for ``patience`` seconds, or the host
-        says what makes no sense, ``AuthError`` when the host refuses the sign-in, ``error`` when
-        attempt after attempt is lost. In each case the job, if it runs, goes on. When the host has
-        ended, which ends the job, and does not come back, it is ``DeadHostError``.
+        Raises :class:`HostError` without contact for ``patience`` seconds and for invalid answers,
+        ``AuthError`` if the host refuses the sign-in, ``error`` if attempt after attempt is lost: a
+        running job continues. ``DeadHostError`` if the host has ended, and the job with it.
         """
         self._heard = time.monotonic()
         prepared = False

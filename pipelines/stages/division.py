@@ -40,10 +40,10 @@ class Division(BuildHooks):
     """By the units' ids."""
 
     def part(self, session: LiveSession, made_of: Materials) -> str:
-        """What of the wheel is done, and with which programs.
+        """The part of the wheel that is built, and the programs for it.
 
-        :func:`.objects.lender` and :func:`.objects.require_same` say what is raised for objects
-        that do not fit, and :class:`AuditError` where one unit has two.
+        Raises what :func:`.objects.lender` and :func:`.objects.require_same` do for unsuitable
+        objects, and :class:`AuditError` if a unit has two.
         """
         self._compilers = compilers_of(session, self.plan)
         if self.plan.share is not None:
@@ -110,10 +110,9 @@ class Division(BuildHooks):
         ]
 
     def ended(self, _: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, object]:
-        """What the host says of it, if that makes sense.
+        """The host's answer; :class:`HostError` if it is invalid.
 
-        Raises :class:`HostError` where it does not, and :class:`AuditError` where a link was made
-        of others than the objects that were given.
+        :class:`AuditError` for a link with other objects than the given ones.
         """
         share = self.plan.share
         mode = "link" if share is None else "compile"

@@ -36,8 +36,8 @@ NOTHING = "nothing was done (--dry-run)"
 def show_build(line: Line) -> None:
     """Print what ``run_build`` would do with this line.
 
-    A host is asked only if that starts and puts nothing there: one that runs already, or this
-    machine. Raises what a build would before it begins, such as :class:`ConfigError`.
+    Only a host that is running is asked, or this machine. Raises what a build would raise before it
+    starts, such as :class:`ConfigError`.
     """
     plan, recipe = line.plan, line.plan.recipe
     with fold(f"Would build {plan.target.package} for {plan.target.label}"):

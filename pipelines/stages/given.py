@@ -1,7 +1,6 @@
-"""Tests a wheel that somebody else has built: taken as it is, looked into, run; never ours.
+"""Tests an external wheel: used as it is, examined and run, but never published.
 
-It leaves a run like any other. What it was taken from stands in its record and its reports, and
-nothing of it is for publishing.
+It has a run like any other, whose record and reports state the wheel's origin.
 """
 
 from __future__ import annotations
@@ -185,10 +184,10 @@ def order(plan: BuildPlan, *, companions: Iterable[str], script: str | None) -> 
 
 
 def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult:
-    """The wheel into the run, and what it requires into the cache: resolved, fetched, verified.
+    """Put the wheel into the run and its requirements into the cache: resolved and verified.
 
-    Raises :class:`ConfigError` for what cannot be had for this platform, :class:`LockError` for a
-    file that is another one than was stated, :class:`AuditError` for one that is no wheel.
+    Raises :class:`ConfigError` for what this platform does not have, :class:`LockError` for a file
+    that differs from its statement, :class:`AuditError` for one that is not a wheel.
     """
     given = plan.given
     assert given is not None  # noqa: S101 - of a plan with a wheel that is given

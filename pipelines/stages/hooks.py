@@ -1,7 +1,7 @@
-"""The hooks of the stages, and the features that join them there.
+"""The hooks of the stages, and the features that use them.
 
 A feature derives a class from one of those below and overrides what it needs. :data:`FEATURES`
-names it and says which plans ask for it. It is imported for those alone; the stages import none.
+names it and the plans that use it; it is imported only for those, and never by a stage.
 """
 
 # ruff: noqa: ARG002 - as they stand here, hooks do nothing

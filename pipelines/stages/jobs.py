@@ -87,10 +87,7 @@ def cancel(line: Line, name: str) -> None:
 
 
 def running(line: Line) -> list[str]:
-    """The jobs that run there, each as its id and what it does.
-
-    Raises :class:`HostError` when one of them cannot be read: it may run.
-    """
+    """The running jobs: id and purpose; :class:`HostError` if one cannot be read."""
     jobs = [checked(line.plan.host.name, job, Listed) for job in _listed(line)]
     return [
         " ".join(safe(f"{job.id} {job.title}", 80).split())

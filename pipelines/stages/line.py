@@ -123,10 +123,9 @@ class Line:
     def on_a_host(
         self, work: Callable[[], Result], ready: Callable[[], object] = lambda: None
     ) -> Result:
-        """Do some work, once more on the next host where this one was gone.
+        """Do some work; again on the next host if this one is gone, unless that was too often.
 
-        ``ready`` brings that one so far. Other errors pass through, and this one too when it has
-        happened too often.
+        ``ready`` prepares that one. Other errors pass through.
         """
         while True:
             try:
@@ -205,9 +204,9 @@ class Line:
 
 
 def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) -> None:
-    """Bring the host into the wanted state; or only say what that would change.
+    """Bring the host into the desired state, or only show what would change.
 
-    ``repair``: look at every byte of what is there.
+    ``repair``: verify every byte.
     """
     from pipelines.stages.provision import provision, show_changes
 

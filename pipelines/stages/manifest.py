@@ -1,6 +1,6 @@
 """``manifest.json``: inputs, tools, timings, and the wheels, logs and tests of a run with sha256.
 
-It follows from the record and those files alone: made again, it is the same bytes.
+It depends only on the record and those files, and is always the same.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ _NAMES = ("build.log", "smoke.log", "smoke.xml")
 def write_manifest(run: Run) -> list[dict[str, Any]]:
     """Write it, and a statement on each wheel; its rows of files.
 
-    A wheel's sha256 is the one that the audit has looked at: :class:`AuditError` if the file is
-    another one by now.
+    :class:`AuditError` if a wheel has changed since its audit.
     """
     manifest = manifest_of(run)
     data = _encoded(manifest)

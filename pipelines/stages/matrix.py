@@ -163,10 +163,9 @@ class Matrix:
 
 
 def write_together(folder: Path, runs: Sequence[Run], others: Sequence[Cell] = ()) -> Path:
-    """One page, summary and ``junit.xml`` of ``runs`` in their directory ``folder``; the page.
+    """Write one page, summary and ``junit.xml`` of ``runs`` to ``folder``; returns the page.
 
-    ``others`` are the cells without a run: a report without them would look complete.
-    Also says in short how they went. Raises ``StorageError``.
+    ``others``: cells without a run. Also prints the outcomes. Raises ``StorageError``.
     """
     without = [_not_begun(cell) for cell in others]
     views = [*map(load_any, runs), *map(view_without, without)]

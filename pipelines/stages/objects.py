@@ -72,10 +72,7 @@ class Objects(CollectHooks):
                 yield HostFile.model_validate(dict(row)), f"{FOLDER}/{sha}"
 
     def had(self, row: HostFile, target: Path, name: str) -> str:
-        """From an earlier run that has the object, such as that of a share done before.
-
-        It has come with that hash, and is hashed again.
-        """
+        """From an earlier run that has the object; it is hashed again."""
         out = self.plan.out
         for path in sorted(out.glob(f"*/{name}")) if name.startswith(f"{FOLDER}/") else ():
             if path.stat().st_size == row.size and sha256_of(path) == row.sha256:
@@ -93,10 +90,10 @@ def lenders(plan: BuildPlan) -> tuple[Lender, ...]:
 
 
 def lender(plan: BuildPlan, name: str) -> Lender:
-    """The run called ``name``, of the plan's cell, with every object as it was compiled.
+    """The run called ``name``, of the plan's cell, with unchanged objects.
 
-    Raises :class:`ConfigError` for a run without objects, or of another cell, and
-    :class:`AuditError` for an object that is not what the run's record says.
+    Raises :class:`ConfigError` for a run without objects or of another cell, :class:`AuditError`
+    for an object that differs from the run's record.
     """
     run = Run.find(plan.out, name)
     built = run.result(BuildResult)
@@ -132,10 +129,10 @@ def lender(plan: BuildPlan, name: str) -> Lender:
 def require_same(
     materials: Materials, compilers: Mapping[str, str], lenders: Iterable[Lender]
 ) -> None:
-    """Refuse objects that were made of, or with, other things; all of them have the same units.
+    """Refuse objects of other materials or tools; all have the same units.
 
-    Places on the host count as well: they stand in the objects. :class:`LockError` names each thing
-    with both values, :class:`AuditError` a unit that is another one elsewhere.
+    Directories of the host count, too: they are in the objects. :class:`LockError` names each
+    difference, :class:`AuditError` a unit that is another one elsewhere.
     """
     first: Lender | None = None
     ours = _with_compilers(materials, compilers)

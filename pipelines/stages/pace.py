@@ -25,11 +25,10 @@ _BURST = 1.0
 
 @dataclass
 class Pace:
-    """What is left of a build, in seconds, as far as it can be said.
+    """The remaining seconds of a build, if known.
 
-    A unit takes as long as the last few did. They are weighed against the plan's estimate, which
-    counts as much as a round of ``jobs`` units: so a compile cache that has them all soon shows,
-    and one unit that was quick does not. If it is unknown, nothing is shown.
+    A unit takes as long as the last few did, weighed with the plan's estimate, which counts as much
+    as ``jobs`` units: so a compile cache that has them all soon shows, and one quick unit does not.
     """
 
     planned: float | None

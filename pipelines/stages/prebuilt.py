@@ -1,7 +1,7 @@
-"""Takes a wheel that others have built, or skips a package, where its recipe says so.
+"""Uses a prebuilt wheel, or skips a package, if its recipe says so.
 
-Nothing is believed: the wheel is fetched into the run, every check is made on that very file, and
-what was taken from where, or why nothing was, is in the run's record.
+The wheel is downloaded into the run and that file is checked; the run's record has its origin, or
+why there was none.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def skip(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:
 def take_prebuilt(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult:
     """Put a verified wheel into ``wheels/`` of the run, or say why one must be built.
 
-    Raises :class:`ConfigError` or :class:`AuditError` with ``strategy: prebuilt`` when none can be
-    used.
+    With ``strategy: prebuilt``: :class:`ConfigError` or :class:`AuditError` if there is none.
     """
     look = partial(offers_of, offline=plan.cache.offline)
     decision = decide(plan.recipe, plan.target, platforms=_platforms(plan), look=look)

@@ -42,11 +42,10 @@ _UNPACKED = 4  # a pinned archive and its content, in sizes of the archive
 def provision(
     session: LiveSession, plan: BuildPlan, log: StageNotes, *, repair: bool = False
 ) -> ProvisionResult:
-    """Check the wanted resources and apply those that differ.
+    """Check the desired resources and apply those that differ.
 
-    ``repair``: every byte that was unpacked is looked at, whatever is remembered of it. Raises
-    :class:`ProvisionError` at the first that cannot be brought about. Running it again goes on from
-    there, and changes nothing once all is well.
+    ``repair``: verify every unpacked byte. Raises :class:`ProvisionError` for the first that cannot
+    be applied; the next run continues from there, and changes nothing once all are right.
     """
     began = time.monotonic()
     with fold(f"Provision {plan.host.name}"):
@@ -222,7 +221,7 @@ def _bring_logs(
 
 
 def _restart(session: LiveSession, wanted: DesiredResource, build_root: str) -> ResourceResult:
-    """Restart Windows if something waits for that, and go on with the new one.
+    """Restart Windows if something requires it.
 
     Not while jobs run below ``build_root`` or users are signed in: :class:`ProvisionError`.
     """

@@ -39,11 +39,9 @@ def offers_of(
 ) -> list[Offer]:
     """The wheels of ``runs``, copied into ``room``; one that must not be published refuses all.
 
-    ``untested``: a wheel that no GPU has run is taken, and said to be so wherever it is named.
-    ``preview``: wheels of stand-ins are taken, and no others, for an index of these alone.
-    ``trusted``: the keys of other controllers whose records are believed.
-    Of a run that has built a published wheel again there is none. Raises :class:`AuditError` that
-    says of every run what is wrong.
+    ``untested``: accept wheels that were not run on a GPU, which are marked. ``preview``: only
+    wheels of the stub toolchain. ``trusted``: keys of other controllers. Rebuilds have no wheel to
+    publish. Raises :class:`AuditError` with the problems of every run.
     """
     found: list[Offer] = []
     wrong: list[str] = []
@@ -85,10 +83,7 @@ def _offers(run: Run, room: Path, *, untested: bool, preview: bool) -> Iterator[
 
 
 def _windows_of(run: Run) -> str:
-    """The genuine Windows on which a suite ran with Windows' own GPU driver; else nothing.
-
-    With each torch that the recipe names: what was left out was not shown.
-    """
+    """The Windows, if its own GPU driver ran the suite with every torch of the recipe."""
     test = run.result(SmokeResult)
     if test is None or test.bridge or test.untested or not test.gpus:
         return ""
@@ -187,9 +182,9 @@ def _offer(
 
 
 def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:
-    """What the suite has shown of that very file, on a GPU for which it has machine code.
+    """The suite's result for that file, on a GPU for which it has machine code.
 
-    Raises :class:`AuditError` where it has failed: that is never published.
+    Raises :class:`AuditError` if it failed: such a wheel is never published.
     """
     stage = run.stages().get("test")
     if stage is not None and stage.state == "failed":

@@ -73,7 +73,7 @@ def read_published(asked: str) -> Published:
 
 
 def published_by(manifest: Path, said: str, file: str = "") -> Published:
-    """What a file tells, of the wheel called ``file`` or of its only one; ``said`` names it.
+    """A manifest's statement on ``file``, or on its only wheel; ``said`` names the manifest.
 
     Raises :class:`ConfigError` as :func:`read_published` does.
     """
@@ -114,10 +114,10 @@ def published_by(manifest: Path, said: str, file: str = "") -> Published:
 
 
 def require_same(published: Published, today: Materials, *, reached: bool = True) -> list[str]:
-    """Refuse to build of other materials; what is only elsewhere, a line each.
+    """Refuse to build from other materials; returns those in other places, a line each.
 
-    Without the host being ``reached``, only what the plan knows is compared. Raises
-    :class:`LockError` that names what is not as it was.
+    Until the host is ``reached``, only the plan's materials are compared. Raises :class:`LockError`
+    with the differences.
     """
     unlike = published.materials.differences(today)
     unlike = [one for one in unlike if reached or one.kind in _PLANNED]

@@ -22,10 +22,9 @@ from pipelines.toolchain.sources import Source
 def published_at(address: str, cache: Cache) -> Published:
     """What the manifest at an https address states, or the one next to a wheel there.
 
-    The wheel is fetched into the cache. Where only the manifest is to be had, the bytes are
-    compared by its sha256 alone. Raises :class:`ConfigError` for what is no such address, or no
-    manifest, :class:`LockError` for what cannot be had, and :class:`AuditError` for a wheel that is
-    not the one that its manifest speaks of.
+    The wheel is downloaded into the cache. Without one only sha256 sums are compared. Raises
+    :class:`ConfigError` for an invalid address or manifest, :class:`LockError` for a failed
+    download, :class:`AuditError` for a wheel that differs from its manifest.
     """
     try:
         at = read_address(address)

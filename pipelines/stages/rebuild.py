@@ -32,10 +32,10 @@ _SHOWN, _MOST = 20, 1000
 
 
 def run_rebuild(line: Line, published: Published) -> Path:
-    """Build it again from clean and compare; the run's directory.
+    """Rebuild it from scratch and compare; the run's directory.
 
-    Raises :class:`LockError` before anything is built where the materials are others, and
-    :class:`AuditError` for other bytes than were published.
+    Raises :class:`LockError` for other materials, before the build, and :class:`AuditError` for
+    other bytes.
     """
     plan = line.plan
     if not plan.recipe.reproducible:

@@ -1,7 +1,7 @@
-"""A test of an external wheel on another Linux machine with a GPU, which has nothing of ours yet.
+"""A test of an external wheel on a bare Linux machine with a GPU.
 
-This checkout goes there through ssh, into a directory that has everything: environment, cache,
-sandbox, runs. The run comes back, and the directory is removed, also when the connection is lost.
+This checkout is copied there by ssh, to a directory with everything: environment, cache, sandbox,
+runs. The run is copied back, and the directory is removed, even if the connection is lost.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ sys.exit(subprocess.call(sys.argv[1], shell=True))"""
 def test_there(
     machine: str, wheel: str, suite: Path, companions: Iterable[str], out: Path
 ) -> tuple[Run, SmokeError | None]:
-    """The run of such a test on the machine, kept in ``out``, and how it failed.
+    """The run of such a test, kept in ``out``, and how it failed.
 
-    Raises :class:`HostError` for a machine that cannot be reached or is lost: there is no run then.
+    Raises :class:`HostError` without a run for a machine that is unreachable or lost.
     """
     if CHECKOUT is None:
         raise ConfigError(
@@ -113,9 +113,9 @@ def _unpack(back: IO[bytes], machine: str, out: Path) -> tuple[Run, SmokeError |
 
 @contextmanager
 def given_back(command: str) -> Iterator[None]:
-    """Run the shell command that gives a rented machine back, also if this process is killed.
+    """Run the shell command that returns a rented machine, even if this process is killed.
 
-    What waits for it sees the end of its standard input, whatever ends this process.
+    A helper waits for the end of its standard input.
     """
     if not command:
         yield

@@ -31,12 +31,11 @@ class Healing(BuildHooks):
 
 
 def until_healed(settings: Settings, once: Once, log: StageLog, *, alike: bool = False) -> Attempt:
-    """Build until it is well, or nothing is known that could help.
+    """Build until it succeeds, or no known change could help.
 
-    ``alike``: other builds compile other units of the same wheel, so nothing is changed but how
-    many units are compiled at a time.
-    What was changed is said, written into the build's log and kept in the record. Raises
-    :class:`BuildError` with the first error, whatever came of the changes after it.
+    ``alike``: other builds compile other units of the same wheel, so only the number of parallel
+    units may change. Changes are printed, logged and recorded. Raises :class:`BuildError` with the
+    first error, whatever followed.
     """
     path = log.run.path / "build.log"
     tried: list[Change] = []

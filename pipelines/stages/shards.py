@@ -16,11 +16,10 @@ from pipelines.stages.pace import cost_of
 
 
 def run_shards(line: Line) -> Path:
-    """Compile every share of the plan's units, then link; the directory of the link's run.
+    """Compile every shard of the plan's units, then link; the directory of the link's run.
 
-    A share that was compiled before with the same inputs is taken as it is, one that was cut off is
-    gone on with. Where ``auto`` finds that dividing does no good, the wheel is built as a whole.
-    The plan's minutes are for all of it.
+    A shard with the same inputs is reused, an interrupted one continued. If ``auto`` finds no use
+    in dividing, the wheel is built as a whole. The plan's minutes are for all together.
     """
     plan = line.plan
     count = plan.shards or _reckoned(line)

@@ -78,9 +78,9 @@ def evidence_words(level: Evidence | None) -> str:
 
 
 def rebuilt_of(run: Run) -> tuple[str, Rebuilt]:
-    """The sha256 of the published wheel that a run has built again, and its verdict.
+    """The sha256 of the published wheel that a run rebuilt, and the verdict.
 
-    Raises :class:`ConfigError` for a run that came to none.
+    Raises :class:`ConfigError` for a run without a verdict.
     """
     result, facts = run.result(RebuildResult), run.facts()
     if result is None or result.compared is None:

@@ -50,8 +50,8 @@ _SCRIPT = 1500.0  # seconds that a script of the user's may take
 def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     """Run the recipe's smoke suite against the run's wheel; :class:`SmokeError` if a case fails.
 
-    The wheel that reaches the host is the one that the audit has looked at, or none. It runs with
-    each torch of the recipe's ``tested_with``, until one of them fails.
+    Only the audited wheel is sent to the host. It runs with each torch of the recipe's
+    ``tested_with``, until one of them fails.
     """
     given = plan.given
     suite = suite_of(plan.recipe) if given is None else suite_of_given(given.script)
@@ -172,7 +172,7 @@ def _refuse_shadows(suite: Suite, wheel: CheckedWheel) -> None:
 
 
 def packages(plan: BuildPlan) -> list[str]:
-    """What the suite imports, with all that must come along: its wheels on the host.
+    """The wheels on the host that the suite imports, and those that they require.
 
     Not by name: what other builds have left there could match, too.
     """
@@ -433,7 +433,7 @@ _LOADED = "torch"  # the property of the suite that says what it imported
 def keep_apart(log: StageLog, asked: str, read: ReadSuite) -> SmokeResult:
     """Keep ``smoke.xml`` as the report of the torch that was ``asked``, and write one of all.
 
-    In that one a case is called by its torch as well, and so is a property that differs.
+    That one has the torch in the names of cases, and of properties that differ.
     """
     run, known = log.run, log.result
     assert isinstance(known, SmokeResult)  # noqa: S101 - kept before the suite is followed

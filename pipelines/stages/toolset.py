@@ -17,11 +17,10 @@ _VERSION = re.compile(r"14\.\d{2}\.\d{3,6}")
 
 
 def toolset_for(there: Sequence[str], plan: BuildPlan) -> str | None:
-    """Such as 14.44, where Visual Studio's default does not go with the plan's CUDA; else ``None``.
+    """Such as 14.44, if Visual Studio's default does not support the plan's CUDA; else ``None``.
 
-    Chosen of ``there``, what :func:`toolsets` says, before anything is sent: nvcc itself says so of
-    its first file. Raises :class:`ConfigError` where none that is installed does. Of a host without
-    MSVC, or with one that does not tell its toolsets, nothing is known here.
+    Chosen from ``there``, the result of :func:`toolsets`, before anything is sent. Raises
+    :class:`ConfigError` if no installed one does; nothing is known without MSVC or its toolsets.
     """
     first = _against(plan, there[0]) if there else None
     if first is None:
