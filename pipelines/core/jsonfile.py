@@ -45,7 +45,7 @@ def parse(data: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - as any other wrong file
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - as any other wrong file
     count, level = 0, [found]
     while level:
         count += len(level)
@@ -104,7 +104,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; ``ValueError`` for a name twice: readers differ in which one they take."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name is there twice in one object")
+        raise ValueError("a name appears twice in an object")
     return found
 
 

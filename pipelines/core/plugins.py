@@ -103,7 +103,7 @@ def named(kind: str, name: str, what: str) -> Found | None:
 
 def _twice(what: str, both: str, where: str) -> ConfigError:
     return ConfigError(
-        f"{what}: two packages bring one: {both}",
+        f"{what}: two packages have one: {both}",
         hint=f"Uninstall one of them, or put yours into {own().path / where}.",
     )
 

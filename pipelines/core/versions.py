@@ -28,7 +28,7 @@ def _range(text: str) -> str:
     except InvalidSpecifier:
         raise ValueError("not a version range (PEP 440), such as '>=12.4,<13'") from None
     if not text.strip():
-        raise ValueError("an empty range holds for everything; leave the fact out")
+        raise ValueError("an empty range matches everything; leave the fact out")
     if specifiers.is_unsatisfiable():
         raise ValueError("contradicts itself: no version satisfies it")
     return text

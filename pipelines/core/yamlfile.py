@@ -139,8 +139,8 @@ class _Open:
         if self.keys is not None:
             if key is not None and not self.of_value:
                 if key in self.keys:
-                    problem = f"{key}: is there twice, in line {self.keys[key]} as well"
-                    hint = "Keep one of them: YAML alone would take the last and say nothing."
+                    problem = f"{key}: appears twice, in line {self.keys[key]} as well"
+                    hint = "Keep one of them: YAML itself would silently use the last."
                     raise _RefusedError(problem, mark, hint)
                 self.keys[key] = mark.line + 1
             self.of_value = not self.of_value

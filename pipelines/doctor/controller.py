@@ -75,13 +75,13 @@ def _downloads(facts: Facts) -> Finding:
     if missing is None or size is None:
         return finding(AREA, "downloads", "unknown", facts.at("lock").why)
     if facts.rows("lock", "unpinned") or facts.text("lock", "error"):
-        found = "not known before the lock is whole"
+        found = "unknown until the lock is complete"
         return finding(AREA, "downloads", "unknown", found)
     if damaged := facts.rows("lock", "damaged"):
         found, hint = f"damaged on this machine: {few(_texts(damaged))}", "invoke cache --prune"
         return finding(AREA, "downloads", "warning", found, "what was pinned", hint)
     if not missing:
-        return finding(AREA, "downloads", "ok", "what is sent to the host is here already")
+        return finding(AREA, "downloads", "ok", "all files for the host are here")
     found = f"{missing:.0f} files to fetch, {size}: the network is needed once"
     return finding(AREA, "downloads", "ok", found)
 

@@ -20,14 +20,14 @@ _DRIVERS = "https://www.nvidia.com/drivers"
 #: Driver model -> what to know of it, and where that is said.
 MODELS = {
     "TCC": (
-        "for computing alone; it has no memory pools (cudaMallocAsync)",
+        "for computing only; it has no memory pools (cudaMallocAsync)",
         "https://github.com/NVIDIA/cuda-python/issues/206",
     ),
     "WDDM": (
         "also draws; Windows resets it when a kernel runs for seconds (TDR)",
         "https://learn.microsoft.com/en-us/windows-hardware/drivers/display/tdr-registry-keys",
     ),
-    "MCDM": ("for computing alone, also in containers", ""),
+    "MCDM": ("for computing only, also in containers", ""),
     BRIDGED: ("what Windows' own driver does is not shown there", ""),
 }
 

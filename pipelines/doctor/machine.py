@@ -215,7 +215,7 @@ def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
         return finding(AREA, name, level, found)
     if purpose.sandbox:
         return finding(AREA, name, level, found, wanted, "free space on this machine's disk")
-    hint = "invoke cache --prune --days 1, which leaves alone what runs and what is of today"
+    hint = "invoke cache --prune --days 1, which keeps running jobs and those of today"
     return finding(AREA, name, level, found, wanted, hint)
 
 
@@ -240,7 +240,7 @@ def _clock(facts: Facts, limits: Thresholds) -> Finding:
 
 
 def _sleep(facts: Facts) -> Finding:
-    """What takes the host away: a job holds it awake, but not against its lid, nor afterwards."""
+    """What takes the host away: a job keeps it awake, unless its lid is closed, nor afterwards."""
     wanted, answer = "never on mains power", facts.at("machine", "power")
     sleep, hibernate, lid = (answer.number(key) for key in ("sleep", "hibernate", "lid"))
     if sleep is None or hibernate is None or lid not in (0, 1, 2, 3):
@@ -250,5 +250,5 @@ def _sleep(facts: Facts) -> Finding:
     found += [f"a closed lid {_LIDS[int(lid)]}"] if lid else []
     if not found:
         return finding(AREA, "sleep", "ok", "never by itself")
-    hint = on_host(_STAY, then="in cmd.exe; a job holds it awake, but not against its lid")
+    hint = on_host(_STAY, then="in cmd.exe; a job keeps it awake, unless its lid is closed")
     return finding(AREA, "sleep", "warning", ", ".join(found), wanted, *hint)

@@ -69,7 +69,7 @@ def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
     if found is None or enough is None:
         values = answer.at("values").tree
         unset = isinstance(values, dict) and name not in values
-        why = f"{name} is not set: Windows' default holds" if unset else answer.why
+        why = f"{name} is not set: Windows' default applies" if unset else answer.why
         return finding(AREA, title, "unknown", why, wanted)
     if enough:
         said = f"{found:.0f}" if found else "0: no limit"

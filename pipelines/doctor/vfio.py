@@ -114,7 +114,7 @@ def _group(name: str, rows: list[Facts], own: list[Facts]) -> Finding:
     ]
     numbers = ", ".join(f"{number:.0f}" for number in sorted(n for n in groups if n is not None))
     if not strangers:
-        return finding(AREA, name, "ok", f"group {numbers}, the card alone")
+        return finding(AREA, name, "ok", f"group {numbers}, only the card")
     others = [f"{row.text('address')} ({row.text('driver') or 'no driver'})" for row in strangers]
     held = [row for row in strangers if row.text("driver") not in (None, "vfio-pci")]
     found = f"group {numbers} is shared with {', '.join(others[:_MOST])}"
@@ -123,7 +123,7 @@ def _group(name: str, rows: list[Facts], own: list[Facts]) -> Finding:
         "the group: bind them to vfio-pci as well. pcie_acs_override gives up their isolation"
     )
     level: Level = "error" if held else "warning"
-    return finding(AREA, name, level, found, "the card alone", hint, source=_VFIO)
+    return finding(AREA, name, level, found, "only the card", hint, source=_VFIO)
 
 
 def _binding(title: str, row: Facts) -> Finding:

@@ -384,7 +384,7 @@ class Run:
             hint="Its record.sqlite is damaged or of another version: report.html and junit.xml "
             "there, if any, are as they were made. Copy the run again, or build again."
             if there
-            else "Name the directory of a run: it holds record.sqlite.",
+            else "Name the directory of a run: it contains record.sqlite.",
         )
 
     @contextmanager

@@ -115,7 +115,7 @@ def _load(data: bytes, where: str) -> Sealer:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{where} is no Ed25519 key without a passphrase", hint=_MAKE)
+        raise ConfigError(f"{where} is not an Ed25519 key without a passphrase", hint=_MAKE)
     return Sealer(key)
 
 

@@ -18,7 +18,7 @@ from pipelines.toolchain.pinning import Pinned, complete
 from pipelines.toolchain.sync import stage, sync
 from pipelines.toolchain.toolkits import add_toolkit
 
-_NO_CHECKOUT = "images/ and ansible/ are in the repository alone, and this is the installed package"
+_NO_CHECKOUT = "images/ and ansible/ are only in the repository, and this is the installed package"
 
 
 def run_complete(only: str | None = None) -> None:

@@ -177,7 +177,7 @@ def secrets(cache: CompileCache, environ: Mapping[str, str] | None = None) -> di
     if missing := [name for name in needed if not have.get(name)]:
         raise ConfigError(
             f"compile_cache: kind: {cache.kind}: {' and '.join(missing)} not set",
-            hint="GitHub gives them to actions alone: hand them on in a step of "
+            hint="GitHub gives them only to actions: hand them on in a step of "
             "actions/github-script (core.exportVariable), or use kind: disk with actions/cache.",
         )
     passed = {name: have[name] for name in (*needed, *welcome) if have.get(name)}

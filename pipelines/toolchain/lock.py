@@ -139,7 +139,7 @@ class ToolchainLock(Model):
     def _requires_are_there(self) -> Self:
         known = variants.Names(self.tools)
         wrong = [
-            f"{name} requires '{other}', which there is not"
+            f"{name} requires '{other}', which does not exist"
             for name, tool in self.tools.items()
             for other in tool.requires
             if other not in known

@@ -103,13 +103,13 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
     if not cuda or not pythons:
         raise LockError(
             "toolchain.lock.yaml has no cuda-<minor>-<component> or no python-<minor>",
-            hint="Image and playbook are made of them: restore the lock from git.",
+            hint="Image and playbook are made from them: restore the lock from git.",
         )
     missing = {_BUILD_TOOLS, _RUNTIME, _GIT, *WHEELS} - tools.keys()
     if missing:
         raise LockError(
             f"toolchain.lock.yaml has no {', '.join(sorted(missing))}",
-            hint="Image and playbook are made of them: restore the lock from git.",
+            hint="Image and playbook are made from them: restore the lock from git.",
         )
     build_tools = tools[_BUILD_TOOLS]
     if not all((build_tools.components, build_tools.toolset, build_tools.signer)):

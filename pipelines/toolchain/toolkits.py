@@ -72,4 +72,4 @@ def _listed(cuda: str) -> tuple[str, dict[str, Any]]:
             f"NVIDIA's list of CUDA {cuda} cannot be had: {error}",
             hint="Check the network, then run it again.",
         ) from None
-    raise LockError(f"NVIDIA lists no CUDA {cuda}", hint=f"{REDIST}/ has those that there are.")
+    raise LockError(f"NVIDIA lists no CUDA {cuda}", hint=f"{REDIST}/ lists them.")

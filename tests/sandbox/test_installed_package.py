@@ -91,7 +91,7 @@ def test_it_reads_its_data_from_the_package(installed: Installed) -> None:
         "try:\n    run_sync(check=True)\n"
         "except pipelines.core.errors.LockError as error:\n    print(error.message)\n",
     )
-    assert said.startswith("images/ and ansible/ are in the repository alone")
+    assert said.startswith("images/ and ansible/ are only in the repository")
     assert not [*installed.project.iterdir()]
 
 

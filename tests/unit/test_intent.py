@@ -155,7 +155,7 @@ def test_wrong_intents_name_file_and_key(file: Path, tools: Any, said: str) -> N
         ("version: 1\ngroups: []\ntools: {}\n", "tools: unknown key"),
         (
             "version: 1\ngroups:\n  - {tools: {uv: '1', uv: '2'}}\n",
-            "uv: is there twice",
+            "uv: appears twice",
         ),
         ("version: 1\ngroups:\n  - {tools: {? [a] : '1'}}\n", "unhashable"),
         ("version: 1\ngroups: [\n", ":3: not YAML"),
@@ -175,7 +175,7 @@ def test_other_wrong_files(file: Path, text: str, said: str) -> None:
     [
         (
             {"uv": {"version": "1", "requires": ["pip"]}},
-            "tools.uv requires 'pip', which there is not",
+            "tools.uv requires 'pip', which does not exist",
         ),
         (
             {"uv": [{"version": "1"}, {"version": "2", "id": "other"}]},
@@ -302,7 +302,7 @@ def test_what_is_new_is_fetched_and_pinned(
 
 @pytest.mark.parametrize("check", [False, True])
 def test_outside_a_checkout_there_is_nothing_to_sync(place: Path, *, check: bool) -> None:
-    with pytest.raises(LockError, match=r"^images/ and ansible/ are in the repository alone"):
+    with pytest.raises(LockError, match=r"^images/ and ansible/ are only in the repository"):
         command.run_sync(check=check)
 
 

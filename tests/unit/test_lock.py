@@ -510,7 +510,7 @@ def test_unknown_requirements_are_refused_when_the_lock_is_read(tmp_path: Path) 
     path.write_text(yaml.safe_dump({"version": 1, "tools": tools}))
     with pytest.raises(LockError) as caught:
         load_lock(path)
-    assert "tools.torch-python3.12 requires 'nunpy', which there is not" in caught.value.message
+    assert "tools.torch-python3.12 requires 'nunpy', which does not exist" in caught.value.message
     assert "'numpy'" not in caught.value.message  # there is one, if not for every cell
     assert caught.value.hint
 

@@ -175,7 +175,7 @@ def test_signatures_of_the_repository_are_found_first(repository: Path, package:
     (package("pony") / "signatures.yaml").write_text(SIGNATURE.format(id="more", says="theirs"))
     assert load_catalogue().by_id["more"].cause == "theirs"
     (package("zebra") / "signatures.yaml").write_text(SIGNATURE.format(id="more", says="other"))
-    with pytest.raises(ConfigError, match="signature 'more': two packages bring one"):
+    with pytest.raises(ConfigError, match="signature 'more': two packages have one"):
         load_catalogue()
     own.write_text("signatures: [{id: x}]\n")
     with pytest.raises(ConfigError, match=r"\.wcw/signatures\.yaml"):
@@ -194,7 +194,7 @@ def test_resources_of_the_repository_replace_and_add(repository: Path, package: 
     assert len(made.resources) == len(before)
     (package("pony") / "resources.yaml").write_text(RESOURCE.format(id="a", says="x"))
     (package("zebra") / "resources.yaml").write_text(RESOURCE.format(id="a", says="y"))
-    with pytest.raises(ConfigError, match="resource 'a': two packages bring one"):
+    with pytest.raises(ConfigError, match="resource 'a': two packages have one"):
         load_resources()
 
 

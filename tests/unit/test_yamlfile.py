@@ -39,13 +39,13 @@ def read(tmp_path: Path, text: str) -> Any:
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "a: is there twice, in line 1 as well"),
-        ("hosts:\n  lab: {kind: x}\n  lab: {}\n", 3, "lab: is there twice, in line 2"),
-        ("a:\n- x: 1\n  y: 2\n  x: 3\n", 4, ": x: is there twice, in line 2"),
-        ('a: 1\n"a": 2\n', 2, "a: is there twice"),
-        ('"": 1\n"": 2\n', 2, "is there twice"),
-        ("{a: {b: 1}, a: {b: 1}}", 1, "a: is there twice"),
-        ("x: &x {a: 1}\ny: {<<: *x, <<: *x}\n", 2, "<<: is there twice"),
+        ("a: 1\nb: 2\na: 3\n", 3, "a: appears twice, in line 1 as well"),
+        ("hosts:\n  lab: {kind: x}\n  lab: {}\n", 3, "lab: appears twice, in line 2"),
+        ("a:\n- x: 1\n  y: 2\n  x: 3\n", 4, ": x: appears twice, in line 2"),
+        ('a: 1\n"a": 2\n', 2, "a: appears twice"),
+        ('"": 1\n"": 2\n', 2, "appears twice"),
+        ("{a: {b: 1}, a: {b: 1}}", 1, "a: appears twice"),
+        ("x: &x {a: 1}\ny: {<<: *x, <<: *x}\n", 2, "<<: appears twice"),
         ("[" * 100_000, 1, f"nested more than {DEPTH} deep"),
         ("- " * 100_000 + "x", 1, f"nested more than {DEPTH} deep"),
         ("? " * 100_000 + "x", 1, f"nested more than {DEPTH} deep"),
@@ -221,7 +221,7 @@ def test_no_file_of_ours_takes_the_last_of_two(
 ) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(text)
-    with pytest.raises(kind, match=r"file\.yaml:\d: \w+: is there twice"):
+    with pytest.raises(kind, match=r"file\.yaml:\d: \w+: appears twice"):
         load(path)
     path.write_text(BOMB)
     with pytest.raises(kind, match="aliases stand for more than"):

@@ -125,5 +125,5 @@ def _named(name: str) -> str:
     hint = f"the nearest known name is {shown[near[0]]}" if near else f"write one of {numbers}"
     raise ConfigError(
         f"GPU {name[:40]!r} is not known",
-        hint=f"{hint}; nvidia-smi --query-gpu=compute_cap --format=csv tells the number",
+        hint=f"{hint}; nvidia-smi --query-gpu=compute_cap --format=csv prints the number",
     )
