@@ -227,7 +227,7 @@ def metadata(facts: WheelFacts) -> Iterator[Result]:
     problems = [f"{name} is duplicated or unreadable" for name in twice] + problems
     level: Level = "error" if twice else unless(problems, "warning")
     actual = units.counted(len(problems), "problem") if problems else "valid"
-    yield Result(level, actual, hint=few(problems + early, "; "))
+    yield Result(level, few([actual, *early], "; "), hint=few(problems, "; "))
 
 
 @check("requirements", "requirements", Depth.NAMES)
