@@ -89,7 +89,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Store() as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+        threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
         yield made
         made.shutdown()
 
