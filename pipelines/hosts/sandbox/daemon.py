@@ -13,6 +13,7 @@ of the previous one and then checks that the prefix is intact.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import secrets
@@ -36,7 +37,6 @@ from pipelines.hosts.sandbox.state import (
     withdraw,
 )
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.hosts.sandbox.wsman.commands import TAG
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
 
@@ -57,6 +57,8 @@ class WineLauncher:
         cwd: str | None,
     ) -> subprocess.Popen[bytes]:
         """Start ``command_line`` through winrshost.exe, which reads it from a variable."""
+        from pipelines.hosts.sandbox.wsman.commands import TAG  # as below
+
         if not skip_cmd_shell and len(command_line) > _CMD_LIMIT:
             raise OSError(f"the command line is too long for cmd.exe ({len(command_line)})")
         # Without the server's own tag: winrshost.exe uses a job object instead, which a process can
@@ -230,4 +232,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # as pipelines/__main__.py does
+    sys.exit(code)
