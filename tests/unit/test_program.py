@@ -507,6 +507,7 @@ def shadowed(tmp_path: Path, name: str, code: str) -> str:
     return str(tmp_path / "shadow")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_interrupted_while_it_starts(tmp_path: Path) -> None:
     code = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
@@ -515,6 +516,7 @@ def test_interrupted_while_it_starts(tmp_path: Path) -> None:
     assert start(sys.executable, "-m", "invoke", "plan", PYTHONPATH=path) == (130, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["pipelines", "invoke"])
 def test_an_invoke_of_another_environment(tmp_path: Path, module: str) -> None:
     path = shadowed(tmp_path, "pydantic", "raise ModuleNotFoundError('no', name='pydantic')")
@@ -535,6 +537,7 @@ def test_invoke_is_the_same_program(module: str) -> None:
     assert "build --dry-run" in err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell's script")
 def test_the_script_of_a_checkout(tmp_path: Path) -> None:
     """Moved, linked, called from wherever: it runs its own environment and its own code."""

@@ -301,6 +301,7 @@ def others() -> Iterator[Step]:
 HERE = [one for one in (*TEXTS, *others()) if one.shell in {"bash", "python"}]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None or os.name == "nt", reason="stand-ins are scripts of a shell")
 @pytest.mark.parametrize("one", HERE, ids=ids)
 def test_a_program_that_fails_fails_its_step(one: Step, tmp_path: Path) -> None:
