@@ -124,3 +124,12 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("WCW_CONFIG", raising=False)
     monkeypatch.setattr(console, "quiet", False)
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The ``out`` of a configuration."""
+    config = tmp_path / "pipeline.yaml"
+    config.write_text(f"hosts: {{sandbox: {{kind: sandbox}}}}\nout: {tmp_path / 'out'}\n")
+    monkeypatch.setenv("WCW_CONFIG", str(config))
+    return tmp_path / "out"

@@ -263,8 +263,9 @@ class Run:
             sealed = _require_sealed(database, entries)
             statement = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 - ours
             database.executemany(statement, rows)
-            known = {row: hashed for row, (hashed, _) in sealed.items()}
-            changed = {k: v for k, v in _hashes(database).items() if known.get(k) != v}
+            changed = dict(
+                sorted(_hashes(database).items() - {(k, v) for k, (v, _) in sealed.items()})
+            )
             if not changed:
                 return
             # What a job is at is written every few seconds: such an entry replaces the last one.

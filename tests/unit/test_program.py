@@ -20,7 +20,6 @@ from typed import calls, flags
 
 import pipelines
 from pipelines.cli.program import COMMANDS, run
-from pipelines.core.console import console
 from pipelines.core.errors import LIKELY, UNKNOWN, ConfigError, StorageError, UnexpectedError
 from pipelines.core.hosttext import secret
 
@@ -29,13 +28,8 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither our configuration, nor our cache, nor what a test sets for the whole process."""
-    monkeypatch.chdir(tmp_path)
+def elsewhere(tmp_path: Path, own_directory: None) -> None:
     (tmp_path / "pipeline.yaml").write_text("hosts: {sandbox: {kind: sandbox}}\n", "utf-8")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
 
 
 def start(*words: str, cwd: Path = ROOT, **env: str) -> tuple[int, str, str]:
