@@ -124,10 +124,8 @@ class Wcw(Program):
             raise ConfigError(str(error), hint="Type: wcw --help") from None
 
     def parse_tasks(self) -> None:
-        """As invoke's; a command has the shared flags that it takes as well.
-
-        The parser copies every command that it is given, which takes longer than all else here.
-        """
+        """As invoke's; a command has the shared flags that it takes as well."""
+        # Not all: the parser copies what it is given, which takes longer than to parse.
         named = self.contexts.keys() & {*self.core.unparsed, self.args.help.value}
         self.parser = Parser([self.contexts[name] for name in named], self.initial_context)
         self.tasks = ParseResult(self.parser.parse_argv(self.core.unparsed)[1:])

@@ -260,12 +260,11 @@ class Run:
         with self._damage(), self._database() as database:
             database.execute("BEGIN IMMEDIATE")
             entries = _entries(database)
-            sealed = _require_sealed(database, entries)
+            _require_sealed(database, entries)
+            before = _hashes(database)
             statement = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 - ours
             database.executemany(statement, rows)
-            changed = dict(
-                sorted(_hashes(database).items() - {(k, v) for k, (v, _) in sealed.items()})
-            )
+            changed = {k: v for k, v in _hashes(database).items() if before.get(k) != v}
             if not changed:
                 return
             # What a job is at is written every few seconds: such an entry replaces the last one.
@@ -284,8 +283,7 @@ class Run:
         :class:`ConfigError` for a record that was changed after it was written.
         """
         with self._damage(StorageError), self._database() as database:
-            sealed = _require_sealed(database, _entries(database))
-        return {row: who for row, (_, who) in sealed.items() if not row.startswith("jobs/")}
+            return _require_sealed(database, _entries(database))
 
     @property
     def recorded_by(self) -> str:
@@ -454,14 +452,12 @@ def _hashes(database: sqlite3.Connection) -> dict[str, str]:
     }
 
 
-def _require_sealed(
-    database: sqlite3.Connection, entries: Sequence[Entry]
-) -> dict[str, tuple[str, str]]:
-    """Each row's hash and sealer; ``ValueError`` for a row that is another, or one too many."""
+def _require_sealed(database: sqlite3.Connection, entries: Sequence[Entry]) -> dict[str, str]:
+    """Who sealed each fact and stage; ``ValueError`` for a row that is another, or one too many."""
     sealed, _ = verify(entries)
     if names := {(k, v) for k, (v, _) in sealed.items()} ^ {*_hashes(database).items()}:
         raise ValueError(f"{min(names)[0]} was changed after it was written")
-    return sealed
+    return {row: who for row, (_, who) in sealed.items() if not row.startswith("jobs/")}
 
 
 def _stage(row: Any) -> StageRecord:

@@ -60,7 +60,7 @@ class Step:
 
 def documents() -> Iterator[tuple[str, dict[Any, Any]]]:
     for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
-        yield path.name, yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
+        yield path.name, yaml.load(path.read_bytes(), yaml.CSafeLoader)
     template = (PACKAGE / "scaffold/templates/workflow.yml.j2").read_text("utf-8")
     choices = {"name": "mine", "python": "3.12"}
     filled = Environment(autoescape=False).from_string(template).render(choices=choices)  # noqa: S701

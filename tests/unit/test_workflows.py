@@ -63,7 +63,7 @@ BARE = FULL | {"cell": "cu130", "version": "", "python": "", "torch": "", "cuda"
 
 
 def read(path: Path) -> dict[str, Any]:
-    document = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
+    document = yaml.load(path.read_bytes(), yaml.CSafeLoader)
     assert isinstance(document, dict)
     # YAML 1.1 takes `on` for a boolean; GitHub does not.
     return {("on" if key is True else key): value for key, value in document.items()}

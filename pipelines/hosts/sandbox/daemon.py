@@ -37,6 +37,7 @@ from pipelines.hosts.sandbox.state import (
     withdraw,
 )
 from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.hosts.sandbox.wsman.commands import TAG
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
 
@@ -57,8 +58,6 @@ class WineLauncher:
         cwd: str | None,
     ) -> subprocess.Popen[bytes]:
         """Start ``command_line`` through winrshost.exe, which reads it from a variable."""
-        from pipelines.hosts.sandbox.wsman.commands import TAG  # as below
-
         if not skip_cmd_shell and len(command_line) > _CMD_LIMIT:
             raise OSError(f"the command line is too long for cmd.exe ({len(command_line)})")
         # Without the server's own tag: winrshost.exe uses a job object instead, which a process can
