@@ -316,7 +316,7 @@ class Cache:
         if not path.is_file():
             return False
         if why := sources.damage(path, sha256, size):
-            from pipelines.core.console import say
+            from pipelines.core.console import say  # not for the service of a sandbox
 
             say(f"{path} on this machine is damaged: {why}", style="yellow")
         return not why
