@@ -36,8 +36,6 @@ THEIRS |= {".github/workflows/windows-wheels.yml", "signatures.yaml"}
 FILE = re.compile(r"`([\w./*-]*[\w*]\.(?:py|ya?ml|ps1|psm1|j2|c|cuh))`")
 PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, TOPS))})/[\w./*-]*[\w*/]")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
-
-
 #: What ends the path of a file or directory.
 ENDS = {
     "/".join(path.parts[at:])

@@ -647,8 +647,6 @@ def test_the_record_as_json_is_the_record(cache: Cache) -> None:
 
 
 class Steps(Silent):
-    """Remembers them."""
-
     def __init__(self) -> None:
         self.steps: list[str] = []
 
