@@ -8,6 +8,8 @@ PYTEST := $(PYTHON) -m pytest
 
 # For the tests that need it: every sandbox would have it.
 unexport WCW_POWERSHELL
+# As images for containers set it: every worker of pytest would compile every test again.
+unexport PYTHONDONTWRITEBYTECODE
 POWERSHELL := WCW_POWERSHELL="$(WCW_POWERSHELL)"
 GET_POWERSHELL := [ -n "$(WCW_POWERSHELL)" ] || $(PYTHON) -m pipelines.hosts.sandbox.powershell || true
 # A part that fails ends none of the others.

@@ -7,12 +7,14 @@ import gc
 import logging
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import under_wine
@@ -67,30 +69,33 @@ def _nothing_old_is_collected() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def _a_day_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On which no row of the data files is old: their age is for people to look at."""
-    monkeypatch.setattr(model, "today", _newest)
+def _unsynced(*args: Any, connect: Any = sqlite3.connect, **keys: Any) -> sqlite3.Connection:
+    database: sqlite3.Connection = connect(*args, **keys)
+    database.execute("PRAGMA synchronous=OFF")
+    return database
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _seal_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Records are sealed with a key of the tests: nothing is made in the user's home."""
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No row of the data files is old on that day: their age is for people to look at.
+
+    Records are sealed with a key of the tests: nothing is made in the user's home. No file has to
+    outlive a loss of power: a third of a record's time is waiting for the disk.
+    """
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     key = Ed25519PrivateKey.generate().private_bytes(serialization.Encoding.PEM, *form)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "today", _newest)
+        patch.setattr(sqlite3, "connect", _unsynced)
+        patch.setattr(os, "fsync", lambda _: None)
         patch.setenv(seal.VARIABLE, key.decode())
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 
-@pytest.fixture(autouse=True)
-def _as_quiet_as_before() -> Iterator[None]:
+def pytest_runtest_teardown() -> None:
     """The verbosity of one test (``-v``) does not reach the next one."""
-    logger = logging.getLogger("pipelines")
-    before = logger.level
-    yield
-    logger.setLevel(before)
+    logging.getLogger("pipelines").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
@@ -119,3 +124,12 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("WCW_CONFIG", raising=False)
     monkeypatch.setattr(console, "quiet", False)
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The ``out`` of a configuration."""
+    config = tmp_path / "pipeline.yaml"
+    config.write_text(f"hosts: {{sandbox: {{kind: sandbox}}}}\nout: {tmp_path / 'out'}\n")
+    monkeypatch.setenv("WCW_CONFIG", str(config))
+    return tmp_path / "out"

@@ -125,7 +125,9 @@ class Wcw(Program):
 
     def parse_tasks(self) -> None:
         """As invoke's; a command has the shared flags that it takes as well."""
-        self.parser = Parser(self.contexts.values(), self.initial_context)
+        # Not all: the parser copies what it is given, which takes longer than to parse.
+        named = self.contexts.keys() & {*self.core.unparsed, self.args.help.value}
+        self.parser = Parser([self.contexts[name] for name in named], self.initial_context)
         self.tasks = ParseResult(self.parser.parse_argv(self.core.unparsed)[1:])
 
     def parse_cleanup(self) -> None:

@@ -29,6 +29,7 @@ CONFIG_SCHEMA = PACKAGE / "pipeline.schema.json"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+@cache
 def recipe_schema() -> dict[str, Any]:
     """What a recipe file may hold: the model's keys, and ``versions`` with those that vary.
 
@@ -60,6 +61,7 @@ def recipe_schema() -> dict[str, Any]:
     return {**made, "$schema": _DIALECT, "title": "A recipe of windows-cuda-wheels"}
 
 
+@cache
 def config_schema() -> dict[str, Any]:
     """What ``pipeline.yaml`` may hold; a host has the keys of its kind."""
     made = _described(Config)

@@ -35,6 +35,15 @@ Name = Annotated[
 ]
 
 
+def _compiles(text: str) -> str:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"invalid regular expression: {error}") from None
+    return text
+
+
+Regex = Annotated[str, AfterValidator(_compiles)]
 #: ``3.12``; with a ``t`` behind it the one without the global lock, ``3.14t``.
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}t?$")]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable
+from functools import cache
 
 #: Words differ neither by case nor by digits; the parts of a path are words.
 _ALIKE = bytes.maketrans(
@@ -21,11 +22,19 @@ class Needles:
 
     def within(self, text: bytes) -> list[bytes]:
         """The needles that may be in ``text``; no other is."""
-        words = b"  ".join({b"", *text.translate(_ALIKE).split()}) + b"  "
-        return [n for n, parts in self._parts.items() if all(words.rfind(p) >= 0 for p in parts)]
+        words = {*text.translate(_ALIKE).split()}
+        every = b"  ".join({b"", *words}) + b"  "
+        return [
+            needle
+            for needle, (whole, ends) in self._parts.items()
+            if whole <= words and all(every.rfind(end) >= 0 for end in ends)
+        ]
 
 
-def _parts(needle: bytes) -> list[bytes]:
-    """Its longest word; then each with a blank where the needle says that it begins or ends."""
+@cache
+def _parts(needle: bytes) -> tuple[set[bytes], list[bytes]]:
+    """Its words between blanks; then those at its ends, with the blank that it has there."""
     parts = re.findall(rb"(?:^| )[^ ]+(?: |$)", needle.translate(_ALIKE).replace(b" ", b"  "))
-    return [max(parts, key=len).strip(), *parts]
+    whole = [part for part in parts if part.startswith(b" ") and part.endswith(b" ")]
+    ends = sorted({*parts} - {*whole}, key=len, reverse=True)
+    return {part.strip() for part in whole}, ends

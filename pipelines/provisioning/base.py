@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from packaging.requirements import Requirement
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from pipelines.core.errors import LockError
-from pipelines.core.model import Model
+from pipelines.core.model import Model, Regex
 from pipelines.core.versions import free_threaded, python_release
 from pipelines.hosts.base import Existing
 from pipelines.recipe.model import Recipe
@@ -260,19 +259,11 @@ class Binding:
         return self.brought(program)
 
 
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"invalid regular expression: {error}") from None
-    return pattern
-
-
 class Proof(Model):
     """A command that shows that the installation works."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)]
-    prints: Annotated[str, AfterValidator(_compiles)]
+    prints: Regex
     """A regular expression that must match its output."""
 
 

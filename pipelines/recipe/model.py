@@ -24,7 +24,7 @@ from pydantic import (
 from pipelines.core.architectures import gpus
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Link, Model, Name, PythonVersion, Text
+from pipelines.core.model import Link, Model, Name, PythonVersion, Regex, Text
 from pipelines.core.versions import Range, Release, free_threaded, python_order, within
 from pipelines.core.yamlfile import read_yaml
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
@@ -56,10 +56,7 @@ def _api(made: Mapping[str, Any]) -> Api:
 
 
 def _one_group(pattern: str) -> str:
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
+    groups = re.compile(pattern).groups
     if groups != 1:
         raise ValueError(f"{groups} groups in it, and one is to be the version, or a part of it")
     return pattern
@@ -127,7 +124,7 @@ class Vendored(Model):
     """Its package URL, such as pkg:github/nvidia/cutlass@v{version}."""
     file: Annotated[str, StringConstraints(pattern=f"^/?{INSIDE}$")] | None = None
     """That says which version it is: below ``directory``, or with a slash before it the top."""
-    version: tuple[Annotated[str, AfterValidator(_one_group)], ...] = ()
+    version: tuple[Annotated[Regex, AfterValidator(_one_group)], ...] = ()
     """Regular expressions with one group each: what they find there, joined by dots."""
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -85,6 +86,7 @@ def suite_of(recipe: Recipe) -> Suite:
     return Suite(_shared() | _shipped(SUITES / recipe.smoke), origin=plugins.BUILT_IN)
 
 
+@cache
 def _built_in() -> list[str]:
     tested = {path.parent.name for path in SUITES.glob("*/test_*.py")}
     return sorted(tested & {path.parent.name for path in SUITES.glob(f"*/{_KNOB}")})
@@ -131,11 +133,13 @@ def _without(recipe: Recipe) -> Suite:
     return Suite(files | _shipped(SUITES / "verify"), instead="verify")
 
 
+@cache
 def _shared() -> dict[str, str]:
     helpers = (PACKAGE / "wheels" / "fatbin.py", PACKAGE / "remote" / "awake.py")
     return _shipped(SUITES / "common") | {path.name: path.read_text("utf-8") for path in helpers}
 
 
+@cache
 def _shipped(folder: Path) -> dict[str, str]:
     kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
     return {path.name: path.read_text("utf-8") for path in kept}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from pipelines.config.schema import plain, recipe_schema, rows
@@ -33,6 +34,7 @@ _DATA = {"recipes", "smoke", "examples"}
 _BASIS = {"seen": "reports", "code": "code that was read", "inferred": "documentation"}
 
 
+@cache
 def modules() -> str:
     """Every module of the packages with the first line of its docstring."""
     found: dict[str, list[tuple[str, str]]] = {}

@@ -138,7 +138,7 @@ def remote_sources() -> dict[str, tuple[bool, str, str]]:
 @cache
 def packed_sources() -> bytes:
     """The same as sent over the wire: compressed to a quarter, since each connection sends it."""
-    return zlib.compress(json.dumps(remote_sources()).encode(), 9)
+    return zlib.compress(json.dumps(remote_sources()).encode())
 
 
 class GatewayIO:

@@ -26,7 +26,6 @@ from pydantic import (
 )
 
 from pipelines.core import plugins, units
-from pipelines.core.console import say
 from pipelines.core.errors import LockError, StorageError
 from pipelines.core.files import own_part, whole
 from pipelines.core.model import Model, PythonVersion, explain
@@ -323,6 +322,8 @@ class Cache:
         if not path.is_file():
             return False
         if why := sources.damage(path, sha256, size):
+            from pipelines.core.console import say  # not for the service of a sandbox
+
             say(f"{path} on this machine is damaged: {why}", style="yellow")
         return not why
 

@@ -36,7 +36,9 @@ PIECE = 512 << 10
 SERVER = """
 import os, subprocess, sys
 from pathlib import Path
-from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
+from pipelines.hosts.sandbox.wsman.certificate import create_certificate
+from pipelines.hosts.sandbox.wsman.server import WsmanServer
 def launch(line, /, *, skip_cmd_shell, env, cwd):
     return subprocess.Popen(["sh", "-c", f"exec {line}"], stdin=-1, stdout=-1, stderr=-1, cwd=cwd,
                             start_new_session=True, env={**os.environ, **env})

@@ -19,7 +19,8 @@ from pathlib import Path
 from hooked import hooked
 from test_first_python_payload import FILES, cache_of, distribution
 
-from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
+from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.hosts.sandbox.wsman.service import WsmanService
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache

@@ -24,14 +24,12 @@ from typing import Any
 import pytest
 from hooked import DropConnectionError, hooked
 
-from pipelines.hosts.sandbox.wsman import (
-    TAG,
-    WsmanFaultError,
-    WsmanServer,
-    create_certificate,
-    shells,
-    write_credentials,
-)
+from pipelines.hosts.sandbox.wsman import shells
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
+from pipelines.hosts.sandbox.wsman.certificate import create_certificate
+from pipelines.hosts.sandbox.wsman.commands import TAG
+from pipelines.hosts.sandbox.wsman.faults import WsmanFaultError
+from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint

@@ -17,7 +17,8 @@ from pipelines.core.errors import AuthError, BuildError, HostError, TransferErro
 from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.live import LiveSession
-from pipelines.hosts.sandbox.wsman import Limits, faults
+from pipelines.hosts.sandbox.wsman import faults
+from pipelines.hosts.sandbox.wsman.shells import Limits
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
 from pipelines.remote import process, rpc

@@ -15,7 +15,8 @@ from winrm_programs import PASSWORD, USER, launch
 from pipelines.core.errors import HostError, LockError, ProvisionError, StorageError
 from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host
-from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
+from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ResourceResult
 from pipelines.record.run import StageNotes

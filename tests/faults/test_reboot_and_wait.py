@@ -12,7 +12,7 @@ from simulated_windows import PASSWORD, SimulatedWindows
 from tenacity.wait import wait_fixed
 
 from pipelines.core.errors import AuthError, HostError
-from pipelines.hosts.sandbox.wsman import write_credentials
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
 from pipelines.hosts.windows import reboot
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.remote import reboot as remote_reboot

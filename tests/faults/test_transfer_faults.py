@@ -17,10 +17,8 @@ from hooked import DropConnectionError, hooked
 from winrm_programs import PASSWORD, USER, launch
 
 from pipelines.core.errors import HostError, StorageError, TransferError
-from pipelines.hosts.sandbox.wsman import (
-    WsmanServer,
-    write_credentials,
-)
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
+from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.remote import rpc
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint, Secret

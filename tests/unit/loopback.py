@@ -23,7 +23,7 @@ def listening(
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, **keys))
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield f"http{'s' * (tls is not None)}://127.0.0.1:{server.server_address[1]}"

@@ -45,6 +45,7 @@ def dotted(path: Path) -> str:
 KNOWN = {dotted(path) for path in modules()}
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Every module of ours that is imported anywhere in it, also within functions."""
     package = dotted(path).split(".")

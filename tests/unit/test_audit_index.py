@@ -22,7 +22,6 @@ from pipelines.audit.examination import AuditOptions, examine_all
 from pipelines.audit.inputs import Input, resolve_inputs
 from pipelines.audit.listing import Listing, is_page
 from pipelines.cli.program import run
-from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.toolchain.indexpage import parse_html
 from pipelines.toolchain.lock import Cache, load_lock
@@ -375,13 +374,10 @@ def test_what_is_a_page() -> None:
     assert not any(map(is_page, files))
 
 
+@pytest.mark.usefixtures("own_directory")
 def test_as_it_is_typed(
     tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
     made = releases(tmp_path / "w", "1.0", "2.0")
     url = index.page("/simple/other/", index.links(*made))
     assert run(["audit", url, "--most", "1", "--html", "page.html"]) == 0

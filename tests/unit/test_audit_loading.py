@@ -291,11 +291,8 @@ def test_what_tags_and_metadata_promise(
 
 
 @pytest.mark.slow
-def test_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
+@pytest.mark.usefixtures("own_directory")
+def test_as_it_is_typed(tmp_path: Path, capsys: Captured) -> None:
     taken = wheel(tmp_path, {"c10.dll": ["a", "b"]})
     old, new = torch(tmp_path, "2.7.0", "a", "b"), torch(tmp_path, "2.8.0", "a")
     typed = ["audit", str(taken.path), "--offline", "--json", "--torch"]

@@ -36,13 +36,20 @@ THEIRS |= {".github/workflows/windows-wheels.yml", "signatures.yaml"}
 FILE = re.compile(r"`([\w./*-]*[\w*]\.(?:py|ya?ml|ps1|psm1|j2|c|cuh))`")
 PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, TOPS))})/[\w./*-]*[\w*/]")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+#: What ends the path of a file or directory.
+ENDS = {
+    "/".join(path.parts[at:])
+    for top in TOPS
+    for path in (ROOT / top).rglob("*")
+    for at in range(len(ROOT.parts) + 1, len(path.parts))
+}
 
 
 def there(name: str, near: Path) -> bool:
     """Whether a file is called so: from the root, the document or the package on, or by its end."""
     if any([*base.glob(name)] for base in (ROOT, near, ROOT / "pipelines")):
         return True
-    return any([*(ROOT / top).rglob(name)] for top in TOPS)
+    return name in ENDS or ("*" in name and any([*(ROOT / top).rglob(name)] for top in TOPS))
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -66,6 +66,7 @@ def test_everything_is_said_and_nothing_done(
     assert session.sent == []
 
 
+@pytest.mark.slow
 def test_what_the_plan_does_not_ask_for_is_not_imported(tmp_path: Path) -> None:
     """Of the example, whose host is down."""
     (tmp_path / "pipeline.yaml").write_text("hosts: {sandbox: {kind: sandbox}}\n")

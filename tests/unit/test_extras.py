@@ -67,6 +67,7 @@ def test_the_table_is_that_of_pyproject() -> None:
     assert len(PROJECT["dependencies"]) < 22
 
 
+@pytest.mark.slow
 def test_no_module_of_an_extra_is_imported_where_it_is_not_translated() -> None:
     """By the core at import: ``plan`` and ``build`` would end because a package is missing."""
     code = (

@@ -19,7 +19,7 @@ sys.path.append(str(FIELD))
 import score  # noqa: E402
 
 REPORTS = score.reports()
-UNLIKE = yaml.safe_load((FIELD / "unlike.yaml").read_text("utf-8"))
+UNLIKE = yaml.load((FIELD / "unlike.yaml").read_bytes(), yaml.CSafeLoader)
 SIGNATURES = {s.id: s for s in load_catalogue().signatures if s.kind != "fact"}
 
 

@@ -230,6 +230,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_killed_while_it_writes(tmp_path: Path) -> None:
     """A real kill -9: what was said to be written is there, and nothing by halves."""
     ledger = made(tmp_path)

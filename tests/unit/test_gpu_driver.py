@@ -214,6 +214,7 @@ def test_a_machine_without_a_driver_is_asked_for_real() -> None:
     assert all(lack.actual and lack.hint for lack in problems(found))
 
 
+@pytest.mark.slow
 @needs_cc
 @pytest.mark.parametrize(
     ("init", "rule"),

@@ -646,9 +646,7 @@ def test_the_record_as_json_is_the_record(cache: Cache) -> None:
     assert json.loads(made(cache).bytes) == made(cache).summary
 
 
-class Told:
-    """Keeps the steps."""
-
+class Steps(Silent):
     def __init__(self) -> None:
         self.steps: list[str] = []
 
@@ -657,12 +655,12 @@ class Told:
 
 
 def test_steps_fit_a_narrow_terminal_and_are_those_that_take_time(tmp_path: Path) -> None:
-    told = Told()
-    with building._logged(tmp_path / "log", told, "sandbox") as say:  # type: ignore[arg-type]
+    events = Steps()
+    with building._logged(tmp_path / "log", events, "sandbox") as say:
         say("Step 1/24 : ARG BASE")
         say("Step 2/24 : RUN apt-get update -qq   && apt-get install -y " + "a-package " * 30)
         say("Step 3/24 : LABEL x=y")
-    (step,) = told.steps
+    (step,) = events.steps
     assert step.startswith("image sandbox: 2 of 24: RUN apt-get update -qq && apt-get")
     assert step.endswith("...")
     assert len(f"sandbox: {step}") <= 80

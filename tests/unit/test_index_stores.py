@@ -83,6 +83,7 @@ def test_an_object_store_has_the_same_index(s3: str, tmp_path: Path) -> None:
     assert fs.info("bucket/wheels/simple/index.json")["ContentType"] == "application/json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["*.whl", "*.metadata", "*.audit.json"])
 def test_other_bytes_of_the_same_size_in_an_object_store(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -168,6 +169,7 @@ def test_an_object_store_behind_tls_that_takes_no_trailers(
     server.shutdown()
 
 
+@pytest.mark.slow
 def test_only_one_publisher_has_the_lock_of_an_object_store(s3: str) -> None:
     one, other = Store("s3://bucket/locks"), Store("s3://bucket/locks")
     assert one.create(LOCK, b"one")
@@ -187,6 +189,7 @@ def test_an_object_store_that_is_not_there(tmp_path: Path, monkeypatch: pytest.M
         store.read("catalogue.json", 10)
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_not_there(s3: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="bucket does not exist"):
         publish(Store("s3://nothere/x"), order(finished(tmp_path / "out")), say=quiet)

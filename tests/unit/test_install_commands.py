@@ -317,6 +317,7 @@ def test_a_printed_command_installs_that_wheel_or_refuses(
     assert many == (2 if "two" in outcome else 1)
 
 
+@pytest.mark.slow
 def test_each_shell_gets_the_same_words_and_stops_after_a_failure(tmp_path: Path) -> None:
     noting_pip(tmp_path)
     base, link = URL.split("/files/")

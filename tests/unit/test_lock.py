@@ -22,6 +22,7 @@ from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.provisioning.resources import Place, desired_resources, load_resources
 from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree, fetch_file
 from pipelines.record.target import Target
@@ -548,8 +549,13 @@ def test_the_torches_are_those_that_are_offered() -> None:
     assert set(TORCHES) == {f"torch-{t}-cp{p}" for t, pythons in offered.items() for p in pythons}
 
 
+@pytest.fixture(scope="module")
+def shipped() -> list[Recipe]:
+    return [*map(load_recipe, SHIPPED)]
+
+
 @pytest.mark.parametrize("name", TORCHES)
-def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
+def test_every_torch_has_what_builds_and_tests_install(name: str, shipped: list[Recipe]) -> None:
     lock = load_lock()
     _, torch, cuda, python = name.split("-")
     tool = lock.tools[name]
@@ -561,7 +567,7 @@ def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
     assert place.url == (f"https://download.pytorch.org/whl/{cuda}/{tool.file.replace('+', '%2B')}")
     cell = Target(python=f"3.{python[3:]}", cuda=f"{cuda[2:4]}.{cuda[4:]}", torch=torch)
     assert (tool.python, tool.cuda, tool.torch) == (cell.python, cell.cuda, cell.torch)
-    for recipe in map(load_recipe, SHIPPED):
+    for recipe in shipped:
         if recipe.pythons and cell.python not in recipe.pythons:
             continue
         if not within(torch, recipe.supports.torch) or not within(cell.cuda, recipe.supports.cuda):

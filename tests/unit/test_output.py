@@ -172,6 +172,7 @@ def test_programs_that_inherit_it_go_on_as_well() -> None:
     assert done(process) == (0, b"", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_a_terminal_that_can_do_nothing(term: str) -> None:
     code = START + (

@@ -14,6 +14,8 @@ import pytest
 import pipelines
 from pipelines.core.paths import PACKAGE
 
+pytestmark = pytest.mark.slow
+
 ROOT = PACKAGE.parent
 INFO = f"windows_cuda_wheels-{pipelines.__version__}.dist-info"
 
@@ -24,7 +26,6 @@ def files(built_wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-@pytest.mark.slow
 def test_the_wheel_has_every_file_of_the_package_and_no_other(files: dict[str, bytes]) -> None:
     wanted = {
         f"pipelines/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes()
@@ -36,7 +37,6 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(files: dict[str, b
     assert found == wanted
 
 
-@pytest.mark.slow
 def test_every_page_that_a_message_names_is_in_it(files: dict[str, bytes]) -> None:
     data = INFO.replace(".dist-info", ".data/data/share/windows-cuda-wheels/")
     texts = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py")]

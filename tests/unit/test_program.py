@@ -20,7 +20,6 @@ from typed import calls, flags
 
 import pipelines
 from pipelines.cli.program import COMMANDS, run
-from pipelines.core.console import console
 from pipelines.core.errors import LIKELY, UNKNOWN, ConfigError, StorageError, UnexpectedError
 from pipelines.core.hosttext import secret
 
@@ -29,13 +28,8 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither our configuration, nor our cache, nor what a test sets for the whole process."""
-    monkeypatch.chdir(tmp_path)
+def elsewhere(tmp_path: Path, own_directory: None) -> None:
     (tmp_path / "pipeline.yaml").write_text("hosts: {sandbox: {kind: sandbox}}\n", "utf-8")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
 
 
 def start(*words: str, cwd: Path = ROOT, **env: str) -> tuple[int, str, str]:
@@ -507,6 +501,7 @@ def shadowed(tmp_path: Path, name: str, code: str) -> str:
     return str(tmp_path / "shadow")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_interrupted_while_it_starts(tmp_path: Path) -> None:
     code = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
@@ -515,6 +510,7 @@ def test_interrupted_while_it_starts(tmp_path: Path) -> None:
     assert start(sys.executable, "-m", "invoke", "plan", PYTHONPATH=path) == (130, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["pipelines", "invoke"])
 def test_an_invoke_of_another_environment(tmp_path: Path, module: str) -> None:
     path = shadowed(tmp_path, "pydantic", "raise ModuleNotFoundError('no', name='pydantic')")
@@ -535,6 +531,7 @@ def test_invoke_is_the_same_program(module: str) -> None:
     assert "build --dry-run" in err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell's script")
 def test_the_script_of_a_checkout(tmp_path: Path) -> None:
     """Moved, linked, called from wherever: it runs its own environment and its own code."""

@@ -22,7 +22,6 @@ from records import rewrite
 from test_between_stages import good
 
 from pipelines.cli import program
-from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import HOSTS, PUBLISHING, Bridge, Evidence, GpuResult
 from pipelines.core.files import sha256_of
@@ -42,11 +41,7 @@ from pipelines.stages.manifest import write_manifest
 Said = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
+pytestmark = pytest.mark.usefixtures("own_directory")
 
 
 def published(tmp_path: Path, *words: str) -> int:

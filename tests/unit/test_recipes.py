@@ -404,6 +404,7 @@ def git(tree: Path, *words: str) -> str:
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_commit_with_its_submodule(tmp_path: Path) -> None:
     for name in ("inner", "outer"):
         tree = tmp_path / name

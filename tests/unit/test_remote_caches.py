@@ -89,7 +89,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Store() as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+        threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
         yield made
         made.shutdown()
 
@@ -139,6 +139,7 @@ def compiled(
     return figures, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_hosts_share_their_units(
     store: Store, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +155,7 @@ def test_two_hosts_share_their_units(
     assert not store.refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_store_that_refuses_costs_no_build(
     store: Store, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,15 +22,6 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The ``out`` of a configuration."""
-    config = tmp_path / "pipeline.yaml"
-    config.write_text(f"hosts: {{sandbox: {{kind: sandbox}}}}\nout: {tmp_path / 'out'}\n")
-    monkeypatch.setenv("WCW_CONFIG", str(config))
-    return tmp_path / "out"
-
-
 def test_by_name(out: Path) -> None:
     first, second = samples.good(out), samples.failed_build(out)
     assert run_report([]) == second.path / "report.html"

@@ -60,11 +60,11 @@ class Step:
 
 def documents() -> Iterator[tuple[str, dict[Any, Any]]]:
     for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
-        yield path.name, yaml.safe_load(path.read_text("utf-8"))
+        yield path.name, yaml.load(path.read_bytes(), yaml.CSafeLoader)
     template = (PACKAGE / "scaffold/templates/workflow.yml.j2").read_text("utf-8")
     choices = {"name": "mine", "python": "3.12"}
     filled = Environment(autoescape=False).from_string(template).render(choices=choices)  # noqa: S701
-    yield "of init", yaml.safe_load(filled)
+    yield "of init", yaml.load(filled, yaml.CSafeLoader)
 
 
 DOCUMENTS = dict(documents())
@@ -301,6 +301,7 @@ def others() -> Iterator[Step]:
 HERE = [one for one in (*TEXTS, *others()) if one.shell in {"bash", "python"}]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None or os.name == "nt", reason="stand-ins are scripts of a shell")
 @pytest.mark.parametrize("one", HERE, ids=ids)
 def test_a_program_that_fails_fails_its_step(one: Step, tmp_path: Path) -> None:

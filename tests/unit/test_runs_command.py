@@ -23,15 +23,6 @@ from pipelines.reports.runs import remove, runs_in, to_remove
 DAY = 86400.0
 
 
-@pytest.fixture
-def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The ``out`` of a configuration."""
-    config = tmp_path / "pipeline.yaml"
-    config.write_text(f"hosts: {{sandbox: {{kind: sandbox}}}}\nout: {tmp_path / 'out'}\n")
-    monkeypatch.setenv("WCW_CONFIG", str(config))
-    return tmp_path / "out"
-
-
 def run(out: Path, *, days: float = 0.0, archs: str = "80", cuda: str = "12.8") -> Run:
     """A run that began so long ago, and was left by its process."""
     facts = RunFacts(

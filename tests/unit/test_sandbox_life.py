@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_image_inputs import Steps
 
 from pipelines.core.errors import HostError, SetupError, StorageError
 from pipelines.hosts.base import OpenOptions, Silent
@@ -40,14 +41,6 @@ from pipelines.toolchain.lock import Cache, load_lock
 
 TODAY = "image of today"
 DAMAGED = DamagedSandboxError("damaged", hint="Type: invoke provision")
-
-
-class Steps(Silent):
-    def __init__(self) -> None:
-        self.steps: list[str] = []
-
-    def step(self, text: str) -> None:
-        self.steps.append(text)
 
 
 class Fake(Sandbox):

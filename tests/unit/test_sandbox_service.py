@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from pipelines.core.errors import HostError
+from pipelines.core.paths import PACKAGE
 from pipelines.hosts.sandbox import daemon, health
 from pipelines.hosts.sandbox.daemon import Windows
 from pipelines.hosts.sandbox.state import IN_USE, DamagedSandboxError
@@ -96,6 +98,12 @@ def test_it_ends_with_its_wineserver(windows: Windows, tmp_path: Path) -> None:
         windows.require()
     windows.halt()
     assert (tmp_path / "run" / IN_USE).exists(), "the next one looks whether the prefix is whole"
+
+
+def test_nothing_of_its_clients_is_imported_before_windows_boots() -> None:
+    code = "import sys, pipelines.hosts.sandbox.daemon; print({'spnego', 'rich'} & {*sys.modules})"
+    said = subprocess.check_output([sys.executable, "-c", code], cwd=PACKAGE.parent)
+    assert said == b"set()\n"
 
 
 def test_after_a_crash_the_rest_is_ended_and_the_prefix_checked(

@@ -22,7 +22,6 @@ from test_rebuild import lied, party, rewritten, tree, wheel_of
 from wheels import FILES, INFO, METADATA, wheel
 
 from pipelines.cli.program import run
-from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.finding import Finding
 from pipelines.matrix.buildplan import BuildPlan
@@ -499,15 +498,8 @@ def test_a_thousand_are_not_read(tmp_path: Path) -> None:
 # -- the command -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("WCW_CONFIG", raising=False)
-    monkeypatch.setattr(console, "quiet", False)
-
-
-def test_a_table_and_json(tmp_path: Path, typed: None, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("own_directory")
+def test_a_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = packed(tmp_path, bill())
     assert run(["sbom", str(path)]) == 0
     shown = capsys.readouterr().out
@@ -533,9 +525,9 @@ def test_a_table_and_json(tmp_path: Path, typed: None, capsys: pytest.CaptureFix
                                  "hashes": [{"alg": "SHA-256", "content": "[/z]"}]}]),), "[/z]"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("own_directory")
 def test_none_or_a_bad_one_is_no_success(
     tmp_path: Path,
-    typed: None,
     capsys: pytest.CaptureFixture[str],
     data: tuple[bytes, ...],
     said: str,
@@ -544,9 +536,8 @@ def test_none_or_a_bad_one_is_no_success(
     assert said in capsys.readouterr().out
 
 
-def test_a_changed_wheel_is_no_success(
-    tmp_path: Path, typed: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("own_directory")
+def test_a_changed_wheel_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     forged = {**FILES, OWN: sboms.completed(bill(), METADATA)}
     path = wheel(tmp_path, forged, f"{OWN},sha256=AAAA,1\n".encode())
     assert run(["sbom", str(path)]) == AuditError.exit_code

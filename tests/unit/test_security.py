@@ -25,7 +25,9 @@ from pipelines.core.errors import ProvisionError
 from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import safe
 from pipelines.hosts.base import OpenOptions
-from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
+from pipelines.hosts.sandbox.wsman.certificate import create_certificate
+from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult

@@ -18,7 +18,7 @@ from pes import msvc
 from plans import at_desk
 from records import rewrite
 from test_between_stages import good
-from test_publish import catalogue, elsewhere, published  # noqa: F401
+from test_publish import catalogue, published
 from test_published_at import AT
 from test_rebuild import party, tree, we
 
@@ -36,6 +36,8 @@ from pipelines.stages.publishedat import published_at
 from pipelines.stages.rebuild import run_rebuild
 from pipelines.toolchain import obtaining
 from pipelines.toolchain.lock import Cache, load_lock
+
+pytestmark = pytest.mark.usefixtures("own_directory")
 
 Said = pytest.CaptureFixture[str]
 

@@ -33,7 +33,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.socket = context.wrap_socket(self.socket, server_side=True)
         self.asked: list[tuple[str, str]] = []
         self.status = 200
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

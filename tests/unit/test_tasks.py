@@ -41,6 +41,7 @@ def invoke(*words: str, **env: str) -> tuple[int, str]:
     return run.returncode, run.stdout
 
 
+@pytest.mark.slow
 def test_list() -> None:
     code, said = invoke("--list")
     assert code == 0

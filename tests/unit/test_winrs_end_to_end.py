@@ -26,12 +26,9 @@ from winrm_programs import launch
 
 from pipelines.core.errors import AuthError, HostError
 from pipelines.hosts.base import OpenOptions
-from pipelines.hosts.sandbox.wsman import (
-    WsmanServer,
-    create_certificate,
-    write_credentials,
-)
-from pipelines.hosts.sandbox.wsman.auth import Acceptor, Step
+from pipelines.hosts.sandbox.wsman.auth import Acceptor, Step, write_credentials
+from pipelines.hosts.sandbox.wsman.certificate import create_certificate
+from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.remote import facts, files, rpc
 from pipelines.session import link

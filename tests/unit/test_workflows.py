@@ -63,7 +63,7 @@ BARE = FULL | {"cell": "cu130", "version": "", "python": "", "torch": "", "cuda"
 
 
 def read(path: Path) -> dict[str, Any]:
-    document = yaml.safe_load(path.read_text("utf-8"))
+    document = yaml.load(path.read_bytes(), yaml.CSafeLoader)
     assert isinstance(document, dict)
     # YAML 1.1 takes `on` for a boolean; GitHub does not.
     return {("on" if key is True else key): value for key, value in document.items()}
@@ -547,6 +547,7 @@ def test_plan_and_the_cells_of_it(shell: Shell) -> None:
     assert shell.outputs == {}
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.parametrize("job", ["left-share-1", "left-1", "left-2", "built"])
 def test_cells_become_a_matrix(shell: Shell, job: str) -> None:
@@ -858,6 +859,7 @@ def test_set_up_finds_the_environment_it_made(shell: Shell, system: str, folder:
     assert uv.endswith(f"--python {place}/python -r requirements.lock True")
 
 
+@pytest.mark.slow
 @needs_bash
 def test_others_audit_what_they_name(shell: Shell) -> None:
     """Words in quotes stay whole, and a failure of the audit is one of the step."""

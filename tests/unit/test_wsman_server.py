@@ -33,20 +33,13 @@ from winrm.exceptions import (
 from winrm.protocol import Protocol
 
 from pipelines.core.errors import SetupError
-from pipelines.hosts.sandbox.wsman import (
-    Limits,
-    WsmanFaultError,
-    WsmanServer,
-    connection,
-    create_certificate,
-    faults,
-    pipes,
-    shells,
-    soap,
-    write_credentials,
-)
+from pipelines.hosts.sandbox.wsman import connection, faults, pipes, shells, soap
+from pipelines.hosts.sandbox.wsman.auth import write_credentials
+from pipelines.hosts.sandbox.wsman.certificate import create_certificate
 from pipelines.hosts.sandbox.wsman.commands import tagged
-from pipelines.hosts.sandbox.wsman.server import LOOPBACK
+from pipelines.hosts.sandbox.wsman.faults import WsmanFaultError
+from pipelines.hosts.sandbox.wsman.server import LOOPBACK, WsmanServer
+from pipelines.hosts.sandbox.wsman.shells import Limits
 from pipelines.session.transports import identify
 
 USER, PASSWORD = "builder", "s3cret, with a comma"

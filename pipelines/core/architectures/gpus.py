@@ -10,11 +10,11 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from pipelines.core.architectures.archs import KNOWN, ArchList, parse
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Dated, Model, read_data
+from pipelines.core.model import Dated, Model, Regex, read_data
 
 GPUS_FILE = Path(__file__).resolve().with_name("gpus.yaml")
 
@@ -27,19 +27,11 @@ _PTX = re.compile(r"\s*\+\s*ptx\s*$", re.IGNORECASE)
 _LONGEST = 80
 
 
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
-    return text
-
-
 class Gpu(Model):
     """One line of the file."""
 
     show: str
-    match: Annotated[str, AfterValidator(_pattern)]
+    match: Regex
     capability: Annotated[str, StringConstraints(pattern=r"^\d{1,2}\.\d$")]
 
     @property

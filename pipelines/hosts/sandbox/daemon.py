@@ -13,6 +13,7 @@ of the previous one and then checks that the prefix is intact.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import secrets
@@ -230,4 +231,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # as pipelines/__main__.py does
+    sys.exit(code)

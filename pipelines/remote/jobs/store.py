@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -172,12 +171,8 @@ def listed(root: str) -> list[Listed]:
 @idempotent
 def prefix_digest(directory: str, attempt: int, size: int) -> str:
     """The sha256 of the first ``size`` bytes of a log; empty if it is shorter."""
-    digest, left = hashlib.sha256(), size
+    log = logs(place(directory), attempt)
     try:
-        with logs(place(directory), attempt).open("rb") as file:
-            while left and (data := file.read(min(left, 1 << 20))):
-                digest.update(data)
-                left -= len(data)
+        return files.sha256(str(log), size) if log.stat().st_size >= size else ""
     except FileNotFoundError:
         return ""
-    return "" if left else digest.hexdigest()
