@@ -103,7 +103,7 @@ def test_compare_prints_and_judges(out: Path, capsys: pytest.CaptureFixture[str]
 def test_compare_wants_one_run_each(out: Path) -> None:
     samples.good(out)
     samples.good(out)
-    with pytest.raises(ConfigError, match="holds 2 runs") as caught:
+    with pytest.raises(ConfigError, match="2 runs") as caught:
         run_compare(str(out), "latest")
     assert all(run.id in caught.value.hint for run in find(str(out)))
 
