@@ -26,7 +26,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -126,7 +127,8 @@ class Site:
 
     root: Path
     windows: InWine
-    served: dict[str, bytes]
+    served: Path
+    """What the server has."""
     state: dict[str, Any]
     http: int | None
     """The port of its other listener."""
@@ -266,8 +268,11 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
 
 @pytest.fixture
 def site(tmp_path: Path, builder: Builder) -> Iterator[Site]:
-    served: dict[str, bytes] = {}
-    server = _serving(served)
+    served = tmp_path / "served"
+    served.mkdir()
+    serve = partial(SimpleHTTPRequestHandler, directory=str(served))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), serve)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     (tmp_path / "inventory.yml").write_text(yaml.safe_dump(builder.inventory))
     quick = dict.fromkeys(("wsman_values_delay", "build_tools_timeout", "gpu_driver_timeout"), 0)
     (tmp_path / "quick.yml").write_text(yaml.safe_dump(quick))
@@ -320,22 +325,6 @@ def _as_before(builder: Builder) -> dict[str, Any]:
     }
 
 
-def _serving(served: dict[str, bytes]) -> ThreadingHTTPServer:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            data = served.get(self.path.strip("/"))
-            self.send_response(200 if data is not None else 404)
-            self.send_header("Content-Length", str(len(data or b"")))
-            self.end_headers()
-            self.wfile.write(data or b"")
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
 def _copy_playbook(site: Site, url: str) -> None:
     target = site.root / "ansible"
     shutil.copytree(ROOT / "ansible", target)
@@ -367,7 +356,7 @@ def _copy_playbook(site: Site, url: str) -> None:
             data = content(node, site.windows)
             node["sha256"] = hashlib.sha256(data).hexdigest()
             if node["url"]:
-                site.served[node["file"]] = data
+                (site.served / node["file"]).write_bytes(data)
                 node["url"] = f"{url}/{node['file']}"
             else:
                 (target / "files" / node["file"]).write_bytes(data)
@@ -403,18 +392,16 @@ def test_windows(site: Site) -> None:
     http = {"ansible_winrm_scheme": "http", "ansible_port": site.http}
     site.refused("winrm", "reaches this host over HTTP", **http)
     assert site.winrm() == site.state
-    strict = {"name": r"Service\Auth\CbtHardeningLevel", "value": "Strict"}
-    # Each value costs two PowerShells, of seconds each.
-    few = {"winrm_hardening_values": [strict], "winrm_quotas_plugins": []}
-    site.checked(tags, **few)
+    site.checked(tags)
     site.change_winrm(fixed=[r"Auth\CbtHardeningLevel"])
-    site.refused("winrm", rf"{strict['name']} is Relaxed, wanted Strict: a group policy", **few)
+    says = r"Service\Auth\CbtHardeningLevel is Relaxed, wanted Strict: a group policy"
+    site.refused("winrm", says)
     site.change_winrm()
     knob(site.windows, policy=True)
     site.refused("long_paths", "LongPathsEnabled is 0: a group policy")
     assert site.boots() == "1"
     knob(site.windows)
-    site.play(tags, **few)
+    site.play(tags)
     assert site.boots() == "2"
     assert closed(site, before) == {"b", "t"}
     winrm = site.winrm()
@@ -422,7 +409,7 @@ def test_windows(site: Site) -> None:
     assert winrm["service"][r"Auth\CbtHardeningLevel"] == "Strict"
     assert winrm["quotas"][r"Shell\MaxMemoryPerShellMB"] == "8192"
     assert winrm["networks"] == {"4": "Private"}
-    assert site.again(tags, **few) == set()
+    assert site.again(tags) == set()
 
 
 def test_build_tools(site: Site) -> None:
@@ -431,13 +418,13 @@ def test_build_tools(site: Site) -> None:
     site.checked(tag)
     knob(site.windows, installer=1603)
     site.refused(tag, "vc_redist left with 1603")
-    knob(site.windows, runtime="v14.0.1")
+    knob(site.windows, runtime="v14.0.1", restart=0)
     site.refused(tag, "The C run-time is 14.0.1")
+    assert site.boots() == "0"
     assert not any("vs_BuildTools" in words[0] for words in site.ran())
     knob(site.windows)
-    boots = int(site.boots())
     site.play(tag)
-    assert int(site.boots()) == boots + 2
+    assert site.boots() == "2"
     assert closed(site, before) == {"t", "VS"}
     update, setup = (words for words in site.ran() if words[0].endswith("vs_BuildTools.exe"))
     assert update[1:] == ["--quiet", "--wait", "--update"]
@@ -451,6 +438,8 @@ def test_build_tools(site: Site) -> None:
 def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
     """Another signer, an installer that fails, another product or toolset in the end."""
     tag = "build_tools"
+    runtime = r"HKLM\SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64"
+    site.windows.prefix.run(["reg", "add", runtime, "/v", "Version", "/d", "v15", "/f"])
     script = site.root / "ansible/roles/build_tools/files/Get-Signature.ps1"
     stand_in = script.read_text()
     script.write_text(stand_in.replace(SIGNATURE, ""))
@@ -464,15 +453,19 @@ def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
     signature.write_text(SIGNED)
     knob(site.windows, update=1603)
     site.refused(tag, "vs_buildtools left with 1603")
-    knob(site.windows, installer=1603)
-    site.refused(tag, "the disk is full")
-    knob(site.windows, product="17.9.1", toolset="14.40")
+    knob(site.windows, product="17.9.1", toolset="14.40", restart=0)
     site.refused(tag, "has 17.9.1+37710.0, wanted 17.14")
     ran = len(site.ran())  # the next run does not modify what is not the pinned product
     site.refused(tag, "has 17.9.1+37710.0, wanted 17.14")
     assert not any("vs_BuildTools" in words[0] for words in site.ran()[ran:])
+    knob(site.windows, failing=["vswhere"])
+    site.refused(tag, "vswhere.exe left with 1")
     knob(site.windows)
     site.refused(tag, "No cl.exe of toolset 14.44")
+    site.there(r"C:\scripts\installed").write_text("an installation with all components")
+    knob(site.windows, installer=1603)
+    site.refused(tag, "the disk is full")
+    assert site.ran()[-1][1] == "modify"
 
 
 def variables(site: Site) -> str:
@@ -512,13 +505,15 @@ def test_git(site: Site) -> None:
     site.refused(tag, r"C:\tools is not safe to use")
     assert [*place.parent.iterdir()] == []
     place.parent.rmdir()
-    (name,) = (name for name in site.served if name.startswith("MinGit"))
-    right = site.served[name]
-    site.served[name] = packed({"cmd/git.exe": b"another"})
+    (archive,) = site.served.glob("MinGit*")
+    right = archive.read_bytes()
+    archive.write_bytes(packed({"cmd/git.exe": b"another"}))
     site.refused(tag, "checksum")
     assert [*place.iterdir()] == []
-    site.served[name] = right
+    archive.write_bytes(right)
     assert site.ran() == []
+    knob(site.windows, failing=["tar"])
+    site.refused(tag, f"tar left with 1, unpacking {archive.name}")
     knob(site.windows, release="no")
     site.refused(tag, "core.longpaths is")
     knob(site.windows)
@@ -528,9 +523,15 @@ def test_git(site: Site) -> None:
     assert site.again(tag) == {"git.exe"}
     # Another pin unpacks that directory again.
     (place / "old.txt").touch()
-    site.served[name] = packed({"cmd/git.exe": executable(), "new.txt": b""})
-    digest = hashlib.sha256(site.served[name]).hexdigest()
-    site.change_pins(lambda pins: pins["toolchain_git"].update(sha256=digest))
+
+    def pin(*names: str) -> None:
+        archive.write_bytes(packed(dict.fromkeys(names, executable())))
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        site.change_pins(lambda pins: pins["toolchain_git"].update(sha256=digest))
+
+    pin("new.txt")
+    site.refused(tag, r"lacks cmd\git.exe: the archives")
+    pin("new.txt", "cmd/git.exe")
     site.play(tag)
     assert {path.name for path in place.iterdir()} == {"cmd", "new.txt", ".archives.json"}
 

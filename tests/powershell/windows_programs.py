@@ -17,13 +17,14 @@ from typing import Any
 from windows import InWine
 
 _SCRIPTS = r"C:\scripts"
-#: Versions that programs name, exit codes of installers, a policy that takes long paths back at a
-#: restart, and which programs fail.
+#: Versions that programs name, exit codes of installers that fail and that do not, a policy that
+#: takes long paths back at a restart, and which programs fail.
 _KNOBS = {
     "product": "17.14.41",
     "toolset": "14.44",
     "runtime": "v14.44.35211.00",
     "installer": 0,
+    "restart": 3010,
     "update": 3010,
     "release": "",
     "policy": False,
@@ -97,13 +98,13 @@ match own.stem.lower():
         pathlib.Path(root, r"Common7\Tools").mkdir(parents=True, exist_ok=True)
         pathlib.Path(root, r"Common7\Tools\VsDevCmd.bat").touch()
         (scripts / "installed").write_text(root)
-        sys.exit(3010)
+        sys.exit(knobs["restart"])
     case "vc_redist.x64":
         key = r"SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64"
         if knobs["installer"]:
             sys.exit(knobs["installer"])
         write(key, Version=(winreg.REG_SZ, knobs["runtime"]), Installed=(winreg.REG_DWORD, 1))
-        sys.exit(3010)
+        sys.exit(knobs["restart"])
     case "installer":  # of the driver: 1 is done, restart needed
         copy(r"C:\windows\system32\nvidia-smi.exe")
         sys.exit(knobs["installer"] or 1)

@@ -1,8 +1,8 @@
-# Makes a directory that only administrators may change, or refuses one that others may have filled.
+# Makes directories that only administrators may change, or refuses those that others may have filled.
 # The functions are those of pipelines/hosts/windows/bootstrap.ps1; a test compares them.
 [CmdletBinding(SupportsShouldProcess)]
 param(
-    [Parameter(Mandatory)] [string] $Path,
+    [Parameter(Mandatory)] [string[]] $Paths,
     [bool] $Readable = $false
 )
 
@@ -90,6 +90,10 @@ function New-ProtectedDirectory {
     }
 }
 
-$Ansible.Changed = -not (Test-Path -LiteralPath $Path)
-$make = $Ansible.Changed -and $PSCmdlet.ShouldProcess($Path, 'make the directory')
-New-ProtectedDirectory -Path $Path -OnlyLook:(-not $make) -Readable:$Readable
+$Ansible.Changed = $false
+foreach ($path in $Paths) {
+    $make = -not (Test-Path -LiteralPath $path)
+    $Ansible.Changed = $Ansible.Changed -or $make
+    $make = $make -and $PSCmdlet.ShouldProcess($path, 'make the directory')
+    New-ProtectedDirectory -Path $path -OnlyLook:(-not $make) -Readable:$Readable
+}
