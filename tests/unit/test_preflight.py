@@ -25,6 +25,7 @@ def asked(tmp_path: Path, **axes: str) -> BuildPlan:
 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.recipe.sourcetree.SourceTree.fetch", lambda *_: None)
+    monkeypatch.setattr("pipelines.recipe.sourcetree.SourceTree.is_here", lambda _: True)
 
 
 REFUSED = [
