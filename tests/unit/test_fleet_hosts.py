@@ -204,7 +204,7 @@ HOSTS: dict[str, Any] = {
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Config:
-    return Config.model_validate({"hosts": HOSTS, "out": str(tmp_path), "offline": True})
+    return Config.model_validate({"hosts": HOSTS, "out": str(tmp_path)})
 
 
 def machine(name: str, *gpus: str) -> Machine:

@@ -69,6 +69,7 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "make_image", start)
     monkeypatch.setattr(Sandbox, "_require_current", start)
     monkeypatch.setattr(Sandbox, "_require_possible", lambda _: None)
+    monkeypatch.setattr("pipelines.hosts.sandbox.host.make_run", lambda _: None)  # Linux's own
     for kind in (Container, Vm, WindowsHost):
         monkeypatch.setattr(kind, "prepare", start)
 
