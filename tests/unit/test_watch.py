@@ -272,7 +272,7 @@ def test_from_new_torch_to_nothing_left(
     # With these pinned, the plan has everything and watch needs no file.
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: lock)
-        patch.setattr("pipelines.matrix.plan.load_lock", lambda *_: lock)
+        patch.setattr("pipelines.matrix.buildplan.load_lock", lambda *_: lock)
         assert world.watch("--json") == 0
         assert cells(told(capsys), "build").keys() == {*new}
 
@@ -282,7 +282,7 @@ def test_from_new_torch_to_nothing_left(
     words = [word for key, value in order.items() if value for word in (f"--{key}", value)]
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: lock)
-        patch.setattr("pipelines.matrix.plan.load_lock", lambda *_: lock)
+        patch.setattr("pipelines.matrix.buildplan.load_lock", lambda *_: lock)
         assert program.run(["plan", *words, "--format", "gha"]) == 0
     planned = json.loads(capsys.readouterr().out)["include"]
     assert {cell["cell"] for cell in planned} == {*new}
