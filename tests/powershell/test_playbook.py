@@ -93,7 +93,8 @@ $module.ExitJson()
 
 _COMPILE = "    if ($is_coreclr) {\n"
 _COMPILED = "            $code_ms.Seek("
-_LOAD = r"""    $bytes = [System.Text.Encoding]::UTF8.GetBytes(-join $References)
+_LOAD = r"""    # Their order is that of a set of strings: another one in each run of Ansible.
+    $bytes = [System.Text.Encoding]::UTF8.GetBytes(-join ($References | Sort-Object))
     $digest = [System.Convert]::ToHexString([System.Security.Cryptography.SHA256]::HashData($bytes))
     $kept = "C:\compiled\$digest.dll"
     if ([System.IO.File]::Exists($kept)) {
