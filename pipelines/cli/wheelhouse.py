@@ -26,6 +26,7 @@ def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None)
     from pipelines.core.errors import ConfigError, StorageError
     from pipelines.recipe.origin import FileSource, GitSource
     from pipelines.recipe.sourcetree import fetch_file
+    from pipelines.stages.preflight import refuse_ungiven
     from pipelines.toolchain import wheelhouse as house
 
     plan, place = line.plan, Path(folder)
@@ -35,6 +36,7 @@ def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None)
             f"{recipe.name} {recipe.version} comes from git: a wheelhouse cannot contain it",
             hint="Take a release with --recipe-version, or bring the whole download cache.",
         )
+    refuse_ungiven(plan, here=False)  # it is for another machine
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipelines.core.console import bars, say
 from pipelines.core.errors import PipelineError, named
 from pipelines.core.finding import Finding
+from pipelines.hosts.base import HERE
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.buildplan import BuildPlan
 from pipelines.matrix.hostfacts import HostFacts
@@ -12,14 +13,15 @@ from pipelines.matrix.judge import Ground, judge
 from pipelines.provisioning.resources import known_missing
 
 
-def refuse_ungiven(plan: BuildPlan) -> None:
+def refuse_ungiven(plan: BuildPlan, *, here: bool = True) -> None:
     """Raise :class:`ConfigError` with the first thing that the host cannot provide, and what can.
 
     Nothing is fetched, started or asked: it is known of a kind of host, or of this machine. If
-    something is missing on this machine, the finding names the class of the error.
+    something is missing on this machine, the finding names the class of the error; without
+    ``here`` that is left out.
     """
     for finding in plan.refused():
-        if finding.failed:
+        if finding.failed and (here or finding.source != HERE):
             raise _refusal(plan, finding)
 
 

@@ -45,6 +45,7 @@ from pipelines.remote.inspection import nvml
 from pipelines.stages import audit, jobs, kept
 from pipelines.stages.dryrun import show_build, show_test
 from pipelines.stages.line import Line, run_build, run_provision, run_test
+from pipelines.stages.preflight import refuse_ungiven
 from pipelines.toolchain.lock import Cache, load_lock
 
 PLAIN = {"kind": "sandbox"}
@@ -290,6 +291,7 @@ def test_the_class_of_the_error_is_that_of_the_lack(
         assert type(caught.value) is kind
     with pytest.raises(kind):
         opened(tmp_path, gpu=f"bridge{numbers}")._make()
+    refuse_ungiven(plan, here=False)  # a wheelhouse is for another machine
 
 
 def test_without_a_bridge_the_driver_is_nobodys_business(

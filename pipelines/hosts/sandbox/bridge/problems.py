@@ -9,6 +9,7 @@ from pipelines.core.errors import named
 from pipelines.core.finding import Finding
 from pipelines.core.model import Model, read_data
 from pipelines.core.refusals import Refusal
+from pipelines.hosts.base import HERE
 from pipelines.hosts.sandbox.bridge.driver import Driver
 
 _FILE = Path(__file__).with_name("problems.yaml")
@@ -35,7 +36,7 @@ def _problem(key: str, *, after: str = "", **said: object) -> Finding:
     return Finding(
         id=row.rule or key,
         level="error",
-        source="this machine",
+        source=HERE,
         actual=row.message.format(**said) + after,
         hint=row.hint,
         raises=row.raises,

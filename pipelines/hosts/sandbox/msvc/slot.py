@@ -12,7 +12,7 @@ from pipelines.core.files import disk_errors
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.paths import home
-from pipelines.hosts.base import Events
+from pipelines.hosts.base import HERE, Events
 from pipelines.hosts.sandbox.msvc.finder import Tree, find
 
 #: The path of a tree in every sandbox.
@@ -177,7 +177,7 @@ class Slot:
                     level="error",
                     actual=error.message,
                     hint=error.hint,
-                    source="this machine",
+                    source=HERE,
                     raises=type(error).__name__,
                 ),
             )
