@@ -176,7 +176,11 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
     own, fits = for_windows(every, python)
     if fits:
         return sorted(fits, key=lambda offer: offer.file)
-    there = ", ".join(sorted({o.file for o in own or [o for o, _ in every]})[:5]) or "no wheel"
+    there = ", ".join(sorted({o.file for o in own or [o for o, _ in every]})[:5])
+    if not every:
+        releases = {named.version for offer in offers if (named := plain_name(offer.file))}
+        newest = sorted(releases, key=lambda one: (not one.is_prerelease, one), reverse=True)[:5]
+        there = f"wheels of {', '.join(map(str, newest)) or 'no release'}"
     why = f" for Python {python}" if python else ""
     raise ConfigError(
         f"{line(name, 80)}=={line(version, 40)}: the index has no wheel for Windows{why}",

@@ -48,7 +48,9 @@ def lab(
     path, companions = Path(suite or ""), tuple(with_ or ())
     if not suite or not path.exists():
         raise ConfigError(
-            f"--suite {suite or ''}: there is no such file or directory",
+            f"--suite {suite}: there is no such file or directory"
+            if suite
+            else "--suite is missing",
             hint="tests/gpu/foreign has suites of some packages; docs/lab.md says what one is.",
         )
     if (give_back and not at) or (at and any(flags.get(name) for name in _OF_HERE)):

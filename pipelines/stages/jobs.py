@@ -26,7 +26,8 @@ def show(line: Line) -> None:
     """Print the host's jobs as a table, the latest first."""
     jobs = _jobs(line)
     if not jobs:
-        say(f"no jobs on {line.plan.host.name}")
+        unmade = line.plan.host.missing_image()
+        say(f"no jobs on {line.plan.host.name}{unmade and f': {unmade}'}")
         return
     spare = ("way", "try", "started", "took")
     if without := print_columns(console, [_row(job) for job in jobs], spare=spare):
@@ -98,6 +99,8 @@ def running(line: Line) -> list[str]:
 
 def _listed(line: Line) -> list[store.Listed]:
     line.plan.host.inspect_only()
+    if line.plan.host.missing_image():
+        return []
     return line.session.call(store.listed, root=line.plan.layout.build_root)
 
 

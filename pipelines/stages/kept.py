@@ -40,13 +40,15 @@ class Shelf:
 
 
 def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
-    """What is kept here, which is ``kept``, then what is kept on the host."""
+    """What is kept here, which is ``kept``, then what is kept on the host, if it exists."""
     line.plan.host.inspect_only()
     for what in dict.fromkeys(one.what for one in kept):
         some = [one for one in kept if one.what == what]
         size = sum(_size(one.path) for one in some)
         spare = sum(_size(one.path) for one in some if not one.useful or one.damage)
         yield Shelf("this machine", what, len(some), size, spare)
+    if line.plan.host.missing_image():
+        return
     name, layout = line.plan.host.name, line.plan.layout
     jobs = line.session.call(remote_prune.sizes, root=layout.build_root)
     size = sum(int(job["bytes"]) for job in jobs)
@@ -80,6 +82,8 @@ def show(line: Line) -> None:
     for one in kept:
         if one.damage:
             say(f"{one.path} is damaged: {one.damage}", style="yellow")
+    if unmade := line.plan.host.missing_image():
+        say(unmade, style="dim")
     say("To remove what is unused, and builds older than --days 14: invoke cache --prune", "dim")
 
 
@@ -96,6 +100,16 @@ def prune(line: Line, days: float) -> None:
         freed += _size(one.path)
         shutil.rmtree(one.path, ignore_errors=True)
         say(f"removed {one.path}{one.damage and f', which was damaged: {one.damage}'}")
+    removed = [] if line.plan.host.missing_image() else _prune_host(line, days)
+    for job in removed:
+        say(f"removed build {job} on {line.plan.host.name}")
+    if young:
+        say(f"{_mib(young)} MiB kept for one more day, because another checkout may use them")
+    say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {line.plan.host.name}", "green")
+
+
+def _prune_host(line: Line, days: float) -> list[str]:
+    """The builds that were removed."""
     removed = line.session.call(remote_prune.prune, root=line.plan.layout.build_root, days=days)
     layout = line.plan.layout
     line.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
@@ -106,11 +120,7 @@ def prune(line: Line, days: float) -> None:
     answer = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if answer["busy"]:
         say(f"{line.plan.host.name}: compile cache not pruned, a build is using it", "yellow")
-    for job in removed:
-        say(f"removed build {safe(str(job), 40)} on {line.plan.host.name}")
-    if young:
-        say(f"{_mib(young)} MiB kept for one more day, because another checkout may use them")
-    say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {line.plan.host.name}", "green")
+    return [safe(str(job), 40) for job in removed]
 
 
 def _here(line: Line) -> Iterator[CacheEntry]:

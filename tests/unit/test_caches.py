@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from pipelines.hosts.base import CacheEntry
+from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.image import image_key
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.sourcetree import cache_key
 from pipelines.remote import dependency_wheels, rpc
@@ -30,7 +32,7 @@ def line(tmp_path: Path) -> Any:
     plan = SimpleNamespace(
         cache=Cache(load_lock(), tmp_path),
         compile_cache=DiskCache(),
-        host=SimpleNamespace(name="lab1", cache_entries=list, inspect_only=bool),
+        host=SimpleNamespace(name="lab1", cache_entries=list, inspect_only=bool, missing_image=str),
         layout=layout,
     )
     session = SimpleNamespace(call=lambda function, **_: asked.get(rpc.name_of(function)))
@@ -96,6 +98,27 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
         ("lab1", "libraries of kernels", 0, 0, None),
         ("lab1", "requirements of external wheels", 2, 17, None),
     ]
+
+
+def test_a_host_that_does_not_exist_is_not_made_for_it(
+    line: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line.plan.host.missing_image = lambda: "not yet"
+    del line.session.call
+    caches.show(line)
+    caches.prune(line, 14.0)
+    assert "lab1" not in [shelf["where"] for shelf in caches.as_json(line)["kept"]]
+    assert "not yet" in capsys.readouterr().out
+
+
+def test_images_that_are_of_no_python_or_are_being_made(line: Any, tmp_path: Path) -> None:
+    """Another process may be at them; a lock may have lost their Python."""
+    cache = line.plan.cache
+    current = f"{image_key(cache, '3.11')}-py3.11"
+    for name in (current, f".{current}.z5zyf4c3", "0a32ed405d95d35c-py2.7"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+    found = SandboxHost.model_validate({"kind": "sandbox"}).cache_entries(cache)
+    assert [one.path.name for one in found if one.useful] == [current]
 
 
 def test_a_damaged_download_goes_however_new_it_is(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -139,15 +139,14 @@ class SandboxHost(HostConfig):
 
         yield from attachment.cache_entries(cache)
 
-        made: dict[str, tuple[str, Callable[[str], str]]] = {
-            "wine": ("Wine", lambda _: debian.key(cache)),
-            "images": ("sandbox images", lambda python: f"{image_key(cache, python)}-py{python}"),
-            "libcxx": ("libc++", lambda python: f"{libcxx.key(cache, python)}-py{python}"),
+        pythons = supply_of_sandbox(cache.lock).python or ()
+        made = {
+            "wine": ("Wine", {debian.key(cache)}),
+            "images": ("sandbox images", {f"{image_key(cache, one)}-py{one}" for one in pythons}),
+            "libcxx": ("libc++", {f"{libcxx.key(cache, one)}-py{one}" for one in pythons}),
         }
-        for folder, (what, name_for) in made.items():
+        for folder, (what, current) in made.items():
             here = cache.root / folder
             for path in sorted(here.iterdir()) if here.is_dir() else ():
-                if path.is_dir():
-                    yield CacheEntry(
-                        what, path, path.name == name_for(path.name.rpartition("-py")[2])
-                    )
+                if path.is_dir():  # also what is being made, or is left of that
+                    yield CacheEntry(what, path, path.name in current)
