@@ -55,8 +55,7 @@ def remove(line: Line, *, force: bool = False) -> None:
     from pipelines.core.console import say
 
     _refuse_with_jobs(line, "remove", force=force)
-    _lifecycle(line).teardown()
-    say("removed", style="green")
+    say("removed" if _lifecycle(line).teardown() else "it did not exist", style="green")
 
 
 def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:

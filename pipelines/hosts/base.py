@@ -185,8 +185,8 @@ class Lifecycle(Protocol):
     def address(self) -> str:
         """Its address while it runs; otherwise empty."""
 
-    def teardown(self) -> None:
-        """Stop it and remove its files."""
+    def teardown(self) -> bool:
+        """Stop it and remove its files; whether there were any."""
 
 
 class Host(Protocol):

@@ -14,6 +14,7 @@ from pipelines.core.console import console, host_line, say
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.hosttext import safe
 from pipelines.core.tables import print_columns
+from pipelines.hosts.base import Host
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import store
 from pipelines.stages.detached import Listed, State, checked, log_lines
@@ -26,12 +27,21 @@ def show(line: Line) -> None:
     """Print the host's jobs as a table, the latest first."""
     jobs = _jobs(line)
     if not jobs:
-        unmade = line.plan.host.missing_image()
-        say(f"no jobs on {line.plan.host.name}{unmade and f': {unmade}'}")
+        why = unmade(line.plan.host)
+        say(f"no jobs on {line.plan.host.name}{why and f': {why}'}")
         return
     spare = ("way", "try", "started", "took")
     if without := print_columns(console, [_row(job) for job in jobs], spare=spare):
         say(f"Columns hidden to fit: {', '.join(without)} (see --json).", "dim")
+
+
+def unmade(host: Host) -> str:
+    """What a connection would first have to make, minutes or hours; for people.
+
+    Empty for a host that runs, also where today's image of it would be another one.
+    """
+    runs = host.lifecycle is not None and host.lifecycle.address()
+    return "" if runs else host.missing_image()
 
 
 def as_json(line: Line) -> dict[str, Any]:
@@ -99,7 +109,7 @@ def running(line: Line) -> list[str]:
 
 def _listed(line: Line) -> list[store.Listed]:
     line.plan.host.inspect_only()
-    if line.plan.host.missing_image():
+    if unmade(line.plan.host):
         return []
     return line.session.call(store.listed, root=line.plan.layout.build_root)
 

@@ -21,6 +21,7 @@ from pipelines.recipe.sourcetree import cache_key
 from pipelines.record.prebuilt import COMPANIONS
 from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
+from pipelines.stages.jobs import unmade
 from pipelines.stages.line import Line
 from pipelines.toolchain.compilecache import disk_gib
 from pipelines.toolchain.sources import damage
@@ -47,7 +48,7 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
         size = sum(_size(one.path) for one in some)
         spare = sum(_size(one.path) for one in some if not one.useful or one.damage)
         yield Shelf("this machine", what, len(some), size, spare)
-    if line.plan.host.missing_image():
+    if unmade(line.plan.host):
         return
     name, layout = line.plan.host.name, line.plan.layout
     jobs = line.session.call(remote_prune.sizes, root=layout.build_root)
@@ -82,8 +83,8 @@ def show(line: Line) -> None:
     for one in kept:
         if one.damage:
             say(f"{one.path} is damaged: {one.damage}", style="yellow")
-    if unmade := line.plan.host.missing_image():
-        say(unmade, style="dim")
+    if why := unmade(line.plan.host):
+        say(why, style="dim")
     say("To remove what is unused, and builds older than --days 14: invoke cache --prune", "dim")
 
 
@@ -100,7 +101,7 @@ def prune(line: Line, days: float) -> None:
         freed += _size(one.path)
         shutil.rmtree(one.path, ignore_errors=True)
         say(f"removed {one.path}{one.damage and f', which was damaged: {one.damage}'}")
-    removed = [] if line.plan.host.missing_image() else _prune_host(line, days)
+    removed = [] if unmade(line.plan.host) else _prune_host(line, days)
     for job in removed:
         say(f"removed build {job} on {line.plan.host.name}")
     if young:

@@ -32,7 +32,9 @@ def line(tmp_path: Path) -> Any:
     plan = SimpleNamespace(
         cache=Cache(load_lock(), tmp_path),
         compile_cache=DiskCache(),
-        host=SimpleNamespace(name="lab1", cache_entries=list, inspect_only=bool, missing_image=str),
+        host=SimpleNamespace(
+            name="lab1", cache_entries=list, inspect_only=bool, lifecycle=None, missing_image=str
+        ),
         layout=layout,
     )
     session = SimpleNamespace(call=lambda function, **_: asked.get(rpc.name_of(function)))

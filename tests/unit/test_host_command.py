@@ -42,8 +42,12 @@ class Host:
         self.did.append("stop")
         return True
 
-    def teardown(self) -> None:
+    def teardown(self) -> bool:
         self.did.append("teardown")
+        return True
+
+    def missing_image(self) -> str:
+        return "the image of a later release, while this one runs"
 
 
 class Session:

@@ -62,7 +62,7 @@ class FakeSession:
 def line(*listed: dict[str, Any], **answers: Any) -> Any:
     """As much of a line as the command looks at."""
     plan = SimpleNamespace(
-        host=SimpleNamespace(name="lab1", inspect_only=bool, missing_image=str),
+        host=SimpleNamespace(name="lab1", inspect_only=bool, lifecycle=None, missing_image=str),
         layout=SimpleNamespace(build_root=r"C:\b"),
     )
     session = FakeSession({"jobs.store.listed": list(listed), **answers})

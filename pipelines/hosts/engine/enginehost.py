@@ -184,17 +184,19 @@ class EngineHost(Host):
             return ""
         return f"{self.noun} {container.name} of {label(container, 'who')}"
 
-    def teardown(self) -> None:
+    def teardown(self) -> bool:
         """Remove its containers and their volumes; images stay.
 
         Raises :class:`HostError` while another command uses one.
         """
-        for container in self.manager.unused(self.name):
+        containers = [*self.manager.unused(self.name)]
+        for container in containers:
             self.manager.remove(container)
-        for volume in self.manager.volumes(self.name):
-            if not self._stays(volume):
-                with engine_errors(f"remove volume {volume.name}"):
-                    volume.remove()
+        volumes = [one for one in self.manager.volumes(self.name) if not self._stays(one)]
+        for volume in volumes:
+            with engine_errors(f"remove volume {volume.name}"):
+                volume.remove()
+        return bool(containers or volumes)
 
     def _stays(self, volume: Volume) -> bool:  # noqa: ARG002 - of those that keep some
         """Whether a volume outlives the host."""

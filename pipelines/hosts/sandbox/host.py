@@ -301,13 +301,14 @@ class Sandbox(Host):
             time.sleep(0.02)
         return True
 
-    def teardown(self) -> None:
+    def teardown(self) -> bool:
         """Stop it and remove its files; images and downloads stay in the cache."""
         with alone(self.home):
             self._stop()
-            if self.home.exists():
+            if existed := self.home.exists():
                 Prefix(self.prefix).halt() if self.prefix.is_dir() else None
                 shutil.rmtree(self.home)
+        return existed
 
     def cache_entries(self) -> Iterable[CacheEntry]:
         """Damaged files that were moved aside."""
