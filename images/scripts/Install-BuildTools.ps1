@@ -42,7 +42,7 @@ try {
         $logs = Get-ChildItem -LiteralPath $Env:TEMP -Filter 'dd_*.log' | Sort-Object LastWriteTime
         if ($logs) { Compress-Archive -LiteralPath $logs.FullName -DestinationPath C:\vslogs.zip -Force }
         $logs | Where-Object Name -Like '*errors*' | Get-Content -Tail 60 | Write-Host
-        throw "the installer left with $($process.ExitCode); its logs: docker cp <id>:C:\vslogs.zip ."
+        throw "the installer exited with $($process.ExitCode); its logs: docker cp <id>:C:\vslogs.zip ."
     }
     $vswhere = "${Env:ProgramFiles(x86)}\Microsoft Visual Studio\Installer\vswhere.exe"
     $found = Invoke-Tool -Path $vswhere -Arguments '-path', $Path, '-property', 'catalog_productSemanticVersion'

@@ -13,7 +13,7 @@ try {
     # 1638: a newer one is there; Test-Image.ps1 looks at its version.
     if ($process.ExitCode -notin 0, 1638, 3010) {
         Get-ChildItem -LiteralPath $scratch -Filter *.log | Get-Content -Tail 40 | Write-Host
-        throw "the C run-time's installer left with $($process.ExitCode)"
+        throw "the C run-time's installer exited with $($process.ExitCode)"
     }
 }
 finally {

@@ -41,7 +41,7 @@ function Get-PinnedFile {
         $curl = Join-Path ([Environment]::SystemDirectory) 'curl.exe'
         & $curl --fail --silent --show-error --location --proto =https --proto-redir =https `
             --retry 5 --retry-delay 5 --output $target $Pin.url
-        if ($LASTEXITCODE -ne 0) { throw "$($Pin.url): curl left with $LASTEXITCODE" }
+        if ($LASTEXITCODE -ne 0) { throw "$($Pin.url): curl exited with $LASTEXITCODE" }
     }
     else {
         $staged = Join-Path "$PSScriptRoot\files" $Pin.file
@@ -82,7 +82,7 @@ function Invoke-Tool {
         [string[]] $Arguments = @()
     )
     $text = (& $Path @Arguments | Out-String).Trim()
-    if ($LASTEXITCODE -ne 0) { throw "$Path $Arguments left with ${LASTEXITCODE}: $text" }
+    if ($LASTEXITCODE -ne 0) { throw "$Path $Arguments exited with ${LASTEXITCODE}: $text" }
     Write-Host "${Path}: $text"
     $text
 }

@@ -63,7 +63,10 @@ def verify(
     enough = _enough(accept)
     file, *named = (Path(name).expanduser() for name in (wheel, provenance) if name is not None)
     for missing in (path for path in (file, *named) if not path.is_file()):
-        raise ConfigError(f"{missing}: there is no such file", hint="Name one that is here.")
+        actual = "a directory" if missing.is_dir() else "none"
+        raise ConfigError(
+            f"{missing}: expected a file, found {actual}", hint="Name one that is here."
+        )
     statement = named[0] if named else find(file)
     paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]

@@ -114,7 +114,7 @@ class Build:
                 continue
             if code == 0:
                 return
-            assert code in EXPECTED, f"the controller left with {code}: {self.told()}"
+            assert code in EXPECTED, f"the controller exited with {code}: {self.told()}"
             self.restarts += 1
             assert self.restarts < 25, self.told()
             self.controller = self.start()

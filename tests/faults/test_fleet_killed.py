@@ -108,7 +108,7 @@ class Campaign:
                 code = self.controller.wait(self.random.uniform(0.3, 1.5))
                 if code == 0:
                     return
-                raise AssertionError(f"the controller left with {code}: {self.told()}")
+                raise AssertionError(f"the controller exited with {code}: {self.told()}")
             if kills and self.wheels() >= kills[0]:
                 kills.pop(0)
                 self.done["controller killed"] += 1

@@ -109,7 +109,7 @@ def _changes() -> Iterator[object]:
     for url in (None, "an address"):
         yield pytest.param(url, {"sha256": "0" * 64}, "pinned is 000", id=f"{url}-hash")
         yield pytest.param(url, {"sha256": ""}, "not pinned yet", id=f"{url}-no-hash")
-    yield pytest.param("url", {"url": "https://example.org/b.zip"}, "curl left with 22", id="22")
+    yield pytest.param("url", {"url": "https://example.org/b.zip"}, "curl exited with 22", id="22")
     yield pytest.param(None, {"file": "b.zip"}, "not in the build context", id="not-staged")
     yield pytest.param(None, {}, "hold no", id="proof")
 
@@ -138,8 +138,8 @@ WRONG: list[tuple[str, dict[str, str], dict[str, object], str]] = [
     ("Test-Image", {"TEMP": "C:\\"}, {}, "TEMP: found"),
     ("Test-Image", {"VS_TOOLSET": "14.99"}, {}, "14.99"),
     ("Test-Image", {"CUDA": "12.9"}, {}, "release 12"),
-    ("Test-Image", {}, {"failing": ["uv"]}, "uv.exe --version left with 1"),
-    ("Test-Image", {}, {"failing": ["probe"]}, "probe.exe  left with 1"),
+    ("Test-Image", {}, {"failing": ["uv"]}, "uv.exe --version exited with 1"),
+    ("Test-Image", {}, {"failing": ["probe"]}, "probe.exe  exited with 1"),
 ]
 
 

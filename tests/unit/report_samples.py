@@ -303,7 +303,7 @@ def failed_build(out: Path, **changes: Any) -> Run:
         diagnosis=kept,
         healed=(HealedResult(what="3 jobs", why="out of memory (oom-edg)", line=60),),
     )
-    said = f"the build left with exit code 1: {kept.summary}"
+    said = f"the build exited with code 1: {kept.summary}"
     stage(run, "build", "failed", 260.0, result, error(said, hint="invoke build goes on"))
     return run
 

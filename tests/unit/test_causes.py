@@ -89,16 +89,16 @@ def test_another_class_or_cure_is_another_cause(tmp_path: Path) -> None:
         ended(tmp_path, "build", "it ended", "BuildError", "a"),
         ended(tmp_path, "build", "it ended", "HostError", "a"),
         ended(tmp_path, "build", "it ended", "BuildError", "b"),
-        ended(tmp_path, "build", "it left with 1", "BuildError", "a"),
-        ended(tmp_path, "build", "it left with 2", "BuildError", "a"),
-        ended(tmp_path, "build", "it left with 2", "BuildError", "a"),
+        ended(tmp_path, "build", "it exited with 1", "BuildError", "a"),
+        ended(tmp_path, "build", "it exited with 2", "BuildError", "a"),
+        ended(tmp_path, "build", "it exited with 2", "BuildError", "a"),
     ]
     assert sorted(cause.runs for cause in found(*runs)[0]) == [(0,), (1,), (2,), (3,), (4, 5)]
 
 
 def test_what_is_diagnosed_is_known_by_its_rule(tmp_path: Path) -> None:
     runs = [samples.failed_build(tmp_path, **cell) for cell in CELLS]
-    runs.append(ended(tmp_path, "build", "the build left with exit code 1"))
+    runs.append(ended(tmp_path, "build", "the build exited with code 1"))
     made, _ = found(*runs)
     assert [cause.runs for cause in made] == [(0, 1), (2,)]
     assert made[0].title.startswith("cudafe++ of CUDA")
@@ -177,7 +177,7 @@ def test_what_is_unfinished_has_not_failed(tmp_path: Path) -> None:
         ("/root/b/1/include/Python.h: no such file", "Python.h: no such file"),
         ("flash_attn-2.8.3+cu128-cp312-cp312-win_amd64.whl is odd", "flash_attn.whl is odd"),
         ("Python 3.12 on lab, 12.8.93", "Python <python> on <host>, 12.8.93"),
-        ("left with 3221225477, 0xC0000005", "left with 3221225477, 0xC0000005"),
+        ("exited with 3221225477, 0xC0000005", "exited with 3221225477, 0xC0000005"),
         ("cp313 after 5 minutes, 99 %", "cp# after #, #"),
         ("https://example.org/a/b is gone", "https://example.org/a/b is gone"),
     ],

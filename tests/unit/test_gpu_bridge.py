@@ -233,8 +233,8 @@ def test_another_input_is_another_bridge(
 
 
 def test_what_failed_leaves_nothing(prefix: Prefix, cache: Cache, compiler: Compiler) -> None:
-    compiler.fails = HostError("zig.exe left with 1")
-    with pytest.raises(HostError, match="left with 1"):
+    compiler.fails = HostError("zig.exe exited with 1")
+    with pytest.raises(HostError, match="exited with 1"):
         build(prefix, cache)
     compiler.fails = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(StorageError, match=r"cannot write to .*bridges: No space"):

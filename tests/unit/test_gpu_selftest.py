@@ -220,7 +220,7 @@ WRONG = [*NUMBERS[:-1], 0]
         (BRIDGED | {"platform": "linux"}, "not called by Windows' Python but on linux"),
         (BRIDGED | {"gpus": []}, "reports 0 GPUs, but 1 were requested"),
         ({"platform": "win32", "failed": "cuInit returned 100"}, "bridge fails: cuInit returned"),
-        (HostError("left with 3221225477 under Wine"), "fails its self-test: left with 3221225477"),
+        (HostError("exited with 3221225477 under Wine"), "fails its self-test: exited with 32212"),
         ("nothing at all", "the GPU bridge printed nothing in its self-test"),
         (f"{probe.MARK}{{", "invalid output"),
         (f"{probe.MARK}[1]", "invalid output"),

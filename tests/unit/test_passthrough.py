@@ -544,12 +544,12 @@ def test_windows_engines(
 
 def test_a_driver_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
-        raise OSError("nvidia-smi left with 9")
+        raise OSError("nvidia-smi exited with 9")
 
     told = on_windows(monkeypatch, BY_DIGEST, broken, image=FITS)
     assert (told["driver model"].level, told["driver model"].actual) == (
         "unknown",
-        "nvidia-smi left with 9",
+        "nvidia-smi exited with 9",
     )
 
 

@@ -53,10 +53,10 @@ def cases(run: Run) -> dict[str, Case]:
 
 def test_a_failed_build_carries_its_log(run: Run) -> None:
     tail = tuple(f"line {n}" for n in range(70))
-    failed = error("left with 1", hint="go on")
+    failed = error("exited with 1", hint="go on")
     stage(run, "build", "failed", result=built(tail=tail), failed=failed)
     build = cases(run)["build"]
-    assert (build.outcome, build.message, build.stdout) == ("failed", "left with 1", "")
+    assert (build.outcome, build.message, build.stdout) == ("failed", "exited with 1", "")
     assert build.detail.startswith("go on\nline 10\n")
     assert build.detail.endswith("line 69")
     xml = fromstring(report(run).read_bytes())
@@ -218,7 +218,7 @@ def test_a_stage_that_no_case_speaks_for_fails_itself(run: Run) -> None:
     stage(run, "provision", "failed", result=rows, failed=lost)
     assert cases(run)["provision"].outcome == "failed"
     (run.path / "smoke.xml").write_bytes(SMOKE)
-    left = error("0 of 2 smoke cases failed (pytest left with 5)", "SmokeError")
+    left = error("0 of 2 smoke cases failed (pytest exited with 5)", "SmokeError")
     stage(run, "test", "failed", result=SmokeResult(outcomes={"passed": 2}), failed=left)
     assert cases(run)["test"].outcome == "failed"
 

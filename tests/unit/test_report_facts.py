@@ -116,10 +116,10 @@ def test_verdicts(tmp_path: Path, sample: str, verdict: str, said: str) -> None:
 
 def test_an_error_is_told_without_the_log_that_follows(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
-    said = "the build left with exit code 2:\nnvcc -c a.cu -gencode arch=compute_80\nerror: no"
+    said = "the build exited with code 2:\nnvcc -c a.cu -gencode arch=compute_80\nerror: no"
     samples.stage(run, "build", "failed", failed=samples.error(said))
     view = load_view(run)
-    assert view.headline == "build failed: the build left with exit code 2"
+    assert view.headline == "build failed: the build exited with code 2"
     assert "nvcc -c a.cu" in view.failures[0].message
 
 

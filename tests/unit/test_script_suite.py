@@ -48,8 +48,8 @@ print("g = 7".encode("utf-16-le").decode("latin-1"))
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("print('first'); raise SystemExit(3)", "left with exit code 3: first"),
-        ("raise ValueError('odd')", "left with exit code 1: ValueError: odd"),
+        ("print('first'); raise SystemExit(3)", "exited with code 3: first"),
+        ("raise ValueError('odd')", "exited with code 1: ValueError: odd"),
         ("import os; os.abort()", "was ended by signal 6"),
         ("", ""),
     ],

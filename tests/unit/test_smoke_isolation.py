@@ -72,7 +72,7 @@ def test_the_others_go_on(crashed: Outcome) -> None:
     [
         ("test_segfault", f"signal {int(signal.SIGSEGV)} (SIGSEGV)"),
         ("test_abort", f"signal {int(signal.SIGABRT)} (SIGABRT)"),
-        ("test_exit", "left with exit code 5"),
+        ("test_exit", "exited with code 5"),
         ("test_hang", "hung: no end after 3 s"),
         ("test_hang_with_the_lock", "hung: no end after 3 s"),
         ("test_fails", "assert 1 == 2"),

@@ -136,7 +136,7 @@ def ended(code: int | None) -> str:
         return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"
     if os.name == "nt" and code in _WINDOWS_ENDS:
         return f"was ended by {_WINDOWS_ENDS[code]} (exit code 0x{code:X})"
-    return f"left with exit code {code}"
+    return f"exited with code {code}"
 
 
 def _run(script: str, *arguments: str, seconds: float) -> tuple[list[dict[str, Any]], str]:

@@ -31,7 +31,7 @@ class Running:
                 batch.n_seq_id[at], batch.logits[at] = 1, 1
                 batch.seq_id[at][0] = sequence
             error = llama_cpp.llama_decode(self._context, batch)
-            assert error == 0, f"llama_decode left with {error}"
+            assert error == 0, f"llama_decode exited with {error}"
             rows = [
                 np.ctypeslib.as_array(
                     llama_cpp.llama_get_logits_ith(self._context, at), (VOCABULARY,)

@@ -25,7 +25,7 @@ def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"python -m xformers.info left with exit code {done.returncode}")
+        raise RuntimeError(f"python -m xformers.info exited with code {done.returncode}")
     rows = xformers_info.parse(done.stdout)
     try:
         from xformers import _cpp_lib

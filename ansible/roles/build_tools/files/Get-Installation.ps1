@@ -11,7 +11,7 @@ $Ansible.Changed = $false
 
 function Read-Property {
     & $Vswhere @args
-    if ($LASTEXITCODE -ne 0) { throw "$Vswhere left with $LASTEXITCODE" }
+    if ($LASTEXITCODE -ne 0) { throw "$Vswhere exited with $LASTEXITCODE" }
 }
 
 $found = @{ product = ''; complete = $false }

@@ -22,7 +22,7 @@ if ($PSCmdlet.ShouldProcess($Directory, 'unpack')) {
         if ($Member) { $arguments += $Member }
         # Else a warning on its error stream would end this script in Windows PowerShell.
         $said = & { $ErrorActionPreference = 'Continue'; & $tar @arguments 2>&1 }
-        if ($LASTEXITCODE -ne 0) { throw "tar left with $LASTEXITCODE, unpacking ${file}: $said" }
+        if ($LASTEXITCODE -ne 0) { throw "tar exited with $LASTEXITCODE, unpacking ${file}: $said" }
     }
     if (-not (Test-Path -LiteralPath (Join-Path $Directory $Proof))) {
         throw "$Directory lacks ${Proof}: the archives are not what the role expects"
