@@ -131,6 +131,12 @@ class Config(Model):
             return self.hosts[name]
         except KeyError:
             place = config_file()
+            chosen = name != self.default.host or "host" in self.default.model_fields_set
+            if place.exists() and not chosen:
+                raise ConfigError(
+                    f"{place.name}: expected default.host, as there is no host '{name}'",
+                    hint=f"Set it, or name one with --host: {', '.join(sorted(self.hosts)[:8])}.",
+                ) from None
             where = f"{place.name}: hosts" if place.exists() else f"there is no {place.name} here"
             raise unknown("host", name, self.hosts, where) from None
 
