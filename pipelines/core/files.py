@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +25,16 @@ def sha256_of(path: Path) -> str:
     """The sha256 of a file, in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def tree_size(path: Path) -> int:
+    """Bytes of the files below ``path``; another process may be adding and removing some."""
+    size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(folder, name).lstat().st_size
+    return size
 
 
 def hint(error: OSError, space: str = "some space") -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from pipelines.config.model import load_config
 from pipelines.core.console import console, say
+from pipelines.core.files import tree_size
 from pipelines.core.hosttext import safe
 from pipelines.hosts.base import CacheEntry
 from pipelines.recipe.load import load_versions, recipe_names
@@ -45,8 +46,8 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
     line.plan.host.inspect_only()
     for what in dict.fromkeys(one.what for one in kept):
         some = [one for one in kept if one.what == what]
-        size = sum(_size(one.path) for one in some)
-        spare = sum(_size(one.path) for one in some if not one.useful or one.damage)
+        size = sum(tree_size(one.path) for one in some)
+        spare = sum(tree_size(one.path) for one in some if not one.useful or one.damage)
         yield Shelf("this machine", what, len(some), size, spare)
     if unmade(line.plan.host):
         return
@@ -94,11 +95,14 @@ def prune(line: Line, days: float) -> None:
     freed = young = 0
     for one in _here(line):
         # Another checkout may be at what is not damaged.
-        recent = time.time() - one.path.stat().st_mtime < _DAY
-        if not one.damage and (one.useful or recent):
-            young += 0 if one.useful else _size(one.path)
+        try:
+            recent = time.time() - one.path.stat().st_mtime < _DAY
+        except FileNotFoundError:  # it was being made
             continue
-        freed += _size(one.path)
+        if not one.damage and (one.useful or recent):
+            young += 0 if one.useful else tree_size(one.path)
+            continue
+        freed += tree_size(one.path)
         shutil.rmtree(one.path, ignore_errors=True)
         say(f"removed {one.path}{one.damage and f', which was damaged: {one.damage}'}")
     removed = [] if unmade(line.plan.host) else _prune_host(line, days)
@@ -145,10 +149,6 @@ def _here(line: Line) -> Iterator[CacheEntry]:
 
 def _folders(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
-
-
-def _size(path: Path) -> int:
-    return sum(p.lstat().st_size for p in path.rglob("*") if p.is_file() and not p.is_symlink())
 
 
 def _mib(size: int) -> str:

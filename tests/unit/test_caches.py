@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipelines.core.files import tree_size
 from pipelines.hosts.base import CacheEntry
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.image import image_key
@@ -121,6 +123,29 @@ def test_images_that_are_of_no_python_or_are_being_made(line: Any, tmp_path: Pat
         (tmp_path / "images" / name).mkdir(parents=True)
     found = SandboxHost.model_validate({"kind": "sandbox"}).cache_entries(cache)
     assert [one.path.name for one in found if one.useful] == [current]
+
+
+def test_what_vanishes_while_it_is_looked_at(
+    line: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process makes an image in a directory, and gives it its name when it is ready."""
+    making = tmp_path / ".image.abc"
+    (making / "sub").mkdir(parents=True)
+    for name in ("a", "b", "sub/c"):
+        (making / name).write_bytes(b"1234")
+    line.plan.host.cache_entries = lambda: [CacheEntry("images", making, useful=False)]
+    look = Path.lstat
+
+    def taken(path: Path) -> os.stat_result:
+        if path.name == "b":
+            path.unlink()
+        return look(path)
+
+    with monkeypatch.context() as during:
+        during.setattr(Path, "lstat", taken)
+        assert tree_size(making) == 8
+    shutil.rmtree(making)
+    caches.prune(line, 14.0)
 
 
 def test_a_damaged_download_goes_however_new_it_is(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from pipelines.core.files import tree_size
 from pipelines.core.paths import config_file, home
 from pipelines.hosts.base import OwnedItem
 from pipelines.hosts.sandbox.state import alive
@@ -39,7 +40,7 @@ def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
                 name=str(path),
                 host=host or match[1],
                 state="running" if running else "stopped",
-                size=sum(p.lstat().st_size for p in path.rglob("*") if not p.is_symlink()),
+                size=tree_size(path),
                 who=f"{getpass.getuser()}@{platform.node()}",
                 unowned="" if used else "pipeline.yaml has no such host",
                 remove=partial(_remove, path),
