@@ -647,7 +647,7 @@ def test_what_is_kept_and_runs_there_is_told_without_a_driver(
     tmp_path: Path, machine: Callable[[Driver], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looking, and stopping it, need no GPU; a test does."""
-    running: Any = {"pid": 1, "https": "https://h"}
+    running: Any = {"pid": 1, "http": "http://h", "https": "https://h"}
     monkeypatch.setattr(Sandbox, "state", lambda _: running)
     monkeypatch.setattr(Sandbox, "endpoint", lambda *_: None)
     monkeypatch.setattr("pipelines.session.channel.over_winrs", lambda *_, **__: Windows())
