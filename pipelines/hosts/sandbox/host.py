@@ -154,8 +154,7 @@ class Sandbox(Host):
         state = self.state()
         return f"process {state['pid']}: {state['https']} and {state['http']}" if state else ""
 
-    # -- lifecycle
-    # ----------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def _require_possible(self) -> None:
         """On this machine, and with its Python: as for a build, for commands that only start it."""
