@@ -6,6 +6,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Iterable, Mapping
+from os.path import lexists
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -179,7 +180,7 @@ def load_config(path: Path | None = None) -> Config:
     Without either there is one host, a sandbox.
     """
     path = path or config_file()
-    if not path.exists() and path == home() / CONFIG_NAME:
+    if not lexists(path) and path == home() / CONFIG_NAME:
         return Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
     try:
         return Config.model_validate(read_yaml(path))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from os.path import lexists
 from pathlib import Path
+
+from pipelines.core.errors import ConfigError
 
 #: Directory of the package: recipes, smoke suites, the lock and the example are in it.
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -18,10 +21,16 @@ CONFIG_NAME = "pipeline.yaml"
 def home() -> Path:
     """The project's directory: the nearest one from here upwards that has a ``pipeline.yaml``.
 
-    Without one it is the working directory. Runs and sandboxes are kept below it.
+    Without one it is the working directory. Runs and sandboxes are kept below it. A link to nothing
+    counts: reading it is an error, and so it should be.
     """
-    here = Path.cwd()
-    return next((path for path in (here, *here.parents) if (path / CONFIG_NAME).is_file()), here)
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError(
+            "the working directory has been removed", hint="Change to one that exists."
+        ) from None
+    return next((path for path in (here, *here.parents) if lexists(path / CONFIG_NAME)), here)
 
 
 def config_file() -> Path:

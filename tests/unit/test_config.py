@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -271,6 +272,30 @@ def test_absent_file(tmp_path: Path) -> None:
         load_config(tmp_path / "none.yaml")
     assert caught.value.hint
     assert "none.yaml" in caught.value.message
+
+
+def test_a_link_to_nothing_is_no_absent_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hosts and defaults would silently be those of no file, or of one further up."""
+    (tmp_path / "pipeline.yaml").write_text("hosts: {a: {kind: sandbox}}\n")
+    below = tmp_path / "project"
+    below.mkdir()
+    (below / "pipeline.yaml").symlink_to(tmp_path / "gone")
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.chdir(below)
+    with pytest.raises(ConfigError, match=r"project.pipeline\.yaml: "):
+        load_config()
+
+
+def test_a_working_directory_that_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.setattr(os, "getcwd", gone)
+    with pytest.raises(ConfigError, match="working directory"):
+        load_config()
 
 
 def test_environment_names_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
