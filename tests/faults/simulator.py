@@ -274,7 +274,12 @@ class SimulatedHost:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **env, _MARK: str(self.place)},
+            env={
+                **os.environ,
+                **env,
+                _MARK: str(self.place),
+                "PATH": f"{self.place}:{os.environ['PATH']}",
+            },
             cwd=self.place,
             start_new_session=True,
         )

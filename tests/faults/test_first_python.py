@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from hooked import DropConnectionError
-from simulated_windows import SimulatedWindows, small_cache
+from simulator import SimulatedHost, reset
+from test_first_python_payload import FILES, cache_of, distribution
 
 from pipelines.core.errors import (
     HostError,
@@ -29,43 +30,82 @@ ERRORS = {"damaged": TransferError, "disk-full": StorageError}
 PYTHON = "C:\\wcw\\python\\python.exe"
 
 
-class Cut:
-    """Cuts the connection at the n-th Send."""
+#: What no genuine one can be made to do; its directory is the host's.
+POWERSHELL = r"""
+import json, os, sys, time
 
-    def __init__(self) -> None:
-        self.at = 0
+mode = open("mode").read()
+assert sys.argv[-2] == "-EncodedCommand", sys.argv
 
-    def before_request(self, action: str, shell_id: str | None) -> None:
-        if action.endswith("Send") and self.at:
-            self.at -= 1
-            if self.at == 0:
-                raise DropConnectionError(reset=True)
+def answer(**said):
+    print("wcw-bootstrap " + json.dumps(said), flush=True)
 
-    def before_response(self, action: str, body: bytes) -> bytes | None:
-        return body
+def fail(kind, message):
+    answer(state="failed", kind=kind, message=message)
+    sys.exit(0)
+
+if mode == "policy":
+    sys.exit("Cannot invoke method. Method invocation is supported only on core types \x1b[31m")
+if mode == "silent":
+    time.sleep(60)
+sys.stdin.readline()
+told = json.loads(sys.stdin.readline())
+fact = {"python": told["Target"] + "\\python.exe", "version": "3.11.9", "bits": 64}
+if mode == "banner":
+    print("\ufeffCopyright (C) Microsoft\nwcw-bootstra\n\n\ufeffno line end: ", end="", flush=True)
+    answer(state="present", **fact)
+if mode == "not json":
+    print("wcw-bootstrap {state", flush=True)
+if mode == "endless":
+    while True:
+        sys.stdout.write("x" * 4096)
+if mode == "flood":
+    while True:
+        print("y" * 100)
+if mode == "unknown key":
+    answer(state="present", also="this", **fact)
+if mode == "unknown state":
+    answer(state="perhaps", **fact)
+if mode == "another place":
+    answer(state="present", **dict(fact, python="C:\\Windows\\evil.exe\x1b]0;x\x07"))
+if mode == "32 bits":
+    answer(state="present", **dict(fact, bits=32))
+if mode == "another version":
+    answer(state="present", **dict(fact, version="3.11.8"))
+if mode.startswith("failed "):
+    fail(mode.removeprefix("failed "), "said \x1b[31m")
+
+answer(state="need")
+for number, _ in enumerate(sys.stdin, 1):
+    if mode == "dies" and number == 7:
+        sys.stderr.write("out of memory\n")
+        sys.stderr.flush()
+        os._exit(1)
+    if mode == "deaf" and number == 7:
+        time.sleep(60)
+fail("damaged", "the input ended")
+"""
 
 
 @pytest.fixture
-def cut() -> Cut:
-    return Cut()
-
-
-@pytest.fixture
-def windows(tmp_path: Path, cut: Cut) -> Iterator[SimulatedWindows]:
-    place = tmp_path / "windows"
-    place.mkdir()
-    host = SimulatedWindows(place, hooks=cut)
-    yield host
-    host.stop()
+def windows(host: SimulatedHost) -> SimulatedHost:
+    """One with that for its ``powershell.exe``; the client and the protocol are the real ones."""
+    (host.place / "mode").write_text("good")
+    program = host.place / "powershell.exe"
+    program.write_text(f"#!{sys.executable} -I\n{POWERSHELL}")
+    program.chmod(0o755)
+    return host
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
-    return small_cache(tmp_path / "cache")
+    """Its cpython-3.11 has the form of the real one, and is too large for one Send."""
+    noise = random.Random(1).randbytes(1_500_000)
+    return cache_of(tmp_path / "cache", distribution({**FILES, "cp311/python311.dll": noise}))
 
 
-def test_banner_before_the_answer(windows: SimulatedWindows, cache: Cache) -> None:
-    windows.mode("banner")
+def test_banner_before_the_answer(windows: SimulatedHost, cache: Cache) -> None:
+    (windows.place / "mode").write_text("banner")
     assert install_python(windows.endpoint(), cache) == PYTHON
 
 
@@ -86,9 +126,9 @@ def test_banner_before_the_answer(windows: SimulatedWindows, cache: Cache) -> No
     ],
 )
 def test_what_goes_wrong(
-    windows: SimulatedWindows, cache: Cache, mode: str, kind: type[PipelineError], said: str
+    windows: SimulatedHost, cache: Cache, mode: str, kind: type[PipelineError], said: str
 ) -> None:
-    windows.mode(mode)
+    (windows.place / "mode").write_text(mode)
     with pytest.raises(PipelineError, match=f"(?s){said}") as caught:
         install_python(windows.endpoint(), cache)
     assert type(caught.value) is kind
@@ -98,26 +138,26 @@ def test_what_goes_wrong(
 
 @pytest.mark.parametrize("mode", ["silent", "deaf"])
 def test_host_that_stops_answering(
-    windows: SimulatedWindows, cache: Cache, mode: str, monkeypatch: pytest.MonkeyPatch
+    windows: SimulatedHost, cache: Cache, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winrs, "UNREAD", 1.5)
-    windows.mode(mode)
+    (windows.place / "mode").write_text(mode)
     with pytest.raises(
         HostError, match=r"no answer from PowerShell within|does not read its input"
     ):
         install_python(windows.endpoint(), cache, patience=1.5)
 
 
-def test_connection_cut_in_mid_upload(windows: SimulatedWindows, cache: Cache, cut: Cut) -> None:
-    cut.at = 4
+def test_connection_cut_in_mid_upload(windows: SimulatedHost, cache: Cache) -> None:
+    windows.faults.plan("Send", reset(), skip=3)
     with pytest.raises(HostError, match="connection was lost while Python"):
         install_python(windows.endpoint(), cache)
-    assert cut.at == 0, "the fault was never met"
+    assert windows.faults.hits == 1
 
 
-def test_host_switched_off_in_mid_upload(windows: SimulatedWindows, cache: Cache) -> None:
+def test_host_switched_off_in_mid_upload(windows: SimulatedHost, cache: Cache) -> None:
     def off(done: int, total: int) -> None:
-        if done > total // 2 and windows.server is not None:
+        if done > total // 2:
             windows.stop()
 
     with pytest.raises(HostError):
