@@ -139,7 +139,7 @@ class Faults:
                 return planned.effect
         return None
 
-    def before_request(self, action: str, _: str | None) -> None:
+    def before_request(self, action: str) -> None:
         if effect := self._due(action, before=True):
             effect(b"")
 

@@ -133,31 +133,6 @@ def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
     assert not any(row.changed for row in provision(line))
 
 
-def test_a_dry_run_changes_nothing(
-    line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    want(line, directory(tmp_path / "first"), installer(tmp_path, ""))
-    stage.show_changes(line.session, line.plan)
-    said = capsys.readouterr().out
-    assert "would do" in said
-    assert "make" in said
-    assert "2 would change" in said
-    assert not (tmp_path / "first").exists()
-
-
-def test_an_installer_that_hangs(line: Line, tmp_path: Path) -> None:
-    want(line, installer(tmp_path, "import time\ntime.sleep(77)", minutes=0.01))
-    with pytest.raises(ProvisionError, match="did not finish") as caught:
-        provision(line)
-    assert "dialog" in caught.value.hint
-
-
-def test_an_installer_that_lies(line: Line, tmp_path: Path) -> None:
-    want(line, installer(tmp_path, "sys.exit(0)"))
-    with pytest.raises(ProvisionError, match="after applying it the host still has missing"):
-        provision(line)
-
-
 def test_a_host_that_dies_during_an_installer(line: Line, tmp_path: Path) -> None:
     want(line, installer(tmp_path, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"))
     with pytest.raises(HostError) as caught:

@@ -94,15 +94,13 @@ class Handler(BaseHTTPRequestHandler):
     def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def answer(self, value: object, status: int = 200, **headers: str) -> None:
+    def answer(self, value: object, status: int = 200, kind: str = "application/json") -> None:
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
         data = b"" if status in (204, 304) else data
         self.send_response(status)
-        self.send_header("Content-Type", headers.pop("kind", "application/json"))
+        self.send_header("Content-Type", kind)
         self.send_header("Api-Version", "1.52")
         self.send_header("Ostype", "windows")
-        for name, text in headers.items():
-            self.send_header(name.replace("_", "-"), text)
         if status != 204:
             self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -192,13 +190,6 @@ def _wait(handler: Handler, name: str) -> None:
     handler.chunks(json.dumps({"StatusCode": code, "Error": None}).encode() for code in until)
 
 
-def _stop(handler: Handler, name: str) -> None:
-    box = handler.engine.find(name)
-    running = box.status == "running"
-    box.stop()
-    handler.answer({}, 204 if running else 304)
-
-
 def _restart(handler: Handler, name: str) -> None:
     handler.engine.restart(name)
     handler.answer({}, 204)
@@ -258,11 +249,6 @@ def _volumes(handler: Handler) -> None:
     handler.answer({"Volumes": found, "Warnings": None})
 
 
-def _no_volume(handler: Handler, name: str) -> None:
-    del handler.engine.volumes[name]
-    handler.answer({}, 204)
-
-
 def _exec_inspect(handler: Handler, identity: str) -> None:
     handler.answer(handler.engine.execs[identity].inspect())
 
@@ -281,7 +267,6 @@ ROUTES: list[tuple[re.Pattern[str], Callable[..., None]]] = [
         (r"GET /containers/json", _list),
         (r"GET /containers/([^/]+)/json", lambda h, name: h.answer(h.engine.find(name).inspect())),
         (r"POST /containers/([^/]+)/start", lambda h, name: h.answer({}, h.engine.start(name))),
-        (r"POST /containers/([^/]+)/(?:stop|kill)", _stop),
         (r"POST /containers/([^/]+)/restart", _restart),
         (r"POST /containers/([^/]+)/wait", _wait),
         (r"POST /containers/([^/]+)/attach", _attach),
@@ -298,7 +283,6 @@ ROUTES: list[tuple[re.Pattern[str], Callable[..., None]]] = [
         (r"GET /exec/([^/]+)/json", _exec_inspect),
         (r"POST /volumes/create", _volume),
         (r"GET /volumes", _volumes),
-        (r"DELETE /volumes/([^/]+)", _no_volume),
     )
 ]
 

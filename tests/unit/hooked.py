@@ -29,7 +29,7 @@ class Hooks(Protocol):
     ``WsmanFaultError``, which is then the answer (busy, quota, shell gone).
     """
 
-    def before_request(self, action: str, shell_id: str | None) -> None:
+    def before_request(self, action: str) -> None:
         """An envelope was understood, nothing is done yet."""
 
     def before_response(self, action: str, body: bytes) -> bytes | None:
@@ -42,7 +42,7 @@ class _Service(WsmanService):
         self.hooks = hooks
 
     def _dispatch(self, request: Request, caller: Caller) -> tuple[bytes, ...]:
-        self.hooks.before_request(request.action, request.selectors.get("ShellId"))
+        self.hooks.before_request(request.action)
         return super()._dispatch(request, caller)
 
     def handle(self, raw: bytes, caller: Caller) -> tuple[int, bytes]:

@@ -138,11 +138,6 @@ def test_same_bytes_whatever_the_order_and_dates(names: list[str], year: int) ->
         assert made(cache_of(root / "2", again)) == first
 
 
-def test_same_bytes_twice(tmp_path: Path) -> None:
-    cache = cache_of(tmp_path, distribution())
-    assert made(cache) == made(cache)
-
-
 def test_marker_names_pin_and_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = cache_of(tmp_path / "1", distribution())
     other = cache_of(tmp_path / "2", distribution({**FILES, "cp311/new.txt": b""}))

@@ -99,11 +99,6 @@ class Restart:
         return found
 
 
-@pytest.fixture(autouse=True)
-def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reboot, "SETTLE", 0.0)
-
-
 def before(*answers: Answer) -> FakeSession:
     """The session that the restart begins with."""
     return FakeSession("boot 1", False, *(answers or (OK,)))
@@ -122,7 +117,8 @@ def test_restart() -> None:
     assert [name for name, _ in old.calls] == ASKED
     reason = "restart requested by the build pipeline"
     assert old.calls[2][1] == {"command": [], "delay": 120, "reason": reason}
-    assert [name for name, _ in new.calls] == ["reboot.identities"] * 2
+    settled = {"path": "", "pause": reboot.SETTLE, "screen": False}
+    assert new.calls == [("reboot.identities", settled)] * 2
     assert host.told == []
 
 
@@ -329,13 +325,19 @@ def test_nothing_that_a_restart_interrupts_is_asked_twice() -> None:
         assert not hasattr(function, "idempotent")
 
 
-def test_identities_are_told_one_after_the_other(tmp_path: Path) -> None:
+def test_identities_are_told_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("pipelines.remote.reboot.time.sleep", slept.append)
     path = tmp_path / "id"
     path.write_text("boot 1")
-    answers = power.identities(str(path), 0)
+    answers = power.identities(str(path), 0.5)
     assert next(answers) == "boot 1"
+    assert slept == []
     path.write_text("boot 2")
     assert list(answers) == ["boot 2"]
+    assert slept == [0.5]
 
 
 @pytest.fixture

@@ -762,6 +762,7 @@ def test_an_installer_that_never_ends(tmp_path: Path, marker: str) -> None:
     code = "import os, time\nos.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '61')\ntime.sleep(60)"
     told = provision.apply_one(setup_program(tmp_path, code, minutes=0.01), marker)
     assert "did not finish within 0.01 minutes" in told["error"]
+    assert "dialog" in told["hint"]
     assert not running(b"sleep\0" + b"61")
 
 

@@ -54,7 +54,7 @@ class Faults:
         self.before = ""
         self.within = ""
 
-    def before_request(self, action: str, shell_id: str | None) -> None:
+    def before_request(self, action: str) -> None:
         if self.before and action.endswith(self.before):
             self.before = ""
             raise DropConnectionError(reset=True)
@@ -109,14 +109,9 @@ def test_calls_and_files(
         os.kill(pid, 0)
 
 
-def test_over_https(server: WsmanServer) -> None:
-    assert server.https_url is not None
-    place: Path = server.place  # type: ignore[attr-defined]
-    endpoint = Endpoint(server.https_url, "builder", PASSWORD, ca=place / "cert.pem")
-    with open_session(WinRSStream(endpoint, COMMAND), name="host") as session:
-        assert session.call(rpc.ping)
+def test_certificate_that_nobody_vouches_for(server: WsmanServer) -> None:
     with pytest.raises(HostError, match=r"certificate of .* is not trusted"):
-        WinRSStream(Endpoint(server.https_url, "builder", PASSWORD), COMMAND)
+        WinRSStream(Endpoint(server.https_url or "", "builder", PASSWORD), COMMAND)
 
 
 @pytest.mark.parametrize("trusted", ["ca", "pin"])
@@ -143,9 +138,7 @@ def test_sign_ins_are_bound_to_the_connection(
     assert {bound and bound.application_data for bound in bindings} == {expected}
 
 
-def test_wrong_password_and_nobody_there(server: WsmanServer) -> None:
-    with pytest.raises(AuthError, match="refused the sign-in of 'builder'"):
-        WinRSStream(Endpoint(server.http_url, "builder", Secret("wrong")), COMMAND)
+def test_nobody_there() -> None:
     with pytest.raises(HostError, match="no connection to") as caught:
         WinRSStream(Endpoint("http://127.0.0.1:9/wsman", "builder", PASSWORD), COMMAND)
     assert caught.value.hint
@@ -217,14 +210,6 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     monkeypatch.setattr(Acceptor, "step", step)
     monkeypatch.setattr(signins, "_accounts", {})
     return made
-
-
-def test_pinned_certificate(server: WsmanServer, steps: Steps) -> None:
-    pin: str = server.pin  # type: ignore[attr-defined]
-    endpoint = Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin)
-    with open_session(WinRSStream(endpoint, COMMAND), name="host") as session:
-        assert session.call(rpc.ping)
-    assert Step.ACCEPTED in steps.seen
 
 
 def test_pin_is_checked_on_every_connection(server: WsmanServer, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import pytest
 import requests
-from hooked import DropConnectionError, hooked
 from pypsrp.exceptions import WSManFaultError as PsrpFault
 from pypsrp.shell import Process, SignalCode, WinRS
 from pypsrp.wsman import WSMan
@@ -45,7 +44,6 @@ from pipelines.session.transports import identify
 USER, PASSWORD = "builder", "s3cret, with a comma"
 EVERY_BYTE = bytes(range(256))
 LIMITS = Limits(max_shells=20, linger=0.2)
-launched: list[str] = []
 
 
 def launch(
@@ -53,7 +51,6 @@ def launch(
 ) -> subprocess.Popen[bytes]:
     if line.startswith("missing"):
         raise FileNotFoundError(2, "no such <file> & more", line)
-    launched.append(env["WSMAN_COMMAND"])
     return subprocess.Popen(
         ["sh", "-c", line],
         stdin=subprocess.PIPE,
@@ -596,53 +593,6 @@ def test_taken_port(server: WsmanServer, files: Files) -> None:
     port = int(server.http_url.split(":")[2][:-6])
     with pytest.raises(OSError, match=str(port)):
         WsmanServer(launch, files.users, http_port=port)
-
-
-# --- fault injection ---
-
-
-class Scripted:
-    """Does what the test says, once."""
-
-    def __init__(self) -> None:
-        self.request: Exception | None = None
-        self.response: Any = None
-        self.seen: list[tuple[str, str | None]] = []
-
-    def before_request(self, action: str, shell_id: str | None) -> None:
-        self.seen.append((action.rpartition("/")[2], shell_id))
-        error, self.request = self.request, None
-        if error is not None:
-            raise error
-
-    def before_response(self, action: str, body: bytes) -> bytes | None:
-        change, self.response = self.response, None
-        return body if change is None else change(body)
-
-
-def test_hooks(files: Files) -> None:
-    hooks = Scripted()
-    with WsmanServer(launch, files.users, service=hooked(hooks)) as server:
-        protocol = client(server, files)
-        shell = protocol.open_shell()
-        hooks.request = WsmanFaultError(faults.BUSY, "InternalError", "The resource is in use.")
-        with pytest.raises(WSManFaultError) as caught:
-            protocol.run_command(shell, "true")
-        assert caught.value.wsman_fault_code == 170
-        hooks.response = lambda body: body.replace(b"Envelope", b"Enve<ope", 1)
-        with pytest.raises(SyntaxError):
-            protocol.run_command(shell, "true")
-        for drop in (DropConnectionError(), DropConnectionError(sent=60, reset=True)):
-            hooks.request = drop
-            with pytest.raises(requests.exceptions.RequestException):
-                protocol.run_command(shell, "true")
-            # What a client has to do: a fresh connection, the same shell.
-            protocol.transport.close_session()
-            protocol.transport.encryption = None
-        command = protocol.run_command(shell, "echo back")
-        assert protocol.get_command_output(shell, command)[0] == b"back\n"
-        assert ("Create", None) in hooks.seen
-        assert ("Receive", shell) in hooks.seen
 
 
 def test_idle_connections_are_dropped(files: Files) -> None:
