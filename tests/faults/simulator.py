@@ -157,9 +157,6 @@ class Clock:
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
 
 class SimulatedHost:
     """A host that can be restarted, switched off, filled, and given another password or face."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import installer_spec, line_for, plan_for, wanting
+from plans import Lab, installer_spec, line_for, plan_for, wanting
 from winrm_programs import PASSWORD, USER, launch
 
 from pipelines.core.errors import HostError, LockError, ProvisionError, StorageError
 from pipelines.core.evidence import Evidence
-from pipelines.hosts.base import Capabilities, Host
+from pipelines.hosts.base import Capabilities
 from pipelines.hosts.sandbox.wsman.auth import write_credentials
 from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.provisioning.resources import DesiredResource
@@ -30,7 +30,7 @@ from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 
-class SimulatedHost(Host):
+class SimulatedHost(Lab):
     """This machine's Python behind a real WinRM service."""
 
     name = "simulated"
@@ -39,20 +39,12 @@ class SimulatedHost(Host):
     capabilities = Capabilities(windows=True, msvc=True, gpu=False, publishable=False)
 
     def __init__(self, server: WsmanServer) -> None:
+        super().__init__()
         self.server = server
 
     def connect(self) -> Session:
         endpoint = Endpoint(self.server.http_url, USER, Secret(PASSWORD))
         return open_session(WinRSStream(endpoint, bootstrap_command(sys.executable)), name="host")
-
-    def restart(self, session: Session) -> Session:
-        """A restart takes everything away, this machine's boot identity excepted."""
-        session.close()
-        (self.server.place / "boot").write_text("second")  # type: ignore[attr-defined]
-        return self.connect()
-
-    def close(self) -> None:
-        """Nothing to stop."""
 
 
 @pytest.fixture
@@ -97,14 +89,10 @@ def directory(path: Path) -> DesiredResource:
     return DesiredResource(path.name, "-", {"kind": "directory", "path": str(path)}, {}, str(path))
 
 
-def want(line: Line, *wanted: DesiredResource) -> None:
-    wanting(line, *wanted)
-
-
 def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
     line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    want(
+    wanting(
         line,
         directory(tmp_path / "first"),
         installer(tmp_path, "print('\\x1b[31mnot licensed', flush=True)\nsys.exit(3)"),
@@ -122,7 +110,7 @@ def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
     assert (tmp_path / "first").is_dir()
     assert not (tmp_path / "last").exists()
 
-    want(
+    wanting(
         line,
         directory(tmp_path / "first"),
         installer(tmp_path, "open(here + '/installed-1', 'w')"),
@@ -134,7 +122,7 @@ def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
 
 
 def test_a_host_that_dies_during_an_installer(line: Line, tmp_path: Path) -> None:
-    want(line, installer(tmp_path, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"))
+    wanting(line, installer(tmp_path, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"))
     with pytest.raises(HostError) as caught:
         provision(line)
     assert "again" in caught.value.hint
@@ -148,7 +136,7 @@ def test_no_space_for_what_is_wanted(
         "uv", "-", {"kind": "files", "path": str(tmp_path), "files": []}, {"uv": "x"}, "uv"
     )
     row.spec["files"] = [{"file": str(tmp_path / "none"), "sha256": "0" * 64}]
-    want(line, row)
+    wanting(line, row)
     with pytest.raises(StorageError, match="MiB free, but needs about") as caught:
         provision(line)
     assert caught.value.exit_code == 11
@@ -161,7 +149,7 @@ def test_a_tool_that_cannot_be_fetched(line: Line, tmp_path: Path) -> None:
         {"version": 1, "tools": {"x": {"version": "1", "sources": [source]}}}
     )
     spec = {"kind": "files", "path": str(tmp_path), "files": [{"file": "/none", "sha256": "0"}]}
-    want(line, DesiredResource("x", "-", spec, {"x": str(tmp_path / "x.zip")}, "x"))
+    wanting(line, DesiredResource("x", "-", spec, {"x": str(tmp_path / "x.zip")}, "x"))
     with pytest.raises(LockError, match="could not be fetched"):
         provision(line)
     assert not (tmp_path / "x.zip").exists()
