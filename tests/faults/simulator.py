@@ -11,18 +11,20 @@ import base64
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hooked import DropConnectionError, hooked
+from winrm_programs import PASSWORD, USER, launch
 
 from pipelines.hosts.sandbox.wsman import shells
 from pipelines.hosts.sandbox.wsman.auth import write_credentials
@@ -35,7 +37,6 @@ from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 
-USER, PASSWORD = "builder", "Passw0rd!"
 _MARK = "SIMULATED_HOST"
 _STREAM = re.compile(rb'(<rsp:Stream Name="stdout"[^>]*>)([A-Za-z0-9+/=]{100000,})(<)')
 
@@ -263,23 +264,11 @@ class SimulatedHost:
             pauses=pauses,
         )
 
-    def _launch(
-        self, command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
-    ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            ["sh", "-c", f"sleep {self.delay}; exec {command_line}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={
-                **os.environ,
-                **env,
-                _MARK: str(self.place),
-                "PATH": f"{self.place}:{os.environ['PATH']}",
-            },
-            cwd=self.place,
-            start_new_session=True,
-        )
+    def _launch(self, command_line: str, /, **options: Any) -> subprocess.Popen[bytes]:
+        line = f"sh -c {shlex.quote(f'sleep {self.delay}; exec {command_line}')}"
+        path = f"{self.place}:{os.environ['PATH']}"
+        env = {**options["env"], _MARK: str(self.place), "PATH": path}
+        return launch(line, **options | {"env": env, "cwd": str(self.place)})
 
 
 @pytest.fixture

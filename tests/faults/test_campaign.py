@@ -20,7 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from simulator import PASSWORD, SimulatedHost, hang_up, refuse, reset, slow
+from simulator import SimulatedHost, hang_up, refuse, reset, slow
+from winrm_programs import PASSWORD
 
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.sandbox.wsman import faults

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from simulator import PASSWORD, SimulatedHost, hang_up, refuse, reset, slow
+from simulator import SimulatedHost, hang_up, refuse, reset, slow
+from winrm_programs import PASSWORD
 
 from pipelines.core.paths import PACKAGE
 from pipelines.fleet.ledger import Ledger

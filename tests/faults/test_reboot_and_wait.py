@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from simulator import PASSWORD, SimulatedHost
+from simulator import SimulatedHost
 from tenacity.wait import wait_fixed
 from timing import until
+from winrm_programs import PASSWORD
 
 from pipelines.core.errors import AuthError, HostError
 from pipelines.hosts.windows.reboot import reboot_and_wait
