@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from pipelines.core.errors import HostError, RemoteError, StorageError, TransferError
 from pipelines.remote import blocks, rpc
 from pipelines.session.channel import open_session
-from pipelines.session.transfers import lanes
+from pipelines.session.link import Link
+from pipelines.session.transfers import lanes, upload
 from pipelines.session.transports.popen import PopenStream
 
 pytestmark = pytest.mark.slow
@@ -296,6 +297,23 @@ def test_two_at_once(tmp_path: Path, same: bool) -> None:
         assert not failures
         assert one.target.read_bytes() in contents
         assert not one.blocks()
+
+
+def test_who_was_slower_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another controller landed the same, and a third has begun anew."""
+    genuine = upload._Upload.land
+    with way(tmp_path, "put") as going:
+
+        def land(self: upload._Upload, link: Link, size: int) -> str:
+            (part,) = going.blocks()
+            part.rename(going.target)
+            part.write_text("a block")
+            return genuine(self, link, size)
+
+        monkeypatch.setattr(upload._Upload, "land", land)
+        going.carry()
+        assert going.landed()
+        assert not going.blocks()
 
 
 def test_full_disk_there(tmp_path: Path) -> None:
