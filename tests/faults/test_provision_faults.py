@@ -68,20 +68,19 @@ def provision(line: Line) -> tuple[ResourceResult, ...]:
     return stage.provision(line.session, line.plan, StageNotes()).resources
 
 
-def installer(tmp_path: Path, code: str, **spec: Any) -> DesiredResource:
+def installer(tmp_path: Path, code: str) -> DesiredResource:
     path = tmp_path / "setup"
     head = f"import os, sys\nhere = {str(tmp_path)!r}\n"
     path.write_text(
         f"#!{sys.executable}\n{head}open(here + '/new.log', 'w').write('log')\n{code}\n"
     )
     path.chmod(0o755)
-    made = {
+    made: dict[str, Any] = {
         "detect": str(tmp_path / "installed*"),
-        "reboot": [194],
         "logs": [str(tmp_path / "*.log")],
         "minutes": 0.5,
     }
-    made = installer_spec(str(path), sha256(str(path)), **made | spec)
+    made = installer_spec(str(path), sha256(str(path)), **made)
     return DesiredResource("the tool", "-", made, {}, "tool 1")
 
 

@@ -42,7 +42,7 @@ class Lab:
             raise
 
     def restart(self, session: Session, then: Callable[[], None], seconds: float = 0.0) -> Session:
-        """Restart it; its shutdown.exe takes so long, and what it starts is ``then``."""
+        """Restart it by a shutdown.exe that takes so long, and starts ``then``."""
 
         def go() -> None:
             until(self.asked.exists)
