@@ -148,7 +148,9 @@ def shown_url(url: str) -> str:
     """An address without what may be a password."""
     try:
         parts = urlsplit(url)
-    except ValueError:  # whatever is in it may be a password
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:  # whatever is in it may be a password, also what should be the port
         return "an invalid address"
-    host = f"//{parts.hostname or ''}" if "://" in url else ""
-    return line(f"{parts.scheme}:{host}{parts.path}", 200)
+    name = parts.hostname or ""
+    host = f"//{f'[{name}]' if ':' in name else name}{port}" if "://" in url else ""
+    return line(f"{parts.scheme and f'{parts.scheme}:'}{host}{parts.path}", 200)

@@ -119,7 +119,7 @@ def test_a_page_of_links(tmp_path: Path, index: Index, taken: Taking) -> None:
     assert listing.complete
     seen = examine_all(found, AuditOptions())
     assert {finding(one, "sha256").level for one in seen} == {"ok"}
-    assert seen[0].place == index.url.rpartition(":")[0] + f"/files/{made[1].name}"
+    assert seen[0].place == f"{index.url}/files/{made[1].name}"
 
 
 def project(index: Index, *wheels: Path, change: Mapping[str, object] | None = None) -> str:

@@ -65,6 +65,20 @@ def test_secrets_are_blanked(output: io.StringIO) -> None:
     assert output.getvalue().count("***") == 4
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://user:pass@host:8443/a", "https://host:8443/a"),
+        ("https://host/a?token=1#2", "https://host/a"),
+        ("https://user:pa/ss@host/", "an invalid address"),  # a password ends the address
+        ("http://[::1]:80/a", "http://[::1]:80/a"),
+        ("some/folder", "some/folder"),
+    ],
+)
+def test_an_address_is_shown_with_its_port_and_without_a_password(address: str, shown: str) -> None:
+    assert hosttext.shown_url(address) == shown
+
+
 def test_markup_of_hosts_is_text(output: io.StringIO) -> None:
     console.host_line("[red]no[/red] [/]")
     assert "[red]no[/red] [/]" in output.getvalue()

@@ -276,7 +276,7 @@ def test_pages_that_are_not_html(index: Path, capsys: Said) -> None:
 
 @pytest.mark.parametrize(
     ("address", "kind"),
-    [("http://127.0.0.1:9", HostError), ("ftp://x.org/", HostError), ("x", HostError)],
+    [("http://127.0.0.1:9", HostError), ("ftp://x.org/", ConfigError), ("x", ConfigError)],
 )
 def test_where_there_is_no_answer(address: str, kind: type[Any], capsys: Said) -> None:
     assert check(address) == kind.exit_code

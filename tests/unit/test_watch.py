@@ -334,7 +334,8 @@ def test_pages_that_cannot_be_read(world: World, capsys: Said) -> None:
 
 def test_an_index_without_tls(world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://me:s3cret@127.0.0.1:9/simple")
-    wrong(world, capsys, "http://127.0.0.1/simple/flash-attn/: only indexes with TLS are supported")
+    where = "http://127.0.0.1:9/simple/flash-attn/"
+    wrong(world, capsys, f"{where}: only indexes with TLS are supported")
     assert not [path for path in world.server.asked if path.startswith("/simple")]
 
 

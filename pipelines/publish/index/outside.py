@@ -19,6 +19,7 @@ from pipelines.toolchain import sources
 _AGENTS = {"pip": "pip/26.3", "uv": "uv/0.13.8", "which.py": "which.py", "browser": "Mozilla/5.0"}
 _LOCAL = "http://127.0.0.1:"
 _OK = 200
+_NAME = "Name that of an index with published wheels."
 
 
 class Problem(NamedTuple):
@@ -59,13 +60,15 @@ def look(address: str) -> Look:
     empty.
     """
     base = address.rstrip("/") + "/"
+    if not base.startswith((*sources.SECURE, _LOCAL)):
+        raise ConfigError(f"{shown_url(address)}: expected an https address", hint=_NAME)
     seen = Look(Counter(), Counter(), [])
     kind, actual, data = _get(base + CATALOGUE, "which.py", MOST)
     catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
     if not catalogue.wheels:
         raise (HostError if kind == "silent" else ConfigError)(
             f"{shown_url(base)}: {kind or 'empty'}: {actual if kind else 'it has no wheels'}",
-            hint="Name the https address of an index with published wheels.",
+            hint=_NAME,
         )
     for agent, path, expected, size in _listed(catalogue):
         seen.listed[agent] += 1
