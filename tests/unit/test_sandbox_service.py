@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.core.errors import HostError
 from pipelines.core.paths import PACKAGE
-from pipelines.hosts.sandbox import daemon, health
+from pipelines.hosts.sandbox import daemon, health, wine
 from pipelines.hosts.sandbox.daemon import Windows
 from pipelines.hosts.sandbox.state import IN_USE, DamagedSandboxError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
@@ -23,7 +23,8 @@ HEADER = "WINE REGISTRY Version 2\n"
 class Wine(Prefix):
     """A prefix whose wineserver is a process that sleeps."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wine: None) -> None:
+        assert wine is None
         self.path = path
         self.did: list[str] = []
         self.fails = ""
@@ -101,9 +102,22 @@ def test_it_ends_with_its_wineserver(windows: Windows, tmp_path: Path) -> None:
 
 
 def test_nothing_of_its_clients_is_imported_before_windows_boots() -> None:
-    code = "import sys, pipelines.hosts.sandbox.daemon; print({'spnego', 'rich'} & {*sys.modules})"
+    never = {"spnego", "rich", "pydantic", "yaml"}
+    code = f"import sys, pipelines.hosts.sandbox.daemon; print({never} & {{*sys.modules}})"
     said = subprocess.check_output([sys.executable, "-c", code], cwd=PACKAGE.parent)
     assert said == b"set()\n"
+
+
+def test_it_has_the_wine_that_it_is_given(tmp_path: Path) -> None:
+    whole(tmp_path / "prefix")
+    programs = tmp_path / "wine64", tmp_path / "wineserver"
+    given = wine.Wine(*programs, tmp_path, tmp_path, "wine-10.0", ("env",))
+    assert wine.Wine.of(given.packed()) == given
+    command = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(tmp_path)]
+    command += ["--wine", given.packed()]
+    with subprocess.Popen(command, cwd=PACKAGE.parent, stderr=subprocess.PIPE) as service:
+        _, said = service.communicate(timeout=60)
+    assert f"{given.server} -p exited with 127" in json.loads(said)["error"]
 
 
 def test_after_a_crash_the_rest_is_ended_and_the_prefix_checked(

@@ -303,8 +303,9 @@ def test_powershell_is_put_where_windows_has_it(
     cache = Cache(ToolchainLock.model_validate(lock), tmp_path / "cache", wheelhouse=tmp_path)
     none = Cache(cache.lock, tmp_path / "none", offline=True)
     assert powershell.found(none) is None
-    monkeypatch.setattr(powershell, "Cache", lambda _: none)
-    said = powershell.main()
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.toolchain.lock.Cache", lambda _: none)
+        said = powershell.main()
     assert said is not None
     assert powershell.VARIABLE in said
     assert "\n" not in said

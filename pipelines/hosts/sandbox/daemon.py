@@ -36,7 +36,7 @@ from pipelines.hosts.sandbox.state import (
     publish,
     withdraw,
 )
-from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.hosts.sandbox.wine import Prefix, Wine
 from pipelines.hosts.sandbox.wsman.commands import TAG
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
@@ -85,8 +85,8 @@ class WineLauncher:
 class Windows:
     """The Windows of a prefix, from boot to orderly shutdown."""
 
-    def __init__(self, home: Path, ended: threading.Event) -> None:
-        self.prefix = Prefix(home / "prefix")
+    def __init__(self, home: Path, ended: threading.Event, wine: Wine | None = None) -> None:
+        self.prefix = Prefix(home / "prefix", wine)
         self.ended = ended
         self._mark = home / "run" / IN_USE
         self._crashed = self._mark.exists()  # the last one did not shut down properly
@@ -137,19 +137,18 @@ class Ports:
 
 
 def serve(
-    home: Path, ports: Ports, ended: threading.Event, account: tuple[str, str] | None = None
+    home: Path, ports: Ports, ended: threading.Event, account: tuple[str, str], wine: Wine | None
 ) -> None:
     """Run until ``ended`` is set; leaves no process and no secret behind.
 
-    ``account``: the accepted user and password; generated unless given.
+    ``account``: the accepted user and password. ``wine``: found if it is ``None``.
 
     Raises :class:`HostError` if Windows does not start, or ends by itself.
     """
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
     with alone(run):
-        made = f"builder-{secrets.token_hex(3)}", secrets.token_urlsafe(24)
-        _serve(run, Windows(home, ended), ports, account or made)
+        _serve(run, Windows(home, ended, wine), ports, account)
 
 
 def _serve(run: Path, windows: Windows, ports: Ports, account: tuple[str, str]) -> None:
@@ -197,6 +196,7 @@ def main() -> int:
     parser.add_argument("--https-port", type=int, default=0)
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
     parser.add_argument("--account", type=Path, metavar="FILE", help="contains USER:PASSWORD")
+    parser.add_argument("--wine", type=Wine.of, metavar="JSON", help="as the controller found it")
     parser.add_argument("--tied", action="store_true")
     arguments = parser.parse_args()
     ended = threading.Event()
@@ -212,11 +212,11 @@ def main() -> int:
         threading.Thread(target=watch, daemon=True).start()
     try:
         ports = Ports(arguments.listen, arguments.http_port, arguments.https_port)
-        account = None
+        account = f"builder-{secrets.token_hex(3)}", secrets.token_urlsafe(24)
         if arguments.account:
             user, _, password = arguments.account.read_text().strip().partition(":")
             account = user, password
-        serve(arguments.home, ports, ended, account)
+        serve(arguments.home, ports, ended, account, arguments.wine)
     except PipelineError as error:
         intact = not isinstance(error, DamagedSandboxError)
         report = {"error": error.message, "hint": error.hint, "whole": intact}

@@ -18,12 +18,14 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from pipelines.core.errors import SetupError
 from pipelines.core.files import disk_errors
 from pipelines.hosts.sandbox.making import alone, scratch_for
-from pipelines.toolchain.lock import Cache
+
+if TYPE_CHECKING:
+    from pipelines.toolchain.lock import Cache
 
 _PACKAGES = (
     *("libwine", "wine64", "libwine-dev", "libz-mingw-w64"),

@@ -260,10 +260,10 @@ class Sandbox(Host):
         self._install_extras()
         again = " after a crash; its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
+        wine = Prefix(self.prefix).wine.packed()
+        http, https = self.config.http_port, self.config.https_port
         log = (self.run / "daemon.log").open("w+b")
-        process = start_service(
-            self.home, log, self.config.http_port, self.config.https_port, tied=tied
-        )
+        process = start_service(self.home, wine, log, http, https, tied=tied)
         try:
             # 0.3 s, while the start takes longer anyway.
             importlib.import_module("pipelines.session.transports.winrs_http")

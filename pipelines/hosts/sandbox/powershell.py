@@ -13,11 +13,14 @@ import sys
 import textwrap
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.toolchain.lock import Cache, load_lock
+
+if TYPE_CHECKING:
+    from pipelines.toolchain.lock import Cache
 
 VARIABLE = "WCW_POWERSHELL"
 PLACE = "windows/system32/WindowsPowerShell/v1.0"  # on Windows' PATH
@@ -87,6 +90,8 @@ def environment(prefix: Prefix) -> dict[str, str]:
 
 def main() -> str | None:
     """Fetch the pinned file; otherwise, a sentence that says what follows."""
+    from pipelines.toolchain.lock import Cache, load_lock
+
     try:
         print(Cache(load_lock()).fetch(_TOOL))
     except PipelineError as error:

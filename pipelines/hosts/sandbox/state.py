@@ -110,10 +110,11 @@ _START_TIMEOUT = 60.0
 
 
 def start_service(
-    home: Path, log: IO[bytes], http_port: int, https_port: int, *, tied: bool
+    home: Path, wine: str, log: IO[bytes], http_port: int, https_port: int, *, tied: bool
 ) -> subprocess.Popen[bytes]:
-    """Start the service's process; if ``ephemeral``, it ends when its standard input does."""
+    """Start the service's process with that ``wine``; ``tied``: it ends with its standard input."""
     arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(home)]
+    arguments += ["--wine", wine]
     arguments += ["--http-port", str(http_port), "--https-port", str(https_port)]
     return subprocess.Popen(
         [*arguments, *(["--tied"] if tied else [])],

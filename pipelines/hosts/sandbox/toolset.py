@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import pefile
-
 from pipelines.hosts.sandbox.wine import Prefix
 
 _PAGE = 4096
@@ -34,6 +32,8 @@ def export_definitions(path: Path, wanted: Callable[[str], bool]) -> str:
 
 def exports(path: Path) -> dict[str, bool]:
     """Each name that a DLL exports -> whether it is code."""
+    import pefile  # only an image that is made needs it
+
     image = pefile.PE(str(path), fast_load=True, max_symbol_exports=0x10000)
     image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_EXPORT"])
     found = {}

@@ -8,6 +8,7 @@ Wine's tools hang.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -16,13 +17,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.sandbox import bridged, debian
-from pipelines.toolchain.lock import Cache, load_lock
+
+if TYPE_CHECKING:
+    from pipelines.toolchain.lock import Cache
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
 #: No wow64.dll either: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and
@@ -81,6 +85,17 @@ class Wine:
         """What a Windows program and its arguments are put behind."""
         return (*self.aside, str(self.loader))
 
+    def packed(self) -> str:
+        """For the command line of a service, which need not look for it again."""
+        return json.dumps(astuple(self), default=str)
+
+    @classmethod
+    def of(cls, packed: str) -> Wine:
+        """That of :meth:`packed`."""
+        *places, version, aside = json.loads(packed)
+        loader, server, libraries, headers = map(Path, places)
+        return cls(loader, server, libraries, headers, version, tuple(aside))
+
 
 def unfit() -> str:
     """Why there can be no sandbox on this machine; empty where there can."""
@@ -107,6 +122,8 @@ def find_wine() -> Wine:
     Raises :class:`SetupError` on a machine that can have none, or where it does not run, and what
     :func:`debian.unpacked` does.
     """
+    from pipelines.toolchain.lock import Cache, load_lock  # not for a service, which is given it
+
     named = version(known := Cache(load_lock()))
     root = debian.unpacked(known)
     loader, server = (root / name for name in debian.PROGRAMS)
