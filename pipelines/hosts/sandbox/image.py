@@ -180,10 +180,13 @@ def _seal(prefix: Prefix, python: str, key: str) -> None:
                 link.mkdir()
     with (prefix.path / "user.reg").open("a") as registry:  # as winecfg -v does, but not in 10 s
         registry.write('\n[Software\\\\Wine]\n"Version"="win10"\n')
-    with (prefix.path / "system.reg").open("a") as registry:  # a fifth of each start is theirs
+    with (prefix.path / "system.reg").open("a") as registry:  # half of each start is theirs
         for service in ("Eventlog", "PlugPlay"):
             registry.write(f"\n[System\\\\CurrentControlSet\\\\Services\\\\{service}]\n")
             registry.write('"Start"=dword:00000004\n')  # SERVICE_DISABLED
+        for device in ("WINEBTH", "WINEBUS", "WINEUSB"):  # they start a driver, disabled or not
+            registry.write(f"\n[System\\\\CurrentControlSet\\\\Enum\\\\ROOT\\\\WINE\\\\{device}]\n")
+            registry.write('"Service"=""\n')
     (prefix.path / "wineserver").unlink(missing_ok=True)  # whose it was alone may read it
     (prefix.path / ".update-timestamp").write_text("disable\n")  # copies are not "updated"
     (prefix.path / SEAL).write_text(

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from pipelines.toolchain.lock import Cache
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
+#: No entries in menus of Linux: for them each start would open a desktop, a third of its work.
 #: No wow64.dll either: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and
 #: that ends with 0 without having run. Now it ends with 0xC0000135, as if a DLL were missing.
-_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;wow64="
+_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;winemenubuilder.exe=;wow64="
 #: Microsoft's run-time where it lies beside a program, else Wine's own. Without a word Wine would
 #: take its own, with which torch was seen to hang (Wine 8), to crash in torch.save, and to lose
 #: gradients (Wine 10): the doctor and the smoke suite look which one torch has.
@@ -194,7 +195,8 @@ class Prefix:
         if self._link.is_symlink():  # to a server that has ended
             self._link.unlink()
         self._quiet([self.wine.server, "-p"], timeout)
-        self._quiet([self.wine.loader, "wineboot", *(["-i"] if first else [])], timeout)
+        boot = r"C:\windows\system32\wineboot.exe"  # for a name start.exe would look first
+        self._quiet([self.wine.loader, boot, *(["-i"] if first else [])], timeout)
         if first and not (self.drive / "windows/system32/kernel32.dll").exists():
             raise HostError(
                 f"{self.wine.version} made no prefix in {self.path}",
