@@ -265,8 +265,8 @@ class Sandbox(Host):
         log = (self.run / "daemon.log").open("w+b")
         process = start_service(self.home, wine, log, http, https, tied=tied)
         try:
-            # 0.3 s, while the start takes longer anyway.
-            importlib.import_module("pipelines.session.transports.winrs_http")
+            for name in ("transports.winrs_http", "channel"):  # 0.3 s, while the start takes longer
+                importlib.import_module(f"pipelines.session.{name}")
             importlib.import_module("pipelines.session.bootstrap").packed_sources()
             with timed(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
                 state = await_service(self.name, self.run, process, log)
