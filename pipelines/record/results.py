@@ -134,13 +134,13 @@ class BuildResult(StageResult):
     """For a source that is a local git checkout."""
     toolset: str = ""
     """The planned toolset: name, and version if known."""
-    materials: Materials = Materials()
+    materials: Materials = Field(default_factory=Materials)
     """Everything that determines the wheel and the job's id."""
     bill: str = ""
     """Its wheel's SBOM, except the wheel's name."""
     leftovers: tuple[str, ...] = ()
     """For a reproducible build: what was removed from the wheel, and what could not be."""
-    units: Units = Units()
+    units: Units = Field(default_factory=Units)
     attempt: int = 0
     lost: tuple[str, ...] = ()
     """Why attempts ended without a result."""
@@ -360,7 +360,7 @@ class RunFacts(Model):
     """Name of its directory when it began: a copy may have another."""
     created: str = ""
     """ISO 8601."""
-    target: Target = Target()
+    target: Target = Field(default_factory=Target)
     jobs: int | None = None
     """As requested; ``None``: the host's cores."""
     evidence: Evidence | None = None
