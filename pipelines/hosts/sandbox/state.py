@@ -113,8 +113,7 @@ def start_service(
     home: Path, wine: str, log: IO[bytes], http_port: int, https_port: int, *, tied: bool
 ) -> subprocess.Popen[bytes]:
     """Start the service's process with that ``wine``; ``tied``: it ends with its standard input."""
-    arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(home)]
-    arguments += ["--wine", wine]
+    arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(home), "--wine", wine]
     arguments += ["--http-port", str(http_port), "--https-port", str(https_port)]
     return subprocess.Popen(
         [*arguments, *(["--tied"] if tied else [])],
