@@ -180,7 +180,7 @@ def _seal(prefix: Prefix, python: str, key: str) -> None:
                 link.mkdir()
     with (prefix.path / "user.reg").open("a") as registry:  # as winecfg -v does, but not in 10 s
         registry.write('\n[Software\\\\Wine]\n"Version"="win10"\n')
-    with (prefix.path / "system.reg").open("a") as registry:  # half of each start is theirs
+    with (prefix.path / "system.reg").open("a") as registry:  # two fifths of each start are theirs
         for service in ("Eventlog", "PlugPlay"):
             registry.write(f"\n[System\\\\CurrentControlSet\\\\Services\\\\{service}]\n")
             registry.write('"Start"=dword:00000004\n')  # SERVICE_DISABLED
