@@ -55,7 +55,7 @@ provisioners: ## Image and playbook: linters, and Ansible's own modules against 
 	@scripts/setup --dev
 	@scripts/check-provisioners
 	@$(GET_POWERSHELL)
-	@$(POWERSHELL) $(PYTEST) -n 2 --dist worksteal -m provisioners tests/provisioners tests/powershell
+	@$(POWERSHELL) $(PYTEST) -n 2 --dist load -m provisioners tests/powershell tests/provisioners
 
 workflows: ## Linters and schemas of .github, and of what init writes
 	@scripts/setup --dev

@@ -385,116 +385,12 @@ def closed(site: Site, before: set[str]) -> set[str]:
     return made
 
 
-def test_windows(site: Site) -> None:
-    """A host is not locked out, and a policy is not ignored."""
-    tags, before = "winrm,long_paths", site.directories()
-    says = "no HTTPS listener with a certificate on port 443"
-    site.refused("winrm", says, winrm_hardening_port=443)
-    http = {"ansible_winrm_scheme": "http", "ansible_port": site.http}
-    site.refused("winrm", "reaches this host over HTTP", **http)
-    assert site.winrm() == site.state
-    site.checked(tags)
-    site.change_winrm(fixed=[r"Auth\CbtHardeningLevel"])
-    says = r"Service\Auth\CbtHardeningLevel is Relaxed, wanted Strict: a group policy"
-    site.refused("winrm", says)
-    site.change_winrm()
-    knob(site.windows, policy=True)
-    site.refused("long_paths", "LongPathsEnabled is 0: a group policy")
-    assert site.boots() == "1"
-    knob(site.windows)
-    site.play(tags)
-    assert site.boots() == "2"
-    assert closed(site, before) == {"b", "t"}
-    winrm = site.winrm()
-    assert [row["Transport"] for row in winrm["listeners"].values()] == ["HTTPS"]
-    assert winrm["service"][r"Auth\CbtHardeningLevel"] == "Strict"
-    assert winrm["quotas"][r"Shell\MaxMemoryPerShellMB"] == "8192"
-    assert winrm["networks"] == {"4": "Private"}
-    assert site.again(tags) == set()
-
-
-def test_build_tools(site: Site) -> None:
-    """A C run-time that fails or is too old, then both, then nothing."""
-    tag, before = "build_tools", site.directories()
-    site.checked(tag)
-    knob(site.windows, installer=1603)
-    site.refused(tag, "vc_redist exited with 1603")
-    knob(site.windows, runtime="v14.0.1", restart=0)
-    site.refused(tag, "The C run-time is 14.0.1")
-    assert site.boots() == "0"
-    assert not any("vs_BuildTools" in words[0] for words in site.ran())
-    knob(site.windows)
-    site.play(tag)
-    assert site.boots() == "2"
-    assert closed(site, before) == {"t", "VS"}
-    update, setup = (words for words in site.ran() if words[0].endswith("vs_BuildTools.exe"))
-    assert update[1:] == ["--quiet", "--wait", "--update"]
-    assert setup[setup.index("--channelUri") + 1] == r"C:\doesntExist.chman"
-    assert setup[setup.index("--installChannelUri") + 1].startswith("https://aka.ms/vs/17/release/")
-    assert "Microsoft.VisualStudio.Component.VC.Tools.x86.x64" in setup
-    assert not {"modify", "--nocache"} & {*setup}
-    assert site.again(tag) == {"vswhere.exe", "cl.exe"}
-
-
-def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
-    """Another signer, an installer that fails, another product or toolset in the end."""
-    tag = "build_tools"
-    runtime = r"HKLM\SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64"
-    site.windows.prefix.run(["reg", "add", runtime, "/v", "Version", "/d", "v15", "/f"])
-    script = site.root / "ansible/roles/build_tools/files/Get-Signature.ps1"
-    stand_in = script.read_text()
-    script.write_text(stand_in.replace(SIGNATURE, ""))
-    wanted = "expected a valid signature of Microsoft Corporation, found"
-    site.refused(tag, f"{wanted} ['NotSigned|']")  # so Windows' own cmdlet says
-    script.write_text(stand_in)
-    signature = site.there(r"C:\scripts\signature.txt")
-    signature.write_text("NotTrusted|CN=x, O=Microsoft Corporation")
-    site.refused(tag, wanted)
-    assert not any("vs_BuildTools" in words[0] for words in site.ran())
-    signature.write_text(SIGNED)
-    knob(site.windows, update=1603)
-    site.refused(tag, "vs_buildtools exited with 1603")
-    knob(site.windows, product="17.9.1", toolset="14.40", restart=0)
-    site.refused(tag, "has 17.9.1+37710.0, wanted 17.14")
-    ran = len(site.ran())  # the next run does not modify what is not the pinned product
-    site.refused(tag, "has 17.9.1+37710.0, wanted 17.14")
-    assert not any("vs_BuildTools" in words[0] for words in site.ran()[ran:])
-    knob(site.windows, failing=["vswhere"])
-    site.refused(tag, "vswhere.exe exited with 1")
-    knob(site.windows)
-    site.refused(tag, "No cl.exe of toolset 14.44")
-    site.there(r"C:\scripts\installed").write_text("an installation with all components")
-    knob(site.windows, installer=1603)
-    site.refused(tag, "the disk is full")
-    assert site.ran()[-1][1] == "modify"
+# The longest first: none is left to one of two workers in the end.
 
 
 def variables(site: Site) -> str:
     key = r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment"
     return site.windows.prefix.run(["reg", "query", key])
-
-
-def test_cuda(site: Site) -> None:
-    """What was interrupted is made whole by the next run."""
-    tag, before, nvcc = "cuda", site.directories(), site.there(r"C:\cuda\12.8\bin\nvcc.exe")
-    site.checked(tag)
-    run = site.start(tag)
-    while not site.ran():
-        assert run.poll() is None
-        time.sleep(0.1)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
-    assert not nvcc.exists()
-    site.play(tag)
-    assert closed(site, before) == {"t", "cuda"}
-    listed = json.loads(site.there(r"C:\cuda\12.8\.archives.json").read_text())
-    assert set(listed) == {"cuda-12.8-cuda_cudart", "cuda-12.8-cuda_nvcc"}
-    assert r"C:\cuda\12.8" in variables(site)
-    assert site.again(tag) == {"nvcc.exe"}
-    knob(site.windows, release="no")
-    site.refused(tag, "release no")
-    nvcc.unlink()
-    site.refused(tag, r"lacks bin\nvcc.exe")
 
 
 def test_git(site: Site) -> None:
@@ -537,6 +433,90 @@ def test_git(site: Site) -> None:
     assert {path.name for path in place.iterdir()} == {"cmd", "new.txt", ".archives.json"}
 
 
+def test_windows(site: Site) -> None:
+    """A host is not locked out, and a policy is not ignored."""
+    tags, before = "winrm,long_paths", site.directories()
+    says = "no HTTPS listener with a certificate on port 443"
+    site.refused("winrm", says, winrm_hardening_port=443)
+    http = {"ansible_winrm_scheme": "http", "ansible_port": site.http}
+    site.refused("winrm", "reaches this host over HTTP", **http)
+    assert site.winrm() == site.state
+    site.checked(tags)
+    site.change_winrm(fixed=[r"Auth\CbtHardeningLevel"])
+    says = r"Service\Auth\CbtHardeningLevel is Relaxed, wanted Strict: a group policy"
+    site.refused("winrm", says)
+    site.change_winrm()
+    knob(site.windows, policy=True)
+    site.refused("long_paths", "LongPathsEnabled is 0: a group policy")
+    assert site.boots() == "1"
+    knob(site.windows)
+    site.play(tags)
+    assert site.boots() == "2"
+    assert closed(site, before) == {"b", "t"}
+    winrm = site.winrm()
+    assert [row["Transport"] for row in winrm["listeners"].values()] == ["HTTPS"]
+    assert winrm["service"][r"Auth\CbtHardeningLevel"] == "Strict"
+    assert winrm["quotas"][r"Shell\MaxMemoryPerShellMB"] == "8192"
+    assert winrm["networks"] == {"4": "Private"}
+    assert site.again(tags) == set()
+
+
+def test_build_tools_that_are_not_the_wanted_ones(site: Site) -> None:
+    """Another signer, an installer that fails, another product or toolset in the end."""
+    tag = "build_tools"
+    runtime = r"HKLM\SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64"
+    site.windows.prefix.run(["reg", "add", runtime, "/v", "Version", "/d", "v15", "/f"])
+    script = site.root / "ansible/roles/build_tools/files/Get-Signature.ps1"
+    stand_in = script.read_text()
+    script.write_text(stand_in.replace(SIGNATURE, ""))
+    wanted = "expected a valid signature of Microsoft Corporation, found"
+    site.refused(tag, f"{wanted} ['NotSigned|']")  # so Windows' own cmdlet says
+    script.write_text(stand_in)
+    signature = site.there(r"C:\scripts\signature.txt")
+    signature.write_text("NotTrusted|CN=x, O=Microsoft Corporation")
+    site.refused(tag, wanted)
+    assert not any("vs_BuildTools" in words[0] for words in site.ran())
+    signature.write_text(SIGNED)
+    knob(site.windows, update=1603)
+    site.refused(tag, "vs_buildtools exited with 1603")
+    knob(site.windows, product="17.9.1", toolset="14.40", restart=0)
+    site.refused(tag, "has 17.9.1+37710.0, wanted 17.14")
+    ran = len(site.ran())  # the next run does not modify what is not the pinned product
+    site.refused(tag, "has 17.9.1+37710.0, wanted 17.14")
+    assert not any("vs_BuildTools" in words[0] for words in site.ran()[ran:])
+    knob(site.windows, failing=["vswhere"])
+    site.refused(tag, "vswhere.exe exited with 1")
+    knob(site.windows)
+    site.refused(tag, "No cl.exe of toolset 14.44")
+    site.there(r"C:\scripts\installed").write_text("an installation with all components")
+    knob(site.windows, installer=1603)
+    site.refused(tag, "the disk is full")
+    assert site.ran()[-1][1] == "modify"
+
+
+def test_build_tools(site: Site) -> None:
+    """A C run-time that fails or is too old, then both, then nothing."""
+    tag, before = "build_tools", site.directories()
+    site.checked(tag)
+    knob(site.windows, installer=1603)
+    site.refused(tag, "vc_redist exited with 1603")
+    knob(site.windows, runtime="v14.0.1", restart=0)
+    site.refused(tag, "The C run-time is 14.0.1")
+    assert site.boots() == "0"
+    assert not any("vs_BuildTools" in words[0] for words in site.ran())
+    knob(site.windows)
+    site.play(tag)
+    assert site.boots() == "2"
+    assert closed(site, before) == {"t", "VS"}
+    update, setup = (words for words in site.ran() if words[0].endswith("vs_BuildTools.exe"))
+    assert update[1:] == ["--quiet", "--wait", "--update"]
+    assert setup[setup.index("--channelUri") + 1] == r"C:\doesntExist.chman"
+    assert setup[setup.index("--installChannelUri") + 1].startswith("https://aka.ms/vs/17/release/")
+    assert "Microsoft.VisualStudio.Component.VC.Tools.x86.x64" in setup
+    assert not {"modify", "--nocache"} & {*setup}
+    assert site.again(tag) == {"vswhere.exe", "cl.exe"}
+
+
 def test_python(site: Site) -> None:
     """What is staged on the controller is compared as well."""
     tag, before = "python", site.directories()
@@ -552,22 +532,6 @@ def test_python(site: Site) -> None:
     assert site.again(tag) == {"uv.exe"}
     assert closed(site, before) == {"t", "tools", "python"}
     assert r"C:\tools\uv" in variables(site)
-
-
-def test_what_is_asked_for_must_be_in_the_lock(site: Site) -> None:
-    """All that is missing is named at once, and --tags decides what is needed."""
-    says = "toolchain.lock.yaml has CUDA 12.8 and Python 3.11"
-    site.refused("all", says, cuda_minor="9.9")
-    site.refused("all", says, python_minors=["3.11", "3.9"])
-
-    def unpin(pins: dict[str, Any]) -> None:
-        pins["toolchain_vc_redist"].update(sha256="")
-        pins["toolchain_pythons"]["3.11"].update(sha256="")
-
-    site.change_pins(unpin)
-    site.refused("all", "Not pinned yet: vc-redist, python-3.11. Run invoke lock")
-    site.refused("python", "Not pinned yet: python-3.11. Run invoke lock")
-    assert site.ran() == []
 
 
 def test_driver(site: Site) -> None:
@@ -596,3 +560,42 @@ def test_driver(site: Site) -> None:
     assert not site.there(r"C:\t\driver").exists()
     assert site.again(tag, **given) == {"nvidia-smi.exe"}
     site.refused(tag, "NVIDIA L4, 581.15, MCDM", gpu_driver_models=["WDDM"], **given)
+
+
+def test_cuda(site: Site) -> None:
+    """What was interrupted is made whole by the next run."""
+    tag, before, nvcc = "cuda", site.directories(), site.there(r"C:\cuda\12.8\bin\nvcc.exe")
+    site.checked(tag)
+    run = site.start(tag)
+    while not site.ran():
+        assert run.poll() is None
+        time.sleep(0.1)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert not nvcc.exists()
+    site.play(tag)
+    assert closed(site, before) == {"t", "cuda"}
+    listed = json.loads(site.there(r"C:\cuda\12.8\.archives.json").read_text())
+    assert set(listed) == {"cuda-12.8-cuda_cudart", "cuda-12.8-cuda_nvcc"}
+    assert r"C:\cuda\12.8" in variables(site)
+    assert site.again(tag) == {"nvcc.exe"}
+    knob(site.windows, release="no")
+    site.refused(tag, "release no")
+    nvcc.unlink()
+    site.refused(tag, r"lacks bin\nvcc.exe")
+
+
+def test_what_is_asked_for_must_be_in_the_lock(site: Site) -> None:
+    """All that is missing is named at once, and --tags decides what is needed."""
+    says = "toolchain.lock.yaml has CUDA 12.8 and Python 3.11"
+    site.refused("all", says, cuda_minor="9.9")
+    site.refused("all", says, python_minors=["3.11", "3.9"])
+
+    def unpin(pins: dict[str, Any]) -> None:
+        pins["toolchain_vc_redist"].update(sha256="")
+        pins["toolchain_pythons"]["3.11"].update(sha256="")
+
+    site.change_pins(unpin)
+    site.refused("all", "Not pinned yet: vc-redist, python-3.11. Run invoke lock")
+    site.refused("python", "Not pinned yet: python-3.11. Run invoke lock")
+    assert site.ran() == []
