@@ -21,7 +21,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
     # Until a command runs nothing is open, and what becomes of an exception amid an import is open.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    gc.set_threshold(10_000)  # by default imports wait for five looks at all there is
+    gc.set_threshold(10_000)  # else it runs five times while modules are imported
     output.settle()
     called.started_as(sys.argv[0] if words is None else "invoke")
     try:
