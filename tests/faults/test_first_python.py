@@ -49,8 +49,8 @@ if mode == "policy":
 if mode == "silent":
     time.sleep(60)
 sys.stdin.readline()
-told = json.loads(sys.stdin.readline())
-fact = {"python": told["Target"] + "\\python.exe", "version": "3.11.9", "bits": 64}
+given = json.loads(sys.stdin.readline())
+fact = {"python": given["Target"] + "\\python.exe", "version": "3.11.9", "bits": 64}
 if mode == "banner":
     print("\ufeffCopyright (C) Microsoft\nwcw-bootstra\n\n\ufeffno line end: ", end="", flush=True)
     answer(state="present", **fact)

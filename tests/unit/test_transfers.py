@@ -300,7 +300,7 @@ def test_two_at_once(tmp_path: Path, same: bool) -> None:
 
 
 def test_who_was_slower_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another controller landed the same, and a third has begun anew."""
+    """Another controller landed the same, and a third has started again."""
     genuine = upload._Upload.land
     with way(tmp_path, "put") as going:
 

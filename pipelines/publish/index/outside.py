@@ -19,7 +19,7 @@ from pipelines.toolchain import sources
 _AGENTS = {"pip": "pip/26.3", "uv": "uv/0.13.8", "which.py": "which.py", "browser": "Mozilla/5.0"}
 _LOCAL = "http://127.0.0.1:"
 _OK = 200
-_NAME = "Name that of an index with published wheels."
+_HINT = "Name that of an index with published wheels."
 
 
 class Problem(NamedTuple):
@@ -61,14 +61,14 @@ def look(address: str) -> Look:
     """
     base = address.rstrip("/") + "/"
     if not base.startswith((*sources.SECURE, _LOCAL)):
-        raise ConfigError(f"{shown_url(address)}: expected an https address", hint=_NAME)
+        raise ConfigError(f"{shown_url(address)}: expected an https address", hint=_HINT)
     seen = Look(Counter(), Counter(), [])
     kind, actual, data = _get(base + CATALOGUE, "which.py", MOST)
     catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
     if not catalogue.wheels:
         raise (HostError if kind == "silent" else ConfigError)(
             f"{shown_url(base)}: {kind or 'empty'}: {actual if kind else 'it has no wheels'}",
-            hint=_NAME,
+            hint=_HINT,
         )
     for agent, path, expected, size in _listed(catalogue):
         seen.listed[agent] += 1
