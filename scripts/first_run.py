@@ -7,7 +7,7 @@ r"""The first run on a real Windows: each step of it, and one file with all that
 
 No step stops another: a failed one is recorded with its log, and those that need it are skipped
 with the reason. The result is ``first-run.zip``: facts about the machine, logs, records, verdicts,
-and ``issue.md``, the text of an issue. ``python -m pipelines.reference.first_run`` imports it into
+and ``issue.md``, the text of an issue. ``python -m scripts.reference.first_run`` imports it into
 ``docs/evidence``. Only Python's standard library: nothing is installed when it begins.
 """
 

@@ -57,8 +57,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @cache
 def _newest() -> date:
-    from pipelines.matrix.compat import load_compat
-    from pipelines.matrix.torches import load_torches
+    from pipelines.plan.matrix.compat import load_compat
+    from pipelines.plan.matrix.torches import load_torches
 
     return max(row.date for row in (*load_compat().rules, *load_torches().values()))
 

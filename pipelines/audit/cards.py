@@ -4,7 +4,7 @@ The driver chooses code for each unit (container) separately, so a wheel is judg
 unit without code for a card fails when it is called, however many others run. Units linked with
 ``-rdc=true`` are linked again by the driver if the result has no code for a card:
 https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#jit-linking-support. The cards are those of
-``architectures/gpus.yaml``, the drivers those of ``matrix/compat.yaml``.
+``architectures/gpus.yaml``, the drivers those of ``plan/matrix/compat.yaml``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.core.architectures.serving import number, serves
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding, Level
 from pipelines.core.units import few
-from pipelines.matrix.compat import load_compat
+from pipelines.plan.matrix.compat import load_compat
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.fatbin import Container, arch_key, compact
 from pipelines.wheels.libraries import compiles, providers

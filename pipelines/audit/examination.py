@@ -17,10 +17,10 @@ from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.audit.load_checks import References, load_findings, loads_of
 from pipelines.audit.remote import read_remote
-from pipelines.audit.workers import DiedError, TimedOutError, run_isolated
 from pipelines.core.errors import LockError, PipelineError, SetupError, StorageError
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
+from pipelines.core.workers import DiedError, TimedOutError, run_isolated
 from pipelines.remote.limits import cores
 from pipelines.wheels.checks import ANY, check_wheel
 from pipelines.wheels.metadata import Depth, WheelFacts, inspect

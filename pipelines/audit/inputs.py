@@ -21,9 +21,9 @@ from pipelines.audit.listing import Listing, for_windows, is_page, plain_name, w
 from pipelines.core.errors import ConfigError, PipelineError, StorageError
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.versions import version_of
-from pipelines.prebuilt.candidates import Offer, offers_of
-from pipelines.prebuilt.downloads import fetch_all, fetch_url
-from pipelines.prebuilt.external import read_external
+from pipelines.plan.prebuilt.candidates import Offer, offers_of
+from pipelines.plan.prebuilt.downloads import fetch_all, fetch_url
+from pipelines.plan.prebuilt.external import read_external
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import index_url
 

@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 from packaging.version import Version
 from pydantic import Field
 
-from pipelines.audit.indexpage import Listed, listed_on, read_pages
-from pipelines.audit.repositories import is_repository
 from pipelines.core import units
 from pipelines.core.errors import ConfigError
 from pipelines.core.hosttext import line, secret, shown_url
 from pipelines.core.model import Model
-from pipelines.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.indexpage import Listed, listed_on, read_pages
+from pipelines.plan.prebuilt.repositories import is_repository
 from pipelines.toolchain.indexpage import IndexPage
 from pipelines.wheels.tags import WINDOWS, WheelName, incompatibility, parsed_name
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from packaging.tags import parse_tag
 
-from pipelines.audit.exports.lookup import of_cuda, of_msvc_runtime, of_torch
-from pipelines.audit.exports.table import ExportTable
 from pipelines.audit.loads import OWN, Loads, judge
+from pipelines.audit.lookup import of_cuda, of_msvc_runtime, of_torch
 from pipelines.core import units
 from pipelines.core.console import say
 from pipelines.core.errors import LockError
@@ -21,6 +20,7 @@ from pipelines.core.hosttext import line
 from pipelines.core.units import few
 from pipelines.toolchain.lock import Cache
 from pipelines.wheels import pythonabi
+from pipelines.wheels.exports.table import ExportTable
 from pipelines.wheels.imports import imported_libraries
 from pipelines.wheels.libraries import providers
 from pipelines.wheels.metadata import WheelFacts

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import computed_field
 
-from pipelines.audit.exports.table import ExportTable
 from pipelines.core.errors import LockError
 from pipelines.core.finding import Level
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
 from pipelines.wheels.binary import Binary
+from pipelines.wheels.exports.table import ExportTable
 from pipelines.wheels.imports import (
     Exports,
     demangled,

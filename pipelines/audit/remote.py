@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.audit.exports.ranges import NoRangesError, RangedFile
 from pipelines.audit.listing import plain_name
+from pipelines.audit.ranges import NoRangesError, RangedFile
 from pipelines.core import units
 from pipelines.core.errors import LockError
 from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import line, shown_url
-from pipelines.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.toolchain.sources import session
 from pipelines.wheels.metadata import Depth, Limits, WheelFacts, inspect, inspect_file
 from pipelines.wheels.unpacking import UNREADABLE, SpentError

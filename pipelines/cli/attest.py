@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 )
 def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False) -> None:
     """Sign the provenance of a run's wheels: in-toto, SLSA, DSSE."""
-    from pipelines.config.model import load_config
     from pipelines.core.console import answer, say
     from pipelines.core.paths import home
+    from pipelines.plan.config.model import load_config
     from pipelines.publish.provenance import attesting
     from pipelines.publish.provenance.signing import load_private
     from pipelines.stages.manifest import require_manifest

@@ -55,8 +55,8 @@ def audit(
     from pipelines.audit.inputs import resolve_inputs
     from pipelines.audit.listing import Listing
     from pipelines.audit.load_checks import references_to
-    from pipelines.config.model import load_config
     from pipelines.core.console import answer, say
+    from pipelines.plan.config.model import load_config
     from pipelines.toolchain.lock import Cache, load_lock
 
     cards = tuple(map(named, _words("gpu", gpu)))

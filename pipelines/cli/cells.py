@@ -10,10 +10,10 @@ from pipelines.cli.options import Flags
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.config.model import Config
     from pipelines.hosts.live import LiveSession
-    from pipelines.matrix.buildplan import Request
-    from pipelines.matrix.plan import Row
+    from pipelines.plan.config.model import Config
+    from pipelines.plan.matrix.buildplan import Request
+    from pipelines.plan.matrix.plan import Row
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
 
@@ -24,8 +24,8 @@ def open_matrix(flags: Flags) -> Matrix:
     Its cells are those of ``invoke plan`` with the same flags. Those that the plan rejects are left
     out with the reason; :class:`ConfigError` if nothing remains, or ``--select`` names such a cell.
     """
-    from pipelines.matrix.cells import patterns_of
-    from pipelines.matrix.plan import planned
+    from pipelines.plan.matrix.cells import patterns_of
+    from pipelines.plan.matrix.plan import planned
     from pipelines.stages.matrix import Cell, Matrix
 
     if (opened := held()) is not None:
@@ -76,7 +76,7 @@ def _line(
     settings: Config, request: Request, row: Row, sessions: dict[tuple[str, str], LiveSession]
 ) -> Line:
     from pipelines.hosts.live import LiveSession
-    from pipelines.matrix.buildplan import resolve
+    from pipelines.plan.matrix.buildplan import resolve
     from pipelines.stages.line import Line
 
     same = (row.target.host, row.target.python)  # what decides which Python is talked to

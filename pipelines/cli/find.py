@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.config.model import load_config
 from pipelines.core.errors import ConfigError
 from pipelines.core.paths import home
+from pipelines.plan.config.model import load_config
 from pipelines.record.run import Run
 
 _MOST = 2000  # runs of one directory

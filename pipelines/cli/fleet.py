@@ -49,9 +49,9 @@ def fleet(
     """Show the latest fleet, or give it an order: pause, drain a host, cancel a task."""
     from contextlib import closing
 
-    from pipelines.config.model import load_config
     from pipelines.core.paths import home
     from pipelines.fleet.ledger import Ledger
+    from pipelines.plan.config.model import load_config
 
     settings = load_config()
     if json and order:

@@ -13,8 +13,8 @@ from pipelines.cli.order import Call
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.matrix.hostfacts import HostFacts
-    from pipelines.matrix.plan import Plan
+    from pipelines.plan.matrix.hostfacts import HostFacts
+    from pipelines.plan.matrix.plan import Plan
 
 _STEPS = ("provision", "build", "test")
 #: Flags of those commands that mean one run, or one host.
@@ -66,7 +66,7 @@ def refuse_without_fleet(calls: Sequence[Call]) -> None:
 def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.run.run_fleet`."""
     from pipelines.fleet.run import FleetRequest, run_fleet, show_fleet
-    from pipelines.matrix.plan import planned
+    from pipelines.plan.matrix.plan import planned
 
     request, shared = request_of(flags)
     settings = settings_of(shared)

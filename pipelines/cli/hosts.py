@@ -9,9 +9,9 @@ from pipelines.cli.options import Flags
 @command(help={"clean": "remove what no configuration uses any more"})
 def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
     """Show the hosts and what was made for them; --clean removes what is no longer used."""
-    from pipelines.config.model import load_config
     from pipelines.core.console import answer
     from pipelines.core.errors import ConfigError
+    from pipelines.plan.config.model import load_config
     from pipelines.stages import hosts as work
 
     settings = load_config()

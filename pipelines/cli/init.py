@@ -99,13 +99,13 @@ def _places(
     files: Mapping[str, str], choices: Choices, lock: ToolchainLock
 ) -> Mapping[str, Sequence[Finding]]:
     """Where the default target could be built -> why it cannot be."""
-    from pipelines.config.model import Config
     from pipelines.core.paths import CONFIG_NAME
+    from pipelines.core.target import Target
     from pipelines.core.yamlfile import parse_yaml
     from pipelines.hosts.base import supply_of
-    from pipelines.matrix.judge import host_rules
+    from pipelines.plan.config.model import Config
+    from pipelines.plan.matrix.judge import host_rules
     from pipelines.recipe.model import Recipe
-    from pipelines.record.target import Target
     from pipelines.scaffold.files import WORKFLOW
 
     recipe = Recipe.model_validate(parse_yaml(files[f".wcw/recipes/{choices.name}.yaml"]))

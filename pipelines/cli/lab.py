@@ -37,9 +37,9 @@ def lab(
     Exits with status 15 if something is worse than in the last such record.
     """
     from pipelines.cli.lines import open_line
-    from pipelines.config.model import load_config
     from pipelines.core.console import say
     from pipelines.core.paths import home
+    from pipelines.plan.config.model import load_config
     from pipelines.recipe.suite import suite_of_given
     from pipelines.reports import lab as records
     from pipelines.stages import rented

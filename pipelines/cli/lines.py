@@ -15,9 +15,9 @@ from pipelines.cli.options import AXIS_FLAGS, Flags, Shared
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.config.model import Config
-    from pipelines.matrix.buildplan import Request
-    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.plan.config.model import Config
+    from pipelines.plan.matrix.buildplan import Request
+    from pipelines.plan.matrix.hostfacts import HostFacts
     from pipelines.session.base import Bars
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
@@ -49,7 +49,7 @@ class Tell:
 
 def request_of(flags: Flags) -> tuple[Request, Shared]:
     """The request of a line's flags."""
-    from pipelines.matrix.buildplan import Request
+    from pipelines.plan.matrix.buildplan import Request
 
     known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
     shared = Shared.model_validate(known)
@@ -81,7 +81,7 @@ def _read(axis: str, typed: str) -> str:
 
 def _with_preset(name: str, axes: dict[str, str]) -> dict[str, str]:
     """The axes with those of ``--for``."""
-    from pipelines.config.presets import applied
+    from pipelines.plan.config.presets import applied
 
     made, words = applied(name, axes)
     _say_once(words)
@@ -113,7 +113,7 @@ def _runs(text: str | None) -> tuple[str, ...]:
 
 def settings_of(shared: Shared, host: str | None = None) -> Config:
     """``pipeline.yaml`` with the flags applied; a GPU is for the host of that name."""
-    from pipelines.config.model import load_config
+    from pipelines.plan.config.model import load_config
 
     said = {name: value for name in ("offline", "wheelhouse") if (value := getattr(shared, name))}
     settings = load_config().model_copy(update=said)
@@ -139,7 +139,7 @@ def open_line(flags: Flags) -> Line:
 def _at(request: Request, settings: Config, native: tuple[str, ...] | None = None) -> Line:
     global _line  # noqa: PLW0603
     from pipelines.hosts.live import LiveSession
-    from pipelines.matrix.buildplan import resolve
+    from pipelines.plan.matrix.buildplan import resolve
     from pipelines.stages.line import Line
 
     opened = _line.plan if _line is not None else None
@@ -157,7 +157,7 @@ def _at(request: Request, settings: Config, native: tuple[str, ...] | None = Non
 def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
     """A line of its own with a host, in addition to the one that is open."""
     from pipelines.hosts.live import LiveSession
-    from pipelines.matrix.buildplan import Request, resolve
+    from pipelines.plan.matrix.buildplan import Request, resolve
     from pipelines.stages.line import Line
 
     asked = Request(axes={"host": host} if host else {})
@@ -231,7 +231,7 @@ def native_facts(host: str | None, archs: str | None, *, gpu: bool = False) -> H
 def host_facts(host: str | None, *, gpu: bool) -> HostFacts:
     """The host's facts; with a GPU if requested."""
     from pipelines.hosts.live import gpus_of
-    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.plan.matrix.hostfacts import HostFacts
     from pipelines.stages.toolset import default_toolset
 
     with aside(host, gpu=gpu) as line:

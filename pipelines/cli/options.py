@@ -1,6 +1,6 @@
 """The flags that hold for a whole line of commands, and how the values of flags are read.
 
-The axes of :class:`pipelines.record.target.Target` are such flags as well. A flag of one command
+The axes of :class:`pipelines.core.target.Target` are such flags as well. A flag of one command
 alone is a parameter of its task.
 """
 
@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Model
-from pipelines.record.target import AXES
+from pipelines.core.target import AXES
 
 #: Shared flags that hold for a command, by name; those that were not given may be missing.
 Flags = Mapping[str, Any]
@@ -76,7 +76,7 @@ class Shared(Model):
 
     for_: Annotated[
         str | None,
-        "the Python and CUDA of a program, such as comfyui: pipelines/config/presets.yaml",
+        "the Python and CUDA of a program, such as comfyui: pipelines/plan/config/presets.yaml",
     ] = None
     jobs: Annotated[
         int | None,

@@ -12,10 +12,10 @@ from pipelines.core.errors import ConfigError
 from pipelines.record.shards import shards_of
 
 if TYPE_CHECKING:
-    from pipelines.config.model import Config
-    from pipelines.matrix.buildplan import Request
-    from pipelines.matrix.hostfacts import HostFacts
-    from pipelines.matrix.plan import Plan
+    from pipelines.plan.config.model import Config
+    from pipelines.plan.matrix.buildplan import Request
+    from pipelines.plan.matrix.hostfacts import HostFacts
+    from pipelines.plan.matrix.plan import Plan
 
 FORMATS = ("table", "json", "gha")
 
@@ -41,8 +41,8 @@ def run_plan(
     facts: HostFacts | None = None,
 ) -> int:
     """Print the plan; 0, or 2 when no cell can be built."""
-    from pipelines.matrix.buildplan import jobs_asked
-    from pipelines.matrix.plan import planned
+    from pipelines.plan.matrix.buildplan import jobs_asked
+    from pipelines.plan.matrix.plan import planned
 
     format = one_format(format)
     made = planned(settings, request, select=select, facts=facts)
@@ -57,8 +57,8 @@ def run_plan(
 
 def _print(made: Plan, format: str) -> None:
     from pipelines.core.console import answer
-    from pipelines.matrix.export import as_gha, as_json
-    from pipelines.matrix.show import print_table
+    from pipelines.plan.matrix.export import as_gha, as_json
+    from pipelines.plan.matrix.show import print_table
 
     if format == "json":
         answer(as_json(made))

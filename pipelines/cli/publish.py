@@ -63,17 +63,17 @@ def publish(
     for other bytes, with 11 for what is not served, with 5 without an answer.
     """
     from pipelines.cli.find import find
-    from pipelines.config.model import load_config
     from pipelines.core.console import answer, say
     from pipelines.core.hosttext import line
+    from pipelines.plan.config.model import load_config
     from pipelines.publish.index.catalogue import ADDRESS
     from pipelines.publish.index.outside import look
     from pipelines.publish.index.publishing import Order
     from pipelines.publish.index.publishing import publish as do
     from pipelines.publish.index.releases import Release
     from pipelines.publish.index.store import Store
-    from pipelines.stages.publish import offers_of
-    from pipelines.stages.shown import rebuilt_of
+    from pipelines.publish.offers import offers_of
+    from pipelines.publish.shown import rebuilt_of
 
     if check and not (to or runs):
         seen = look(check)

@@ -14,10 +14,10 @@ def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
     """Rebuild a published wheel from scratch, and say whether it has the same bytes."""
     from pipelines.cli.lines import open_line, request_of, settings_of
     from pipelines.core.console import answer
-    from pipelines.matrix.buildplan import open_cache
-    from pipelines.stages.published import read_published
-    from pipelines.stages.publishedat import published_at
-    from pipelines.stages.rebuild import as_json, run_rebuild
+    from pipelines.plan.matrix.buildplan import open_cache
+    from pipelines.publish.rebuild.address import published_at
+    from pipelines.publish.rebuild.published import read_published
+    from pipelines.publish.rebuild.run import as_json, run_rebuild
 
     if "://" in subject:
         cache = open_cache(settings_of(request_of(flags)[1]))

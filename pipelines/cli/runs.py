@@ -34,8 +34,8 @@ def runs(
     dry_run: bool = False,
 ) -> None:
     """List the runs below out/, the latest first, with their outcome; remove old ones."""
-    from pipelines.config.model import load_config
     from pipelines.core.paths import home
+    from pipelines.plan.config.model import load_config
     from pipelines.reports.runs import remove, runs_in, to_remove
 
     many, age = whole("keep", keep), amount("days", "14", days)

@@ -14,9 +14,9 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     Exits with status 9 for a wheel without one, or with one that is not valid.
     """
     from pipelines.audit.inputs import resolve_inputs
-    from pipelines.config.model import load_config
     from pipelines.core.console import answer
     from pipelines.core.extras import require_extra
+    from pipelines.plan.config.model import load_config
     from pipelines.publish.provenance import show
     from pipelines.toolchain.lock import Cache, load_lock
     from pipelines.wheels.metadata import inspect

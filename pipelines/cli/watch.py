@@ -14,9 +14,9 @@ from pipelines.cli.plan import one_format
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.config.model import Config
-    from pipelines.matrix.buildplan import Request
-    from pipelines.matrix.plan import Plan
+    from pipelines.plan.config.model import Config
+    from pipelines.plan.matrix.buildplan import Request
+    from pipelines.plan.matrix.plan import Plan
     from pipelines.publish.index.catalogue import Catalogue
     from pipelines.publish.watch.cells import Watched
     from pipelines.publish.watch.look import Out
@@ -56,8 +56,8 @@ def watch(
     if a page cannot be read or lies: then it is unknown whether anything is new.
     """
     from pipelines.core.console import answer
-    from pipelines.matrix.cells import patterns_of
-    from pipelines.matrix.export import GHA_MOST
+    from pipelines.plan.matrix.cells import patterns_of
+    from pipelines.plan.matrix.export import GHA_MOST
     from pipelines.publish.watch import held, show
     from pipelines.publish.watch.cells import ahead
     from pipelines.publish.watch.look import look
@@ -127,8 +127,8 @@ def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
 def _compared(
     recipe: Recipe, out: Out, catalogue: Catalogue, request: Request, settings: Config
 ) -> Watched:
-    from pipelines.matrix.buildplan import archs_asked
-    from pipelines.matrix.cells import patterns_of
+    from pipelines.plan.matrix.buildplan import archs_asked
+    from pipelines.plan.matrix.cells import patterns_of
     from pipelines.publish.watch.cells import Watched, compare
     from pipelines.publish.watch.released import TORCHES, choose, note
 
@@ -155,7 +155,7 @@ def _compared(
 
 def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
     """The plan of the cells that are wanted; ``None`` without any."""
-    from pipelines.matrix.plan import planned
+    from pipelines.plan.matrix.plan import planned
 
     if not watched.cells:
         return None

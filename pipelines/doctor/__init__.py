@@ -20,9 +20,9 @@ from pipelines.doctor import (
     toolchain,
 )
 from pipelines.doctor.model import Facts, Purpose, finding
-from pipelines.doctor.thresholds import Thresholds, load_thresholds
-from pipelines.matrix.compat import Compat, load_compat
-from pipelines.matrix.judge import old_rows
+from pipelines.plan.matrix.compat import Compat, load_compat
+from pipelines.plan.matrix.judge import old_rows
+from pipelines.plan.provisioning.thresholds import Thresholds, load_thresholds
 
 #: What only a Windows is judged for, besides its paths.
 _WINDOWS = frozenset({"operating-system", "commit-limit", "page-file", "msvc-toolset", "ninja"})

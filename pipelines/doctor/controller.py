@@ -8,7 +8,7 @@ from pipelines.core.finding import Finding
 from pipelines.core.shell import INSTALL_GIT
 from pipelines.core.units import GIB, few, gib
 from pipelines.doctor.model import Facts, at_least, finding
-from pipelines.doctor.thresholds import Thresholds
+from pipelines.plan.provisioning.thresholds import Thresholds
 
 AREA = "this machine"
 #: Disk -> what is kept there and what moves it elsewhere.

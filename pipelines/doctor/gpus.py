@@ -11,7 +11,7 @@ from pipelines.core.architectures.serving import serves
 from pipelines.core.finding import Finding, Level
 from pipelines.core.versions import known
 from pipelines.doctor.model import Facts, Purpose, finding, on_host
-from pipelines.matrix.compat import Compat, broken
+from pipelines.plan.matrix.compat import Compat, broken
 from pipelines.remote.inspection.nvml import BRIDGED
 
 AREA = "GPU"

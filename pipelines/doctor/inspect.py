@@ -21,14 +21,14 @@ from pipelines.core.paths import default_cache, home
 from pipelines.doctor.model import Setting
 from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.doctor.toolchain import SERVERS
-from pipelines.provisioning.resources import known_missing
+from pipelines.plan.provisioning.resources import known_missing
 from pipelines.remote import provision, rpc
 from pipelines.remote.inspection import machine, tools
 from pipelines.session.base import Session
 
 if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
-    from pipelines.matrix.buildplan import BuildPlan
+    from pipelines.plan.matrix.buildplan import BuildPlan
 
 #: Programs that builds use, besides the compilers.
 PROGRAMS = ("ninja", "git", "sccache")

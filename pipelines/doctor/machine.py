@@ -9,8 +9,8 @@ from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
 from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import Facts, Purpose, Setting, at_least, finding, on_host, reg_add
-from pipelines.doctor.thresholds import Thresholds
-from pipelines.matrix.compat import Compat
+from pipelines.plan.matrix.compat import Compat
+from pipelines.plan.provisioning.thresholds import Thresholds
 from pipelines.remote.resources import page_file
 
 AREA = "host"

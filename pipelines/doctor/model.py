@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pipelines.core.finding import Finding, Level
 from pipelines.core.hosttext import line
-from pipelines.record.target import Target
+from pipelines.core.target import Target
 
 _SHOWN = 160  # characters of a fact in a finding
 _LARGEST = 1 << 63  # of a number that a machine may mean: 8 EiB

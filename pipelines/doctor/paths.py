@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from pipelines.core.finding import Finding
 from pipelines.doctor.model import Facts, Purpose, Setting, finding, on_host, reg_add
-from pipelines.doctor.thresholds import Thresholds
+from pipelines.plan.provisioning.thresholds import Thresholds
 
 AREA = "paths"
 _JOB = 12 + 1  # what a build's own directory adds: a backslash and its id
 _LONG_PATHS = "LongPathsEnabled"
-_SHORTER = r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
+_SHORTER = r"set layout.build_root in pipelines/plan/provisioning/resources.yaml to C:\b"
 _SHORTER_ROOT = "set 'root' of this host in pipeline.yaml to a shorter directory"
 _CL = "https://github.com/ninja-build/ninja/pull/2225"
 

@@ -21,12 +21,12 @@ from pipelines.doctor import Purpose, diagnose, passthrough, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts
 from pipelines.doctor.settings import settings_of
-from pipelines.matrix.paths import longest_path
+from pipelines.plan.matrix.paths import longest_path
 from pipelines.reports.findings import STYLES, table
 
 if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
-    from pipelines.matrix.buildplan import BuildPlan
+    from pipelines.plan.matrix.buildplan import BuildPlan
 
 _REASON = 400  # characters of why the host was not tried
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipelines.core.finding import Finding, Level
 from pipelines.core.units import GIB, gib
 from pipelines.doctor.model import Facts, Hint, Purpose, Setting, at_least, finding, on_host
-from pipelines.doctor.thresholds import Thresholds
+from pipelines.plan.provisioning.thresholds import Thresholds
 
 AREA = "services"
 #: Place of a quota -> where PowerShell sets it.

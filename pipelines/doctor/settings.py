@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pipelines.doctor.model import Setting
 from pipelines.doctor.services import PLACES
-from pipelines.provisioning.base import Binding, Resource
-from pipelines.provisioning.resource_models import (
+from pipelines.plan.provisioning.base import Binding, Resource
+from pipelines.plan.provisioning.resource_models import (
     Commands,
     DefenderExclusion,
     Distributions,
@@ -17,10 +17,10 @@ from pipelines.provisioning.resource_models import (
     Registry,
     WinrmQuota,
 )
-from pipelines.provisioning.resources import Resources, bind, load_resources
+from pipelines.plan.provisioning.resources import Resources, bind, load_resources
 
 if TYPE_CHECKING:
-    from pipelines.matrix.buildplan import BuildPlan
+    from pipelines.plan.matrix.buildplan import BuildPlan
 
 _JUDGED = (Commands, DefenderExclusion, Distributions, Environment, PageFile, Registry, WinrmQuota)
 

@@ -11,8 +11,8 @@ from pipelines.core.architectures.archs import capability
 from pipelines.core.finding import Finding, Level
 from pipelines.core.versions import free_threaded, known, python_release
 from pipelines.doctor.model import Facts, Purpose, Setting, finding
-from pipelines.doctor.thresholds import Thresholds
-from pipelines.matrix.compat import Compat, Rule, broken
+from pipelines.plan.matrix.compat import Compat, Rule, broken
+from pipelines.plan.provisioning.thresholds import Thresholds
 from pipelines.remote.resources import distributions
 
 AREA = "tool chain"

@@ -14,8 +14,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pipelines.config.fleet import FleetSettings
-from pipelines.config.model import Config
 from pipelines.core import units
 from pipelines.core.errors import ConfigError, PipelineError, SetupError, StorageError
 from pipelines.core.files import write_atomic
@@ -24,7 +22,9 @@ from pipelines.core.model import Model, first_problem
 from pipelines.core.units import GIB
 from pipelines.fleet.model import Machine
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.hostfacts import HostFacts
+from pipelines.plan.config.fleet import FleetSettings
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.record.materials import Materials
 from pipelines.remote import identity as remote_identity
 from pipelines.remote.facts import Facts

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipelines.config.model import Config
 from pipelines.core.errors import BuildError, PipelineError
 from pipelines.core.files import write_atomic
 from pipelines.core.paths import home
@@ -16,7 +15,8 @@ from pipelines.fleet.model import Details, Task
 from pipelines.fleet.sessions import Notices, Sessions, SharedSession, axes_of
 from pipelines.fleet.workers import Result, log_of
 from pipelines.hosts.live import LiveSession, gpus_of
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.record.results import BuildResult, CollectResult, SmokeResult, StageResult
 from pipelines.record.run import Run, StageLog
 from pipelines.remote.facts import Facts

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from pipelines.core.model import Model
+from pipelines.core.target import Target
 from pipelines.core.units import GIB
 from pipelines.record.results import ErrorResult, Seconds, Size
-from pipelines.record.target import Target
 
 Kind = Literal["cell", "shard", "link", "test"]
 #: ``done``: it is as it was asked for. ``failed``: the task itself is to blame, it would fail

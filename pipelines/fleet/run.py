@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config.model import Config
 from pipelines.core import errors, units
 from pipelines.core.console import console, say
 from pipelines.core.errors import PipelineError, StorageError
@@ -27,9 +26,10 @@ from pipelines.fleet.scheduler import Scheduler, Summary
 from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
 from pipelines.fleet.terminal import LiveView
 from pipelines.fleet.workers import HostWorker, HostWorkers
-from pipelines.matrix.buildplan import Request
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import Plan
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import Plan
 from pipelines.record.results import AuditResult, CollectResult, SkipResult
 from pipelines.record.run import Run
 from pipelines.record.shards import shards_of

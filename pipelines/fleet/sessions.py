@@ -14,7 +14,7 @@ from pipelines.core.hosttext import line
 from pipelines.core.observer import observer
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession, part_of
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.results import StageRecord
 from pipelines.remote import files
 from pipelines.remote.facts import Facts

@@ -10,10 +10,10 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.units import GIB
 from pipelines.fleet.model import Machine, Needs, Task
 from pipelines.hosts.base import HostConfig, Supply
-from pipelines.matrix.budget import RESERVE
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import Plan, Row
-from pipelines.matrix.shares import shares_for
+from pipelines.plan.matrix.budget import RESERVE
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import Plan, Row
+from pipelines.plan.matrix.shares import shares_for
 from pipelines.toolchain.lock import load_lock
 
 #: Core-seconds of a cell that was never measured.

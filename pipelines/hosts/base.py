@@ -15,9 +15,9 @@ from pydantic import Field
 from pipelines.core.evidence import Bridge, Evidence, Origin
 from pipelines.core.finding import Finding
 from pipelines.core.model import Model
+from pipelines.core.toolsets import MSVC, STUB, Api, Toolset
 from pipelines.core.versions import minor, python_order
 from pipelines.hosts.bounds import Bounds
-from pipelines.record.toolsets import MSVC, STUB, Api, Toolset
 from pipelines.remote import facts, limits
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock

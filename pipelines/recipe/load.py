@@ -121,7 +121,7 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
     """``recipe`` built with these releases instead of its own defaults.
 
     Raises :class:`ConfigError` for what the package does not work with; rules on what goes with
-    what are :mod:`pipelines.matrix.compat`'s.
+    what are :mod:`pipelines.plan.matrix.compat`'s.
     """
     if torch is not None:
         check_torch(recipe, torch)

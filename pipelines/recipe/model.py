@@ -25,13 +25,13 @@ from pipelines.core.architectures import gpus
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Link, Model, Name, PythonVersion, Regex, Text
+from pipelines.core.target import Text as AxisText
+from pipelines.core.toolsets import Api
 from pipelines.core.versions import Range, Release, free_threaded, python_order, within
 from pipelines.core.yamlfile import read_yaml
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
 from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
-from pipelines.record.target import Text as AxisText
-from pipelines.record.toolsets import Api
 from pipelines.toolchain.sources import Sha256
 
 _ABI3 = re.compile(r"cp3(\d+)-abi3(t?)")

@@ -40,7 +40,7 @@ class Profile(Model):
     cuda: dict[str, Settings]
     """By the releases of CUDA, such as ``>=12.9``."""
     tool_sets: dict[str, OfToolSet]
-    """By :attr:`pipelines.record.toolsets.Toolset.name`."""
+    """By :attr:`pipelines.core.toolsets.Toolset.name`."""
 
 
 def load_profile(path: Path = PROFILE_FILE) -> Profile:

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pipelines.core import units
+from pipelines.core.checkout import Checkout
 from pipelines.core.console import say
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.files import own_part, whole
@@ -29,7 +30,6 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import Also, FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, checkout, listing, matches
-from pipelines.record.checkout import Checkout
 from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import FetchProgress

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipelines.core.errors import LockError
+from pipelines.core.target import Target
 from pipelines.recipe.model import Recipe
-from pipelines.record.target import Target
 from pipelines.toolchain.lock import ToolchainLock
 
 

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from pipelines.core import plugins
+from pipelines.core.checkout import Checkout
 from pipelines.core.errors import ConfigError
-from pipelines.record.checkout import Checkout
 
 #: What makes a directory a project.
 PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")

@@ -11,17 +11,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from pipelines.core.checkout import Checkout
+from pipelines.core.comparison import Comparison
 from pipelines.core.evidence import HOSTS, PUBLISHING, Bridge, Evidence, GpuResult, Origin
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.model import Model
-from pipelines.record.checkout import Checkout
-from pipelines.record.comparison import Comparison
+from pipelines.core.target import Archs, Target
 from pipelines.record.diagnosis import DiagnosisResult, HealedResult
 from pipelines.record.materials import Materials
 from pipelines.record.prebuilt import Dependencies, PrebuiltFile, Sha256
 from pipelines.record.shards import ShardsResult
-from pipelines.record.target import Archs, Target
 
 #: Version of the record; others are refused.
 SCHEMA = 3

@@ -33,6 +33,7 @@ from pipelines.core.evidence import HOSTS, is_trusted
 from pipelines.core.files import disk_errors, new_directory
 from pipelines.core.hosttext import line, redact, redact_all
 from pipelines.core.model import first_problem
+from pipelines.core.target import Target
 from pipelines.record.job import JobRecord
 from pipelines.record.results import (
     RESULTS,
@@ -46,7 +47,6 @@ from pipelines.record.results import (
     State,
 )
 from pipelines.record.seal import Entry, sealer, verify
-from pipelines.record.target import Target
 from pipelines.remote.locks import claim
 
 _SCHEMA = """

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pipelines.core import units
 from pipelines.core.errors import WORSE
 from pipelines.core.finding import values_of
-from pipelines.record.target import AXES
+from pipelines.core.target import AXES
 from pipelines.reports.provenance import NUMBERS
 from pipelines.reports.views import VERDICTS, RunView
 

@@ -11,6 +11,7 @@ from pipelines.core.errors import AuditError, ProvisionError, SmokeError, TimeUp
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import block, line, safe, texts
 from pipelines.core.paths import CHECKOUT
+from pipelines.core.target import Target
 from pipelines.record.results import (
     AuditResult,
     BuildResult,
@@ -20,7 +21,6 @@ from pipelines.record.results import (
     SmokeResult,
     StageRecord,
 )
-from pipelines.record.target import Target
 from pipelines.reports.model import Case
 from pipelines.reports.views import Excerpt, Failure, RunView
 

@@ -23,8 +23,8 @@ from markupsafe import Markup
 from packaging.version import InvalidVersion, Version
 
 from pipelines.core import units
+from pipelines.core.target import AXES, Target
 from pipelines.core.versions import python_release
-from pipelines.record.target import AXES, Target
 from pipelines.reports import charts
 from pipelines.reports.failures import causes
 from pipelines.reports.load import when

@@ -25,6 +25,7 @@ from pipelines.core.errors import ConfigError, SmokeError
 from pipelines.core.files import sha256_of
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import block, line, texts
+from pipelines.core.target import Target
 from pipelines.record import results as record
 from pipelines.record.manifest import Schema
 from pipelines.record.results import (
@@ -40,7 +41,6 @@ from pipelines.record.results import (
     StageResult,
 )
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.junit import read_pytest

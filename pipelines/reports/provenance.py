@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 from pipelines.core import units
+from pipelines.core.comparison import Comparison
 from pipelines.core.hosttext import line
-from pipelines.record.comparison import Comparison
 from pipelines.record.results import BuildResult, PrebuiltResult, RunFacts
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 
 from pipelines.core.hosttext import block
+from pipelines.core.target import Target
 from pipelines.record.results import (
     AuditResult,
     BuildResult,
@@ -28,7 +29,6 @@ from pipelines.record.results import (
     State,
 )
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 from pipelines.reports.failures import covered_by_cases, unfinished
 from pipelines.reports.findings import cases
 from pipelines.reports.levels import evidence_of

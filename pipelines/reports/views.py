@@ -10,7 +10,7 @@ from typing import Literal
 
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding
-from pipelines.record.target import Target
+from pipelines.core.target import Target
 from pipelines.reports.model import Case
 
 Verdict = Literal["passed", "untested", "unfinished", "failed"]

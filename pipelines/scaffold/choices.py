@@ -14,9 +14,9 @@ from packaging.utils import canonicalize_name
 from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError, PipelineError
+from pipelines.core.toolsets import NEEDED, Api
 from pipelines.core.units import few
 from pipelines.core.versions import as_release
-from pipelines.record.toolsets import NEEDED, Api
 from pipelines.scaffold.knowledge import known, note
 from pipelines.scaffold.project import LIBRARIES, FileFacts, Project
 from pipelines.toolchain.lock import ToolchainLock

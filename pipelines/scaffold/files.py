@@ -16,13 +16,13 @@ from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from pipelines import __version__
-from pipelines.config.model import Config
-from pipelines.config.schema import config_schema, recipe_schema
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import explain
 from pipelines.core.paths import CONFIG_NAME
 from pipelines.core.yamlfile import parse_yaml
+from pipelines.plan.config.model import Config
+from pipelines.plan.config.schema import config_schema, recipe_schema
 from pipelines.recipe.model import Recipe
 from pipelines.scaffold.choices import Choices, arch_variable
 from pipelines.scaffold.project import Project

@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
-from pipelines.audit.exports.lookup import of_pinned
 from pipelines.core import units
 from pipelines.core.console import console, fold, say
 from pipelines.core.errors import AuditError
@@ -15,7 +14,7 @@ from pipelines.core.finding import failures
 from pipelines.core.hosttext import line
 from pipelines.core.logs import detailed
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.results import (
     AuditedFile,
     AuditResult,
@@ -28,6 +27,7 @@ from pipelines.stages.hooks import AuditHooks, features
 from pipelines.wheels.checked import CheckedWheel, check_copy
 from pipelines.wheels.checking import Kernels, Order, Policy
 from pipelines.wheels.checks import OURS, check_library, check_wheel
+from pipelines.wheels.exports.stored import of_pinned
 from pipelines.wheels.imports import Exports, imported_libraries
 from pipelines.wheels.metadata import WheelFacts, inspect, sbom_hashes
 from pipelines.wheels.tags import EVERY_PYTHON, WINDOWS

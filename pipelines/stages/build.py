@@ -22,9 +22,9 @@ from pipelines.core.logs import detailed
 from pipelines.core.model import first_problem
 from pipelines.core.observer import report_units
 from pipelines.diagnosis import Settings, diagnose
-from pipelines.doctor.thresholds import load_thresholds
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.provisioning.thresholds import load_thresholds
 from pipelines.recipe.progress import reader
 from pipelines.recipe.sourcetree import Packed
 from pipelines.record.materials import Materials

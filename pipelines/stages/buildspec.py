@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pipelines.core.toolsets import WITH_LIBRARY
 from pipelines.core.versions import within
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.recipe import naming
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record.materials import Material, Materials
 from pipelines.record.results import ProvisionResult
-from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.hooks import SpecHooks, features
 from pipelines.toolchain import compilecache as compile_cache

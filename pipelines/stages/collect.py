@@ -10,7 +10,7 @@ from pipelines.core.errors import AuditError, BuildError, TransferError
 from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.results import BuildResult, CollectResult, FileResult, HostFile
 from pipelines.record.run import StageLog
 from pipelines.stages.hooks import CollectHooks, features

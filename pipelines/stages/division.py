@@ -16,7 +16,7 @@ from pipelines.core.errors import AuditError, BuildError, HostError
 from pipelines.core.hosttext import safe
 from pipelines.core.model import first_problem
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.materials import Materials
 from pipelines.record.results import BuildResult
 from pipelines.record.shards import ObjectSource, ShardsResult, UnitObject

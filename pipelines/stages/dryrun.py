@@ -12,9 +12,9 @@ from pipelines.core.errors import BuildError, ConfigError
 from pipelines.core.hosttext import safe
 from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.budget import plan_budget
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.budget import plan_budget
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import SEARCHING
 from pipelines.recipe.sourcetree import Packed
 from pipelines.recipe.suite import suite_of

@@ -25,13 +25,13 @@ from pipelines.core.files import disk_errors, whole
 from pipelines.core.finding import failures, values_of
 from pipelines.core.hosttext import line, safe
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.prebuilt.candidates import Offer
-from pipelines.prebuilt.closure import Closure, resolve_closure
-from pipelines.prebuilt.decide import examine_external, platforms_of
-from pipelines.prebuilt.downloads import fetch_all, fetch_url
-from pipelines.prebuilt.external import ExternalWheel, refuse_incompatible, with_companions
-from pipelines.prebuilt.wine_limits import Limit, load_limits
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.closure import Closure, resolve_closure
+from pipelines.plan.prebuilt.decide import examine_external, platforms_of
+from pipelines.plan.prebuilt.downloads import fetch_all, fetch_url
+from pipelines.plan.prebuilt.external import ExternalWheel, refuse_incompatible, with_companions
+from pipelines.plan.prebuilt.wine_limits import Limit, load_limits
 from pipelines.recipe.suite import suite_of_given
 from pipelines.record.prebuilt import COMPANIONS, Dependencies, PrebuiltFile
 from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 
 if TYPE_CHECKING:
     from pipelines.core.finding import Finding
@@ -201,7 +201,7 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
     ),
     SpecHooks: (("pipelines.stages.reproducible:Reproducible", _reproducible),),
     BuildHooks: (
-        ("pipelines.stages.bill:Bill", _builds_wheel),
+        ("pipelines.publish.provenance.bill:Bill", _builds_wheel),
         ("pipelines.stages.division:Division", _divided),
         ("pipelines.stages.retry:Healing", _any),
     ),
@@ -209,7 +209,7 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
     AuditHooks: (
         ("pipelines.stages.given:AuditGiven", _external),
         ("pipelines.stages.prebuilt:AuditTaken", _prebuilt),
-        ("pipelines.stages.bill:BillCheck", _builds_wheel),
+        ("pipelines.publish.provenance.bill:BillCheck", _builds_wheel),
     ),
     SuiteHooks: (
         ("pipelines.stages.given:WithCompany", _external),

@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.markup import escape
 
-from pipelines.config.model import Config
 from pipelines.core.console import console, say
 from pipelines.core.errors import PipelineError
 from pipelines.core.tables import print_columns
 from pipelines.core.units import size
 from pipelines.hosts.base import HostConfig, OwnedItem
+from pipelines.plan.config.model import Config
 
 #: What cannot go before what uses it.
 _LAST = {"volume": 1, "golden disk": 1, "image": 2}

@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.table import Table
 
-from pipelines.config.model import load_config
 from pipelines.core.console import console, say
 from pipelines.core.files import tree_size
 from pipelines.core.hosttext import safe
 from pipelines.hosts.base import CacheEntry
+from pipelines.plan.config.model import load_config
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import cache_key

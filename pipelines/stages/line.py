@@ -22,8 +22,9 @@ from pipelines.core.errors import (
 )
 from pipelines.core.hosttext import line as one_line
 from pipelines.core.observer import report_stage
+from pipelines.core.target import AXES
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.results import (
     AuditResult,
     HostFacts,
@@ -34,7 +35,6 @@ from pipelines.record.results import (
     UsedTool,
 )
 from pipelines.record.run import Run, StageLog, StageNotes
-from pipelines.record.target import AXES
 from pipelines.session.base import GoneHostError
 from pipelines.stages.hooks import RunHooks, Stage, features
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven

@@ -12,15 +12,15 @@ from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.hosttext import line, safe
 from pipelines.core.jsonfile import differing
+from pipelines.core.target import Target
 from pipelines.core.units import few
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.shares import alike
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.shares import alike
 from pipelines.recipe.model import Cost
 from pipelines.record.materials import Material, Materials, listed, named
 from pipelines.record.results import BuildResult, CollectResult, HostFile
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult, UnitObject
-from pipelines.record.target import Target
 from pipelines.stages.hooks import CollectHooks, RunHooks
 from pipelines.stages.line import require_same as require_cell
 

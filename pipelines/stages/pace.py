@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipelines.core import units
-from pipelines.matrix.budget import plan_budget
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.budget import plan_budget
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost
 from pipelines.stages.hooks import RunHooks, features
 

@@ -16,9 +16,9 @@ from pipelines.core.errors import AuditError, LockError, PipelineError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.hosttext import safe
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
-from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.prebuilt.candidates import Offer, obtain_offer, offers_of
+from pipelines.plan.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
 from pipelines.record.prebuilt import PrebuiltFile
 from pipelines.record.results import AuditedFile, PrebuiltResult, SkipResult, StageResult
 from pipelines.record.run import Run, StageLog

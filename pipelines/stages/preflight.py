@@ -6,11 +6,11 @@ from pipelines.core.console import bars, say
 from pipelines.core.errors import PipelineError, named
 from pipelines.core.finding import Finding
 from pipelines.hosts.base import HERE
-from pipelines.matrix.budget import plan_budget
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Ground, judge
-from pipelines.provisioning.resources import known_missing
+from pipelines.plan.matrix.budget import plan_budget
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.judge import Ground, judge
+from pipelines.plan.provisioning.resources import known_missing
 
 
 def refuse_ungiven(plan: BuildPlan, *, here: bool = True) -> None:

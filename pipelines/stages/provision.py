@@ -24,8 +24,8 @@ from pipelines.core.hosttext import safe
 from pipelines.core.logs import detailed
 from pipelines.core.units import counted, few
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.record.run import StageNotes
 from pipelines.remote import files, reboot

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pipelines.core import units
 from pipelines.core.console import say
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.shares import shares_for
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.shares import shares_for
 from pipelines.record.shards import Share
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.pace import cost_of

@@ -25,7 +25,7 @@ from pipelines.core.versions import minor
 from pipelines.diagnosis import load_catalogue
 from pipelines.hosts.base import GpuWay
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
 from pipelines.record.results import AuditedFile, SmokeResult, TorchSuite

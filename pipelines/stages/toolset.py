@@ -9,8 +9,8 @@ from pipelines.core.console import say
 from pipelines.core.errors import ConfigError
 from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.compat import Rule, broken, load_compat
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.compat import Rule, broken, load_compat
 from pipelines.remote import builder
 
 _VERSION = re.compile(r"14\.\d{2}\.\d{3,6}")

@@ -30,9 +30,9 @@ from pipelines.core.errors import LockError, StorageError
 from pipelines.core.files import own_part, whole
 from pipelines.core.model import Model, PythonVersion, explain
 from pipelines.core.paths import default_cache
+from pipelines.core.target import Target
 from pipelines.core.versions import Release
 from pipelines.core.yamlfile import read_yaml
-from pipelines.record.target import Target
 from pipelines.remote.files import replace
 from pipelines.toolchain import sources, variants
 from pipelines.toolchain.obtaining import FetchProgress, obtain

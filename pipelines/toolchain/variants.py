@@ -16,8 +16,8 @@ from typing import Protocol
 from pipelines.core import plugins
 from pipelines.core.errors import LockError
 from pipelines.core.paths import CHECKOUT, home
+from pipelines.core.target import Target
 from pipelines.core.versions import free_threaded, python_release
-from pipelines.record.target import Target
 
 #: What an entry may be for, most particular first: an entry for one torch goes before one for one
 #: Python, and the one for all is the last.

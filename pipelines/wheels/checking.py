@@ -12,7 +12,7 @@ from packaging.tags import Tag
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import PipelineError
 from pipelines.core.finding import Finding, Level
-from pipelines.record.toolsets import Toolset
+from pipelines.core.toolsets import Toolset
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.imports import Exports
 from pipelines.wheels.metadata import Depth, WheelFacts

@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import NamedTuple
 
+from pipelines.core.comparison import Difference, Verdict
 from pipelines.core.files import disk_errors
 from pipelines.core.hosttext import line
-from pipelines.record.comparison import Difference, Verdict
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.fatbin import Data, entries, forget, inventory

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pipelines.record.toolsets import MSVC, STUB, Toolset
+from pipelines.core.toolsets import MSVC, STUB, Toolset
 from pipelines.wheels.fatbin import Data, find
 
 _DANS = 0x536E6144

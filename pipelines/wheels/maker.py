@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 from packaging.version import Version
 
+from pipelines.core.toolsets import MSVC, STUB, Toolset, stamped
 from pipelines.core.units import few
 from pipelines.core.versions import minor
-from pipelines.record.toolsets import MSVC, STUB, Toolset, stamped
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Order, Result, check, unless
 from pipelines.wheels.libraries import providers

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from pipelines.core.console import host_line
+from pipelines.core.target import Target
 from pipelines.core.units import GIB
 from pipelines.fleet.history import state
 from pipelines.fleet.ledger import Ledger
@@ -21,7 +22,6 @@ from pipelines.fleet.scheduler import Scheduler
 from pipelines.fleet.workers import HostWorker, HostWorkers, Result
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 from pipelines.remote import facts, identity, process
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session

@@ -14,10 +14,10 @@ import pefile
 import pytest
 from test_figures import show
 
-from pipelines.audit.exports.lookup import of_torch
 from pipelines.audit.loads import judge
-from pipelines.prebuilt.candidates import offers_of
-from pipelines.prebuilt.downloads import fetch_all
+from pipelines.audit.lookup import of_torch
+from pipelines.plan.prebuilt.candidates import offers_of
+from pipelines.plan.prebuilt.downloads import fetch_all
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.toolchain.sources import index_url
 from pipelines.wheels.metadata import inspect

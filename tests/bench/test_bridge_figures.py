@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 from defusedxml import ElementTree
 
-from pipelines.config.model import Config
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request, resolve
 from pipelines.remote import process
 from pipelines.reports.junit import read_pytest
 from pipelines.stages.line import Line, run_build, run_test

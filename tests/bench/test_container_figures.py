@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.model import load_config
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts import images
 from pipelines.hosts.base import Host, OpenOptions, Silent
 from pipelines.hosts.engine.engine import Engine
+from pipelines.plan.config.model import load_config
 from pipelines.remote import facts
 from pipelines.toolchain.lock import Cache, load_lock
 

@@ -18,15 +18,15 @@ import yaml
 
 from pipelines.core.files import sha256_of
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.publish.rebuild.published import read_published
+from pipelines.publish.rebuild.run import as_json, run_rebuild
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.record.results import BuildResult
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import Line, run_build
-from pipelines.stages.published import read_published
-from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.differences import compare
 

@@ -14,7 +14,7 @@ from indexes import finished
 
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
-from pipelines.stages.publish import offers_of
+from pipelines.publish.offers import offers_of
 
 
 def test_one_more_wheel_in_an_index_of_500(tmp_path: Path) -> None:

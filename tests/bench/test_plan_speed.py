@@ -6,11 +6,11 @@ import time
 
 from test_figures import show
 
-from pipelines.config.model import Config
 from pipelines.core.units import GIB
-from pipelines.matrix.buildplan import Request
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import planned
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import planned
 
 LISTS = "80|86|89|90|80;90|80;86;89;90+PTX|86+PTX"
 

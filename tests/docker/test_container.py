@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from project import ROOT, Project
 
-from pipelines.config.model import load_config
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, StorageError
 from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.container.config import ContainerHost
@@ -23,6 +22,7 @@ from pipelines.hosts.container.host import Container
 from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image
+from pipelines.plan.config.model import load_config
 from pipelines.remote import facts, files
 from pipelines.session.base import GoneHostError
 from pipelines.toolchain.lock import Cache
@@ -72,7 +72,7 @@ def until(what: Callable[[], object], seconds: float = SOON) -> float:
 HELD = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from pipelines.config.model import load_config
+from pipelines.plan.config.model import load_config
 from pipelines.hosts.base import OpenOptions
 from pipelines.toolchain.lock import Cache, load_lock
 host = load_config().host(sys.argv[1]).open(sys.argv[1], OpenOptions("3.11", Cache(load_lock())))

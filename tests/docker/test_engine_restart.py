@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from project import ROOT, Project
 
-from pipelines.config.model import load_config
 from pipelines.core.errors import HostError, PipelineError
 from pipelines.hosts.base import Host, OpenOptions, Silent
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image
+from pipelines.plan.config.model import load_config
 from pipelines.remote import facts, files
 from pipelines.toolchain.lock import Cache
 

@@ -15,11 +15,11 @@ from typing import Any
 from pipelines.core.errors import PipelineError
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import write_atomic
+from pipelines.core.target import Target
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 from pipelines.remote import process
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session

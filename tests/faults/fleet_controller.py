@@ -19,6 +19,7 @@ from controller import Bench, Password
 
 from pipelines.core.errors import BuildError
 from pipelines.core.files import write_atomic
+from pipelines.core.target import Target
 from pipelines.core.units import GIB
 from pipelines.fleet.executor import run_of
 from pipelines.fleet.ledger import Ledger
@@ -29,7 +30,6 @@ from pipelines.fleet.workers import HostWorker, HostWorkers, Result
 from pipelines.hosts.live import LiveSession
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 from pipelines.remote import identity, process
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.session.base import Session

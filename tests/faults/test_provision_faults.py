@@ -17,7 +17,7 @@ from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.sandbox.wsman.auth import write_credentials
 from pipelines.hosts.sandbox.wsman.server import WsmanServer
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.record.results import ResourceResult
 from pipelines.record.run import StageNotes
 from pipelines.remote.files import sha256

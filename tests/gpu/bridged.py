@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.model import Config
 from pipelines.core.errors import PipelineError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wine import find_wine
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request, resolve
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite

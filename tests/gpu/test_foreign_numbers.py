@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from bridged import kept, require_gpu_and_wine
 
-from pipelines.config.model import Config
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request, resolve
 from pipelines.record.results import SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.provenance import NUMBERS

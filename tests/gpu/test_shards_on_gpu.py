@@ -25,10 +25,10 @@ import yaml
 from bridged import kept
 from native import installed, require_torch_and_nvcc, settings
 
-from pipelines.config.model import Config
 from pipelines.core.files import sha256_of
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request, resolve
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.model import Config
 from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox import libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request, resolve
 from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, load_lock
 

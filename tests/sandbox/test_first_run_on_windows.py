@@ -11,9 +11,9 @@ import pytest
 
 from pipelines.core.errors import AuditError
 from pipelines.core.paths import PACKAGE
-from pipelines.reference import first_run as importing
 from pipelines.remote import process
 from pipelines.stages.line import Line
+from scripts.reference import first_run as importing
 
 pytestmark = pytest.mark.sandbox
 

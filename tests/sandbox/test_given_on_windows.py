@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.model import Config
 from pipelines.core.errors import SmokeError
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request, resolve
 from pipelines.record.results import PrebuiltResult, SmokeResult
 from pipelines.reports.compare import compare
 from pipelines.reports.load import load_view

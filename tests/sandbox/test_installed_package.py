@@ -77,9 +77,9 @@ def test_it_reads_its_data_from_the_package(installed: Installed) -> None:
     said = installed.run(
         *("python", "-c"),
         "import pipelines, pipelines.core.paths as paths\n"
-        "from pipelines.config.model import load_config\n"
+        "from pipelines.plan.config.model import load_config\n"
         "from pipelines.recipe.load import load_recipe, recipe_names\n"
-        "from pipelines.config.schema import RECIPE_SCHEMA\n"
+        "from pipelines.plan.config.schema import RECIPE_SCHEMA\n"
         "from pipelines.toolchain.command import run_sync\n"
         "from pipelines.toolchain.lock import load_lock\n"
         "from pipelines.toolchain.wheelhouse import installed_requirements\n"

@@ -19,14 +19,14 @@ import pytest
 from pipelines.core.errors import BuildError, ConfigError, ProvisionError, TimeUpError
 from pipelines.core.files import sha256_of
 from pipelines.core.paths import PACKAGE
+from pipelines.core.toolsets import NATIVE
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.publish.rebuild.published import read_published
+from pipelines.publish.rebuild.run import as_json, run_rebuild
 from pipelines.recipe.reproducible import settled
 from pipelines.record.results import BuildResult, SmokeResult
-from pipelines.record.toolsets import NATIVE
 from pipelines.stages.line import Line, run_build, run_test
-from pipelines.stages.published import read_published
-from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.wheels.differences import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

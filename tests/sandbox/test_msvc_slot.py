@@ -15,11 +15,11 @@ import pytest
 from conftest import make_sandbox
 
 from pipelines.core.errors import HostError
+from pipelines.core.toolsets import STUB
 from pipelines.doctor.model import Facts
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.record.toolsets import STUB
 from pipelines.remote.inspection import tools
 from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel

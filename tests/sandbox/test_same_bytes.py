@@ -12,9 +12,9 @@ from lines import line_below
 from pipelines.core.errors import AuditError
 from pipelines.core.files import sha256_of
 from pipelines.publish.provenance.verifying import find, verify
+from pipelines.publish.rebuild.published import Published, read_published
+from pipelines.publish.rebuild.run import as_json, run_rebuild
 from pipelines.stages.line import run_build
-from pipelines.stages.published import Published, read_published
-from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.toolchain.lock import load_lock
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.sboms import all_of

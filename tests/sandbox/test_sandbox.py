@@ -28,6 +28,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.finding import Finding
 from pipelines.core.paths import PACKAGE
+from pipelines.core.toolsets import MSVC, STUB, Toolset
 from pipelines.diagnosis import diagnose
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.image import make_image
@@ -35,7 +36,6 @@ from pipelines.hosts.sandbox.state import IN_USE, DamagedSandboxError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.recipe.archmap import translate
 from pipelines.record.results import ProvisionResult, ResourceResult, SmokeResult
-from pipelines.record.toolsets import MSVC, STUB, Toolset
 from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
 from pipelines.remote.safe_paths import tree_faults

@@ -16,7 +16,7 @@ from pipelines.core.finding import worst
 from pipelines.doctor import diagnose
 from pipelines.doctor.inspect import inspect_host
 from pipelines.doctor.run import purpose_of
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.recipe.origin import PathSource
 from pipelines.record.results import BuildResult, ProvisionResult
 from pipelines.remote import files, process

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.model import Config
+from pipelines.plan.config.model import Config
 
 CUDA = "13.0.*"
 PACKAGES = [

@@ -20,6 +20,7 @@ from pes import msvc, stand_in
 from pipelines.core.architectures.archs import parse
 from pipelines.core.evidence import Evidence, GpuResult
 from pipelines.core.files import sha256_of
+from pipelines.publish import offers
 from pipelines.publish.index.publishing import Offer
 from pipelines.record.results import (
     AuditedFile,
@@ -31,7 +32,6 @@ from pipelines.record.results import (
 from pipelines.record.run import Run
 from pipelines.reports import junit
 from pipelines.reports.model import Case, Suite
-from pipelines.stages import publish
 from pipelines.stages.manifest import write_manifest
 
 CARDS = {"75": "Tesla T4", "80": "A100", "86": "RTX 3090", "89": "RTX 4090", "90": "H100"}
@@ -137,7 +137,7 @@ def record(
 def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
     """Their wheels, in a directory next to that of the runs."""
     room = tempfile.mkdtemp(prefix="offers-", dir=runs[0].path.parent.parent) if runs else ""
-    return publish.offers_of(runs, Path(room), untested=untested)
+    return offers.offers_of(runs, Path(room), untested=untested)
 
 
 class _Handler(SimpleHTTPRequestHandler):

@@ -11,13 +11,13 @@ from typing import Any
 from projects import project
 from sessions import Here
 
-from pipelines.config.model import Config
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Capabilities, Existing, Host
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource

@@ -15,6 +15,7 @@ from records import rewrite
 from pipelines.core.architectures.archs import parse
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding, Level
+from pipelines.core.target import AXES, Target
 from pipelines.diagnosis import diagnose_file
 from pipelines.record.diagnosis import DiagnosisResult, HealedResult
 from pipelines.record.manifest import SCHEMA
@@ -38,7 +39,6 @@ from pipelines.record.results import (
 )
 from pipelines.record.run import Run
 from pipelines.record.seal import sealer
-from pipelines.record.target import AXES, Target
 from pipelines.reports.junit import write
 from pipelines.reports.model import Case, Suite
 

@@ -14,15 +14,15 @@ from plans import changed, line_for, plan_for
 from recipefiles import DOCUMENTED, ROOT, SHIPPED, written
 
 from pipelines.cli.plan import run_plan
-from pipelines.config.model import Config
-from pipelines.config.schema import recipe_schema
 from pipelines.core.console import console
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.units import GIB
 from pipelines.core.yamlfile import read_yaml
 from pipelines.doctor.run import examine
-from pipelines.matrix.buildplan import Request
-from pipelines.matrix.hostfacts import HostFacts
+from pipelines.plan.config.model import Config
+from pipelines.plan.config.schema import recipe_schema
+from pipelines.plan.matrix.buildplan import Request
+from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.recipe import load
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import run_build

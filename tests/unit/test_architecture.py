@@ -21,14 +21,16 @@ ROOT = Path(__file__).parents[2]
 #: Packages, each of which may import those before it in this list.
 ORDER = (
     *("core", "session", "record", "toolchain", "wheels", "diagnosis", "reports", "recipe"),
-    *("hosts", "config", "prebuilt", "provisioning", "scaffold", "matrix", "doctor", "audit"),
-    *("publish", "stages", "fleet", "cli", "__main__", "tasks", "reference"),
+    *("hosts", "plan.config", "plan.prebuilt", "plan.provisioning", "plan.matrix", "doctor"),
+    *("stages", "audit", "publish", "fleet", "scaffold", "cli", "__main__", "tasks"),
 )
 #: What features alone use.
 OF_FEATURES = {
-    *("pipelines.recipe.reproducible", "pipelines.matrix.shares"),
+    *("pipelines.recipe.reproducible", "pipelines.plan.matrix.shares"),
     "pipelines.diagnosis.report",
 }
+#: On top of the stages, or joined by hooks.
+FEATURES = {"plan.prebuilt", "audit", "publish", "fleet", "scaffold", "cli"}
 #: Of no other's: shipped to hosts by value, and data.
 APART = ("remote", "smoke", "examples", "recipes")
 
@@ -65,9 +67,9 @@ def imports(path: Path) -> set[str]:
 
 
 def place(name: str) -> str:
-    """``pipelines.hosts.base`` is of ``hosts``."""
-    parts = name.split(".")
-    return parts[1] if len(parts) > 1 else parts[0]
+    """``pipelines.hosts.base`` is of ``hosts``; of ``plan``, each package counts."""
+    parts = name.split(".")[1:] or [name]
+    return ".".join(parts[: 1 + (parts[0] == "plan")])
 
 
 def below(folder: str) -> list[Path]:
@@ -107,7 +109,7 @@ def arrows() -> dict[tuple[str, str], list[str]]:
 def test_imports_go_one_way() -> None:
     """Also from within functions."""
     known = [*APART, *ORDER]
-    assert {place(name) for name in KNOWN} - {"pipelines"} == {*known}
+    assert {place(name) for name in KNOWN} - {"pipelines", "plan"} == {*known}
     upwards = [
         line
         for (own, other), lines in arrows().items()
@@ -115,6 +117,21 @@ def test_imports_go_one_way() -> None:
         for line in lines
     ]
     assert not upwards
+
+
+def test_the_packages_are_few() -> None:
+    """A picture that a reader can hold: packages, imports of one by another, and levels."""
+    graph: dict[str, set[str]] = {}
+    for own, other in arrows():
+        above, below = own.partition(".")[0], other.partition(".")[0]
+        if above not in (below, "tasks"):
+            graph.setdefault(above, set()).add(below)
+    levels: dict[str, int] = {}
+    for name in graphlib.TopologicalSorter(graph).static_order():
+        levels[name] = 1 + max((levels[below] for below in graph.get(name, ())), default=0)
+    assert len(levels) < 25
+    assert sum(map(len, graph.values())) < 100
+    assert levels["cli"] <= 8
 
 
 def test_no_file_imports_one_that_imports_it() -> None:
@@ -134,7 +151,7 @@ def test_the_stages_import_no_feature() -> None:
     while left:
         found = imports(ROOT / f"{left.pop().replace('.', '/')}.py")
         assert not found & (joined | OF_FEATURES)
-        assert not {place(name) for name in found} & {"prebuilt", "publish", "fleet", "cli"}
+        assert not {place(name) for name in found} & FEATURES
         fresh = {name for name in found if place(name) == "stages"} - core
         left += fresh
         core |= fresh
@@ -162,7 +179,7 @@ def test_each_kind_names_its_adapter() -> None:
 def test_nobody_outside_of_hosts_asks_for_a_kind() -> None:
     common = {"base", "bounds", "live", "engine", "images", "gpus"}
     for path in modules():
-        if place(dotted(path)) in ("hosts", "config"):
+        if place(dotted(path)) in ("hosts", "plan.config"):
             continue
         found = {name for name in imports(path) if place(name) == "hosts"}
         assert {name.split(".")[2] for name in found if name != "pipelines.hosts"} <= common, path

@@ -17,12 +17,12 @@ from foreign_wheels import foreign
 from loopback import listening
 from tls_keys import Authority
 
-from pipelines.audit import indexpage
 from pipelines.audit.examination import AuditOptions, examine_all
 from pipelines.audit.inputs import Input, resolve_inputs
 from pipelines.audit.listing import Listing, is_page
 from pipelines.cli.program import run
 from pipelines.core.errors import AuditError, ConfigError
+from pipelines.plan.prebuilt import indexpage
 from pipelines.toolchain.indexpage import parse_html
 from pipelines.toolchain.lock import Cache, load_lock
 

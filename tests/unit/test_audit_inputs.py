@@ -22,9 +22,9 @@ from pipelines.audit import inputs
 from pipelines.audit.examination import AuditOptions, examine, examine_all
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input, resolve_inputs
-from pipelines.audit.workers import run_isolated
 from pipelines.core.errors import ConfigError, StorageError
-from pipelines.prebuilt.candidates import Offer
+from pipelines.core.workers import run_isolated
+from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.toolchain import obtaining, sources
 from pipelines.toolchain.lock import Cache, load_lock
 

@@ -14,18 +14,18 @@ from pes import dll, msvc
 
 from pipelines.audit import show
 from pipelines.audit.examination import AuditOptions, examine, examine_all
-from pipelines.audit.exports.cache import CacheEntry
-from pipelines.audit.exports.lookup import of_torch
-from pipelines.audit.exports.table import ExportTable
 from pipelines.audit.findings import WheelReport, references_of
 from pipelines.audit.inputs import Input
 from pipelines.audit.load_checks import References, python_of, references_to
+from pipelines.audit.lookup import of_torch
 from pipelines.audit.page import render
 from pipelines.cli.program import run
 from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import sha256_of
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.wheels.exports.cache import CacheEntry
+from pipelines.wheels.exports.table import ExportTable
 
 SHIM = {"torch_cpu.dll": ["torch_call_dispatcher"]}
 Captured = pytest.CaptureFixture[str]

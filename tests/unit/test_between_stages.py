@@ -10,7 +10,7 @@ from plans import at_desk, audited, changed, wanting
 from wheels import packed_here, wheel_here
 
 from pipelines.core.errors import BuildError, ConfigError, PipelineError, StorageError
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.record.results import (
     BuildResult,
     ProvisionResult,

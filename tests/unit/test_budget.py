@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pipelines.core.architectures.archs import ArchList, parse
 from pipelines.core.errors import ConfigError
 from pipelines.core.units import GIB
-from pipelines.matrix.budget import RESERVE, Budget, passes, plan_budget, weight
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.paths import MAX_PATH, kept, longest_path
+from pipelines.plan.matrix.budget import RESERVE, Budget, passes, plan_budget, weight
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.paths import MAX_PATH, kept, longest_path
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Cost, Recipe
 from pipelines.recipe.sourcetree import SourceTree

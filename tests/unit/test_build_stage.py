@@ -17,15 +17,15 @@ from wheels import wheel_here
 
 from pipelines.core.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
 from pipelines.core.evidence import Origin
+from pipelines.core.toolsets import MSVC, STUB
 from pipelines.diagnosis import load_catalogue
-from pipelines.doctor.thresholds import load_thresholds
 from pipelines.hosts.base import Supply
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.provisioning.resources import DesiredResource
+from pipelines.plan.provisioning.thresholds import load_thresholds
 from pipelines.recipe.load import load_recipe
 from pipelines.record.results import BuildResult, ProvisionResult, ResourceResult, Units
-from pipelines.record.toolsets import MSVC, STUB
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.remote.jobs import launch, prune

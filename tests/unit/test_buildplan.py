@@ -10,18 +10,18 @@ import pytest
 from plans import LAB, Desk, Lab, plan_for
 from sessions import Here
 
-from pipelines.config.model import Config
 from pipelines.core.errors import ConfigError
 from pipelines.core.evidence import Evidence
 from pipelines.core.hosttext import secret
 from pipelines.core.paths import CONFIG_NAME
+from pipelines.core.toolsets import MSVC, NATIVE, STUB, Api, Toolset
 from pipelines.hosts.base import Capabilities, Host
-from pipelines.matrix.buildplan import BuildPlan, Request, open_host, resolve
-from pipelines.provisioning.resources import EXISTING_FILE, RESOURCES_FILE, load_resources
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, open_host, resolve
+from pipelines.plan.provisioning.resources import EXISTING_FILE, RESOURCES_FILE, load_resources
 from pipelines.recipe.model import Fix
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record.results import RunFacts
-from pipelines.record.toolsets import MSVC, NATIVE, STUB, Api, Toolset
 from pipelines.stages.buildspec import environment_of
 from pipelines.toolchain.compilecache import DiskCache
 

@@ -25,7 +25,7 @@ from pipelines.core.errors import (
 from pipelines.core.units import GIB
 from pipelines.hosts.base import Host, HostConfig, OpenOptions
 from pipelines.hosts.kinds import KINDS
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
 from pipelines.remote import builder, limits

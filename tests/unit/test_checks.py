@@ -17,9 +17,9 @@ from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import AuditError
 from pipelines.core.files import sha256_of
 from pipelines.core.finding import failures
-from pipelines.prebuilt.candidates import Offer
-from pipelines.prebuilt.decide import examine, examine_external
-from pipelines.record.target import Target
+from pipelines.core.target import Target
+from pipelines.plan.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.decide import examine, examine_external
 from pipelines.stages.line import AUDIT
 from pipelines.wheels import checks
 from pipelines.wheels.checked import check_copy

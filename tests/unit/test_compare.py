@@ -12,7 +12,7 @@ import report_samples as samples
 from pipelines.core import errors
 from pipelines.core.errors import UNFIT, WORSE
 from pipelines.core.evidence import Evidence
-from pipelines.record.target import AXES, Target
+from pipelines.core.target import AXES, Target
 from pipelines.reports.compare import Difference, compare, payload
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.core import versions
 from pipelines.core.architectures import archs
 from pipelines.core.errors import ConfigError
-from pipelines.matrix import compat
+from pipelines.plan.matrix import compat
 
 #: Rule -> facts that break it, and facts next to them that do not.
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {

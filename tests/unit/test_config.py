@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.config.model import load_config
-from pipelines.config.schema import config_schema, recipe_schema
 from pipelines.core.errors import ConfigError
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.plan.config.model import load_config
+from pipelines.plan.config.schema import config_schema, recipe_schema
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 
 WINRM = "hosts:\n  lab: {{kind: winrm, endpoint: '{}', username: u, password_env: LAB_PW}}\n"

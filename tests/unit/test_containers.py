@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.model import Config, load_config
 from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import OwnedItem
 from pipelines.hosts.bounds import Bounds, in_bytes
@@ -27,6 +26,7 @@ from pipelines.hosts.images.build import _SCRATCH
 from pipelines.hosts.images.lookup import OLD
 from pipelines.hosts.images.record import MADE_BY
 from pipelines.hosts.sandbox.inventory import note_user, sandboxes
+from pipelines.plan.config.model import Config, load_config
 from pipelines.session.base import GoneHostError
 from pipelines.stages import hosts as stage
 

@@ -21,6 +21,7 @@ from wheels import FILES, HERE, NAME, fatbin, packed_here, wheel, wheel_here
 from pipelines.core.errors import AuditError, BuildError, PipelineError, TransferError
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import sha256_of
+from pipelines.core.toolsets import MSVC, STUB, Toolset
 from pipelines.hosts.base import Host, Supply
 from pipelines.recipe.model import Module
 from pipelines.record.results import (
@@ -33,7 +34,6 @@ from pipelines.record.results import (
     StageResult,
 )
 from pipelines.record.run import Run
-from pipelines.record.toolsets import MSVC, STUB, Toolset
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.reports.write import report

@@ -15,7 +15,7 @@ from test_architecture import ORDER
 from typed import calls
 
 from pipelines.cli.program import COMMANDS
-from pipelines.config.model import load_config
+from pipelines.plan.config.model import load_config
 from pipelines.recipe.model import Recipe, Vendored
 from pipelines.toolchain.intent import load_intent
 
@@ -207,7 +207,7 @@ def our_words() -> str:
     """Every text in the code of hosts, doctor and reports, and in what data says for them."""
     folders = [
         ROOT / "pipelines" / name
-        for name in ("hosts", "doctor", "cli", "session", "matrix", "stages", "reports")
+        for name in ("hosts", "doctor", "cli", "session", "plan", "stages", "reports")
     ]
     texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.yaml")]
     for path in (path for folder in folders for path in folder.rglob("*.py")):
@@ -236,5 +236,5 @@ def test_the_map_has_every_package() -> None:
     table = text.partition("|-|-|\n")[2].partition("\n\n")[0]
     rows = [row.split("|")[1] for row in table.splitlines()]
     named = [name for row in rows for name in re.findall(r"`([a-z]+)`", row)]
-    modules = {"__main__", "tasks", "reference"}
-    assert sorted(named) == sorted({*ORDER, "remote"} - modules)
+    packages = {name.partition(".")[0] for name in ORDER} - {"__main__", "tasks"}
+    assert sorted(named) == sorted({*packages, "remote"})

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from rich.console import Console
 
-from pipelines.config.model import Config
 from pipelines.core import errors as pipeline_errors
 from pipelines.core import github, model
 from pipelines.core.architectures.gpus import load_table
@@ -30,16 +29,17 @@ from pipelines.core.errors import UNFIT, HostError, RemoteError, SetupError
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import LEVELS, Finding, worst
 from pipelines.core.shell import INSTALL_GIT
+from pipelines.core.target import AXES, Target
 from pipelines.doctor import diagnose, inspect, report, run
 from pipelines.doctor.model import Facts, Purpose, Setting, finding
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.matrix.compat import load_compat
-from pipelines.matrix.torches import load_torches
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.compat import load_compat
+from pipelines.plan.matrix.torches import load_torches
 from pipelines.recipe.load import load_recipe
-from pipelines.record.target import AXES, Target
 from pipelines.remote import rpc
 from pipelines.remote.inspection.nvml import BRIDGED
 from pipelines.reports.findings import table
@@ -606,7 +606,7 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
     if level != "ok":
         assert (
             verdict.hint
-            == r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
+            == r"set layout.build_root in pipelines/plan/provisioning/resources.yaml to C:\b"
         )
         assert verdict.source.startswith("https://github.com/ninja-build/ninja/")
     root_verdict = judge("paths: build-root", {}, purpose)

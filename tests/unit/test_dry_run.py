@@ -22,7 +22,7 @@ from wheels import packed_here, wheel_here
 from pipelines.core.errors import BuildError, ConfigError
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.live import LiveSession
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.record.run import Run
 from pipelines.remote import builder

@@ -30,9 +30,9 @@ from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.record.results import HostFacts, SmokeResult
 from pipelines.record.run import Run
-from pipelines.reference import first_run as importing
-from pipelines.reference.levels import WindowsRun, levels_page, load
 from pipelines.toolchain.lock import Cache, load_lock
+from scripts.reference import first_run as importing
+from scripts.reference.levels import WindowsRun, levels_page, load
 
 ROOT = PACKAGE.parent
 SCRIPT = importing._script(ROOT)

@@ -13,25 +13,25 @@ import pytest
 from recipefiles import SHIPPED
 
 from pipelines.cli import program
-from pipelines.config.presets import load_presets
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
+from pipelines.core.target import Target
+from pipelines.core.toolsets import NATIVE
 from pipelines.core.versions import within
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.hosts.base import Supply, supply_of
-from pipelines.matrix.compat import load_compat
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Ground, Judged, judge
+from pipelines.plan.config.presets import load_presets
+from pipelines.plan.matrix.compat import load_compat
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.judge import Ground, Judged, judge
 from pipelines.recipe.load import for_cell, load_recipe, load_versions
 from pipelines.recipe.model import Fix, Recipe, known_fixes
 from pipelines.recipe.naming import with_fixes
 from pipelines.recipe.patches import applied, read_patch
 from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import archive_if_here
-from pipelines.record.target import Target
-from pipelines.record.toolsets import NATIVE
 from pipelines.stages.buildspec import environment_of
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -173,7 +173,7 @@ def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:
 
 
 def test_rules_that_fixes_name_are_there() -> None:
-    from pipelines.matrix.compat import load_compat
+    from pipelines.plan.matrix.compat import load_compat
 
     known = {rule.id: rule for rule in load_compat().rules}
     for name in ("flash-attn", "xformers"):
@@ -255,8 +255,8 @@ def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
     """gcc, and clang that stands in for MSVC, would stop at /Zc:preprocessor."""
     from plans import Lab
 
-    from pipelines.config.model import Config
-    from pipelines.matrix.buildplan import Request, resolve
+    from pipelines.plan.config.model import Config
+    from pipelines.plan.matrix.buildplan import Request, resolve
 
     lab = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
     lab["password_env"] = "NOT_SET"

@@ -10,8 +10,6 @@ import pytest
 from plans import at_desk
 from test_between_stages import good
 
-from pipelines.config.fleet import FleetSettings
-from pipelines.config.model import Config
 from pipelines.core.errors import BuildError, HostError
 from pipelines.core.files import sha256_of
 from pipelines.core.observer import StopTaskError
@@ -20,7 +18,9 @@ from pipelines.fleet.checks import HostChecks
 from pipelines.fleet.executor import FleetPlan, HostExecutor
 from pipelines.fleet.model import Task
 from pipelines.fleet.workers import HostWorker, Result
-from pipelines.matrix.buildplan import Request
+from pipelines.plan.config.fleet import FleetSettings
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request
 from pipelines.record.materials import Materials
 from pipelines.record.run import Run
 from pipelines.remote import identity

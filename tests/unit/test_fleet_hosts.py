@@ -14,17 +14,17 @@ from plans import LAB
 from sessions import Here
 
 from pipelines.cli.fleets import refuse_with_fleet
-from pipelines.config.fleet import FleetSettings
-from pipelines.config.model import Config
 from pipelines.core.errors import ConfigError, HostError, StorageError
 from pipelines.core.units import GIB
 from pipelines.fleet import checks
 from pipelines.fleet.checks import HostChecks, survey
 from pipelines.fleet.model import Machine
 from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
-from pipelines.matrix.buildplan import Request
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import Plan, planned
+from pipelines.plan.config.fleet import FleetSettings
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import Plan, planned
 from pipelines.record.materials import Material, Materials
 from pipelines.remote import identity
 from pipelines.session.base import UnfitHostError

@@ -12,10 +12,10 @@ from report_samples import failed_build, good
 
 from pipelines.cli.report import run_report
 from pipelines.core.errors import ConfigError
+from pipelines.core.target import Target
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Ended, Outcome, Task, TaskState
 from pipelines.record.results import ErrorResult
-from pipelines.record.target import Target
 
 
 @pytest.fixture

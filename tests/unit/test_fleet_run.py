@@ -15,10 +15,10 @@ import pytest
 from fleets import cell, end, machine
 from plans import LAB
 
-from pipelines.config.model import Config
 from pipelines.core.console import say
 from pipelines.core.errors import BuildError, ConfigError, HostError
 from pipelines.core.observer import check_stop
+from pipelines.core.target import Target
 from pipelines.core.units import GIB
 from pipelines.fleet import run as fleet_run
 from pipelines.fleet.executor import FleetPlan
@@ -27,9 +27,10 @@ from pipelines.fleet.model import Task
 from pipelines.fleet.run import FleetError, FleetRequest, open_ledger, redo_lost, run_fleet
 from pipelines.fleet.terminal import LiveView
 from pipelines.fleet.workers import Result
-from pipelines.matrix.buildplan import Request
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import Plan, planned
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import Plan, planned
 from pipelines.record.results import (
     AuditedFile,
     AuditResult,
@@ -39,7 +40,6 @@ from pipelines.record.results import (
     StageResult,
 )
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 
 
 def ran(out: Path, key: str, *, share: bool = False, audit: bool = True) -> Path:

@@ -21,20 +21,20 @@ from test_suite_stage import FAILED, PASSED, Suite
 from typed import calls, flags
 from wheels import FILES, NAME, checked, fatbin, pe, wheel
 
-from pipelines.config.model import Config
 from pipelines.core import hosttext
 from pipelines.core.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
 from pipelines.core.files import sha256_of
 from pipelines.core.hosttext import redact
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.gpus import by_bridge
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.prebuilt import closure
-from pipelines.prebuilt.candidates import Offer
-from pipelines.prebuilt.closure import find_uv, resolve_closure
-from pipelines.prebuilt.decide import examine_external
-from pipelines.prebuilt.downloads import fetch_all, fetch_url
-from pipelines.prebuilt.external import (
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.prebuilt import closure
+from pipelines.plan.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.closure import find_uv, resolve_closure
+from pipelines.plan.prebuilt.decide import examine_external
+from pipelines.plan.prebuilt.downloads import fetch_all, fetch_url
+from pipelines.plan.prebuilt.external import (
     ExternalWheel,
     read_external,
     recipe_of,

@@ -19,9 +19,9 @@ from pipelines.cli import lines
 from pipelines.cli import plan as plan_command
 from pipelines.cli.options import Shared
 from pipelines.cli.program import run as typed
-from pipelines.config.model import Config, load_config
 from pipelines.core.console import console
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
+from pipelines.core.target import Target
 from pipelines.doctor.run import examine
 from pipelines.hosts.base import GpuWay, OpenOptions, Supply
 from pipelines.hosts.gpus import bridged_numbers, by_bridge
@@ -36,10 +36,10 @@ from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.hosts.sandbox.state import State
 from pipelines.hosts.sandbox.wine import SEAL, Wine
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.matrix.judge import host_rules
+from pipelines.plan.config.model import Config, load_config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
-from pipelines.record.target import Target
 from pipelines.remote import compilecache
 from pipelines.remote.inspection import nvml
 from pipelines.stages import audit, jobs, kept

@@ -9,7 +9,6 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from test_config import refused
 
-from pipelines.config.model import load_config
 from pipelines.hosts.base import GpuWay, OpenOptions
 from pipelines.hosts.gpus import (
     Gpu,
@@ -21,6 +20,7 @@ from pipelines.hosts.gpus import (
     own,
     written,
 )
+from pipelines.plan.config.model import load_config
 from pipelines.toolchain.lock import Cache, load_lock
 
 GPU: TypeAdapter[Any] = TypeAdapter(Gpu)

@@ -18,12 +18,12 @@ from foreign_wheels import foreign
 from indexes import finished, offers_of, served
 
 from pipelines.core.evidence import Evidence
+from pipelines.publish import offers as publish_stage
 from pipelines.publish.index.publishing import Order, publish
 from pipelines.publish.index.store import Store
 from pipelines.publish.which.choosing import choose
 from pipelines.publish.which.listed import fetch_rows
 from pipelines.publish.which.machine import Machine
-from pipelines.stages import publish as publish_stage
 
 pytestmark = pytest.mark.slow
 

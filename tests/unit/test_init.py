@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from pipelines.cli.program import run
-from pipelines.config.model import load_config
 from pipelines.core.errors import ConfigError, StorageError
+from pipelines.plan.config.model import load_config
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.suite import suite_of
 from pipelines.scaffold import writer

@@ -21,7 +21,6 @@ from plans import PYTHON, at_desk, recipe_of
 from projects import project
 from wheels import HERE, TAGS, fatbin, wheel_here
 
-from pipelines.config.model import Config
 from pipelines.core.errors import (
     AuditError,
     BuildError,
@@ -35,8 +34,9 @@ from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Existing, Host, HostConfig, OpenOptions
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix import buildplan
-from pipelines.matrix.buildplan import Request
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix import buildplan
+from pipelines.plan.matrix.buildplan import Request
 from pipelines.record.results import (
     AuditResult,
     BuildResult,

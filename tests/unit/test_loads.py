@@ -17,17 +17,18 @@ from foreign_wheels import foreign
 from loopback import listening
 from pes import dll
 
-from pipelines.audit.exports import lookup, reader
-from pipelines.audit.exports.cache import CacheEntry, entry_path
-from pipelines.audit.exports.lookup import of_cuda, of_msvc_runtime, of_torch
-from pipelines.audit.exports.ranges import NoRangesError, RangedFile, open_ranged
-from pipelines.audit.exports.reader import read_archive
-from pipelines.audit.exports.table import ExportTable
+from pipelines.audit import lookup
 from pipelines.audit.loads import OTHERS, OWN, Loads, judge
+from pipelines.audit.lookup import of_cuda, of_msvc_runtime, of_torch
+from pipelines.audit.ranges import NoRangesError, RangedFile, open_ranged
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.files import sha256_of
-from pipelines.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.wheels.exports import reader
+from pipelines.wheels.exports.cache import CacheEntry, entry_path
+from pipelines.wheels.exports.reader import read_archive
+from pipelines.wheels.exports.table import ExportTable
 from pipelines.wheels.libraries import is_torch_dll
 from pipelines.wheels.metadata import inspect
 

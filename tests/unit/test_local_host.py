@@ -19,6 +19,8 @@ from pipelines.cli.wheelhouse import wheelhouse as gather
 from pipelines.core.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding
+from pipelines.core.target import Target
+from pipelines.core.toolsets import MSVC, STUB
 from pipelines.doctor import run as doctor
 from pipelines.hosts.base import Existing, OpenOptions, supply_of
 from pipelines.hosts.gpus import own
@@ -27,7 +29,7 @@ from pipelines.hosts.local import config as local_config
 from pipelines.hosts.local import host as local
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
-from pipelines.provisioning.resources import (
+from pipelines.plan.provisioning.resources import (
     EXISTING_FILE,
     Place,
     desired_resources,
@@ -36,8 +38,6 @@ from pipelines.provisioning.resources import (
 )
 from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.record.results import ProvisionResult
-from pipelines.record.target import Target
-from pipelines.record.toolsets import MSVC, STUB
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, limits, usage
 from pipelines.remote.inspection import kernel

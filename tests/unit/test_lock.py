@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from recipefiles import SHIPPED
 
 from pipelines.core.errors import LockError, StorageError
+from pipelines.core.target import Target
 from pipelines.core.versions import within
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.provisioning.resources import Place, desired_resources, load_resources
+from pipelines.plan.provisioning.resources import Place, desired_resources, load_resources
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree, fetch_file
-from pipelines.record.target import Target
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step, verify
 from pipelines.toolchain.variants import Names, wheel_name

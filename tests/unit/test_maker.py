@@ -10,7 +10,7 @@ from foreign_wheels import foreign
 from pes import MSVC_14_44, MSVC_DLLS, STAND_IN_DLLS, dll, msvc, stand_in
 
 from pipelines.core.finding import Finding
-from pipelines.record.toolsets import MSVC, STUB, Toolset, stamped
+from pipelines.core.toolsets import MSVC, STUB, Toolset, stamped
 from pipelines.wheels.checking import Inputs, Order, Policy
 from pipelines.wheels.maker import toolset
 from pipelines.wheels.metadata import WheelFacts, inspect

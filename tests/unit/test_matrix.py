@@ -17,27 +17,27 @@ from plans import LAB
 from rich.console import Console
 
 from pipelines.cli import plan as command
-from pipelines.config.model import Config
 from pipelines.core import model
+from pipelines.core import target as targets
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
+from pipelines.core.target import AXES, Axis, Target
 from pipelines.core.units import GIB, estimate
 from pipelines.hosts.base import supply_of
-from pipelines.matrix import export, show
-from pipelines.matrix import plan as plans
-from pipelines.matrix.buildplan import Request, resolve
-from pipelines.matrix.cells import Named, expand, select
-from pipelines.matrix.compat import load_compat
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Ground, Judged, judge
-from pipelines.matrix.torches import load_torches
-from pipelines.prebuilt.candidates import Offer, offers_of
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix import export, show
+from pipelines.plan.matrix import plan as plans
+from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.cells import Named, expand, select
+from pipelines.plan.matrix.compat import load_compat
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.judge import Ground, Judged, judge
+from pipelines.plan.matrix.torches import load_torches
+from pipelines.plan.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
-from pipelines.record import target as targets
-from pipelines.record.target import AXES, Axis, Target
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.tags import WINDOWS
 
@@ -276,7 +276,7 @@ def test_a_recipe_without_costs_says_why_there_is_no_time(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = FLASH.model_copy(update={"costs": ()})
-    monkeypatch.setattr("pipelines.matrix.plan.load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.plan.matrix.plan.load_recipe", lambda *_, **__: made)
     _, said = run(cache, recipe="flash-attn", torch="2.8", cuda="12.8", python="3.12")
     assert "pipelines/recipes/flash-attn.yaml has no costs" in " ".join(said.split())
     assert not re.search(r"\?|\btime\b", said.splitlines()[2] + said.splitlines()[3])
@@ -431,7 +431,7 @@ def test_what_a_strategy_makes_of_each_cell(
         return offers_of(place, project)
 
     made = FLASH.model_copy(update={"strategy": strategy, "prebuilt": (str(tmp_path),)})
-    monkeypatch.setattr("pipelines.matrix.plan.load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.plan.matrix.plan.load_recipe", lambda *_, **__: made)
     monkeypatch.setattr(plans, "offers_of", look)
     flags = {"recipe": "flash-attn", "select": "cp31[23]-torch2.8-cu128"}
     cells_ = json.loads(run(cache, **flags, format="json")[1])["cells"]
@@ -461,7 +461,7 @@ def test_a_place_that_cannot_be_listed_is_told_before_anything(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": ("/nowhere",)})
-    monkeypatch.setattr("pipelines.matrix.plan.load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.plan.matrix.plan.load_recipe", lambda *_, **__: made)
     with pytest.raises(ConfigError, match="cannot list wheels in /nowhere"):
         run(cache, recipe="flash-attn")
 

@@ -11,7 +11,6 @@ import msvc_trees as trees
 import pytest
 from pydantic import ValidationError
 
-from pipelines.config.model import Config
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
@@ -20,7 +19,8 @@ from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import slot
 from pipelines.hosts.sandbox.msvc.finder import find, identity
 from pipelines.hosts.sandbox.msvc.slot import Slot, vcvars
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision
 from pipelines.toolchain.lock import load_lock

@@ -13,7 +13,6 @@ import pytest
 from plans import LAB, line_for
 from projects import project
 
-from pipelines.config.model import Config
 from pipelines.core.errors import LockError
 from pipelines.core.files import sha256_of
 from pipelines.hosts.container.host import Container
@@ -22,9 +21,10 @@ from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.wine import SEAL
 from pipelines.hosts.vm.host import Vm
 from pipelines.hosts.winrm.host import WindowsHost
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import planned
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import planned
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.stages.dryrun import show_build
@@ -58,7 +58,7 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock of small files; hosts that end where they would be started."""
     tools = {name: pinned(name, tool) for name, tool in load_lock().tools.items()}
     lock = ToolchainLock.model_construct(**{**dict(load_lock()), "tools": tools, "unpinned": ()})
-    monkeypatch.setattr("pipelines.matrix.buildplan.load_lock", lambda: lock)
+    monkeypatch.setattr("pipelines.plan.matrix.buildplan.load_lock", lambda: lock)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("WCW_CONFIG", str(tmp_path / "pipeline.yaml"))
     monkeypatch.chdir(tmp_path)
@@ -211,7 +211,7 @@ def test_a_source_and_a_wheelhouse_count(
     )
     recipe = load_recipe("smoke-attention").model_copy(update={"source": source, "version": "1"})
     for module in ("plan", "buildplan"):
-        monkeypatch.setattr(f"pipelines.matrix.{module}.load_recipe", lambda *_, **__: recipe)
+        monkeypatch.setattr(f"pipelines.plan.matrix.{module}.load_recipe", lambda *_, **__: recipe)
     house = tmp_path / "house"
     house.mkdir()
     for host in ("sandbox", "lab"):
@@ -236,8 +236,10 @@ def test_no_index_is_asked_for_a_prebuilt_wheel(
 ) -> None:
     keys = {"strategy": "prebuilt", "prebuilt": ("https://index.invalid/simple/",)}
     recipe = load_recipe("smoke-attention").model_copy(update=keys)
-    monkeypatch.setattr("pipelines.matrix.plan.load_recipe", lambda *_, **__: recipe)
-    monkeypatch.setattr("pipelines.prebuilt.candidates._index", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr("pipelines.plan.matrix.plan.load_recipe", lambda *_, **__: recipe)
+    monkeypatch.setattr(
+        "pipelines.plan.prebuilt.candidates._index", lambda *_: pytest.fail("asked")
+    )
     settings, request = asked("lab", tmp_path, "smoke-attention")
     rows = planned(settings, request, select="cp311-*", facts=HostFacts(16, 64 << 30)).rows
     assert [row.way.action for row in rows] == ["none"]

@@ -14,13 +14,13 @@ from rich.console import Console
 from smoke_runs import run, wheel
 
 from pipelines.core.errors import ConfigError
+from pipelines.core.target import Target
 from pipelines.recipe.checks import check_surroundings
 from pipelines.recipe.load import load_recipe, recipe_names
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.suite import SUITES, suite_of
 from pipelines.record.results import AuditResult, SmokeResult
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 from pipelines.reports import html, junit, markdown, runs, terminal
 from pipelines.reports.load import load_view
 from pipelines.reports.suites import suites

@@ -55,7 +55,7 @@ def test_every_page_that_a_message_names_is_in_it(files: dict[str, bytes]) -> No
         "__main__.py",
         "toolchain/toolchain.yaml",
         "toolchain/toolchain.lock.yaml",
-        "provisioning/resources.yaml",
+        "plan/provisioning/resources.yaml",
         "recipes/smoke-attention.yaml",
         "recipes/schema.json",
         "smoke/common/pytest.ini",

@@ -11,7 +11,7 @@ from pipelines.cli.program import run
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.diagnosis import load_catalogue
-from pipelines.provisioning.resources import load_resources
+from pipelines.plan.provisioning.resources import load_resources
 from pipelines.recipe.found import taken_from
 from pipelines.recipe.load import load_recipe, recipe_file, recipe_names, shown_file
 from pipelines.recipe.suite import suite_of

@@ -11,8 +11,9 @@ from wheels import FILES, INFO, METADATA, NAME, fatbin, pe, wheel
 
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import AuditError, ConfigError, LockError
-from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
-from pipelines.prebuilt.decide import (
+from pipelines.core.target import Target
+from pipelines.plan.prebuilt.candidates import Offer, obtain_offer, offers_of
+from pipelines.plan.prebuilt.decide import (
     decide,
     examine,
     match,
@@ -21,7 +22,6 @@ from pipelines.prebuilt.decide import (
 )
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.record.target import Target
 from pipelines.toolchain import lock
 from pipelines.toolchain.sources import Source
 from pipelines.wheels.kernels import uncovered

@@ -12,8 +12,8 @@ from plans import Lab, at_desk, changed, line_for, plan_for
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.units import GIB
 from pipelines.hosts.base import Existing
-from pipelines.matrix.buildplan import BuildPlan
-from pipelines.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
 

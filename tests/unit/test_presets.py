@@ -11,10 +11,10 @@ import pytest
 from environments import RTX_4090, Windows
 
 from pipelines.cli.program import run
-from pipelines.config import presets
 from pipelines.core import model
 from pipelines.core.errors import ConfigError
-from pipelines.matrix.torches import load_torches
+from pipelines.plan.config import presets
+from pipelines.plan.matrix.torches import load_torches
 from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.data import PRESETS
 from pipelines.publish.which.looking import Place

@@ -11,7 +11,7 @@ from plans import Lab, line_for, plan_for, wanting
 from sessions import Function, Here
 
 from pipelines.core.errors import ProvisionError, RemoteError, StorageError, TransferError
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.remote import files, reboot
 from pipelines.remote import provision as remote

@@ -15,10 +15,10 @@ from test_rebuild import lied, tree, we, wheel_of
 from test_rebuild import party as party_of
 
 from pipelines.core.errors import AuditError, ConfigError, LockError, PipelineError
+from pipelines.publish.rebuild.address import published_at
+from pipelines.publish.rebuild.published import read_published
+from pipelines.publish.rebuild.run import as_json, run_rebuild
 from pipelines.stages.line import run_build
-from pipelines.stages.published import read_published
-from pipelines.stages.publishedat import published_at
-from pipelines.stages.rebuild import as_json, run_rebuild
 from pipelines.toolchain import obtaining
 from pipelines.toolchain.lock import Cache, load_lock
 

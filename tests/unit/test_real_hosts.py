@@ -10,14 +10,14 @@ import pytest
 from plans import Lab, plan_for
 from recipefiles import SHIPPED
 
-from pipelines.config.model import Config
 from pipelines.core.errors import LockError
 from pipelines.doctor.inspect import inspect_controller
 from pipelines.hosts.base import Existing
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import planned
-from pipelines.provisioning.resources import known_missing
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import planned
+from pipelines.plan.provisioning.resources import known_missing
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import provision as remote
 from pipelines.stages.preflight import refuse_unbuildable

@@ -24,12 +24,12 @@ from test_line import backend
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Existing
+from pipelines.publish.rebuild.published import Published, read_published
+from pipelines.publish.rebuild.run import as_json, run_rebuild
 from pipelines.record.results import BuildResult, RebuildResult
 from pipelines.reports.load import load_view
 from pipelines.reports.suites import suites
 from pipelines.stages.line import Line, run_build
-from pipelines.stages.published import Published, read_published
-from pipelines.stages.rebuild import as_json, run_rebuild
 
 pytestmark = pytest.mark.slow
 

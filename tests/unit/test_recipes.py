@@ -20,7 +20,8 @@ from recipefiles import DOCUMENTED, SHIPPED, VERSIONS, written
 
 from pipelines.core.architectures.gpus import read
 from pipelines.core.errors import ConfigError, LockError
-from pipelines.matrix.paths import kept
+from pipelines.core.target import Target
+from pipelines.plan.matrix.paths import kept
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.commits import commit_files
 from pipelines.recipe.library import library_key, steps
@@ -30,7 +31,6 @@ from pipelines.recipe.naming import environment, local_version, wheel_name
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.progress import Step, reader
 from pipelines.recipe.sourcetree import SourceTree, pack
-from pipelines.record.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 
 _FILE = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz", "sha256": "0" * 64, "size": 1}

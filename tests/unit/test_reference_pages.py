@@ -12,10 +12,10 @@ from pipelines.core import errors
 from pipelines.core.architectures.gpus import load_table
 from pipelines.core.evidence import Evidence
 from pipelines.diagnosis.model import load_catalogue
-from pipelines.matrix.compat import load_compat
+from pipelines.plan.matrix.compat import load_compat
 from pipelines.recipe.load import RECIPES, load_recipe, recipe_names
-from pipelines.reference import commands, markdown, pages
-from pipelines.reference.pages import DOCS, FOLDER, files, stale
+from scripts.reference import commands, markdown, pages
+from scripts.reference.pages import DOCS, FOLDER, files, stale
 
 PAGES = files()
 MADE = {
@@ -27,10 +27,10 @@ CONTEXTS = {name: one.context(name) for name, one in COMMANDS.items()}
 
 
 def test_what_is_kept_is_of_today() -> None:
-    """After a change of flags, errors, rules, GPUs or recipes: python -m pipelines.reference."""
+    """After a change of flags, errors, rules, GPUs or recipes: python -m scripts.reference."""
     for path, text in PAGES.items():
-        assert path.read_text("utf-8") == text, f"{path.name}: python -m pipelines.reference"
-    assert stale() == [], "python -m pipelines.reference"
+        assert path.read_text("utf-8") == text, f"{path.name}: python -m scripts.reference"
+    assert stale() == [], "python -m scripts.reference"
 
 
 def test_the_repositorys_address_is_one_setting(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from report_samples import audited, built, error, facts, resource, row, stage, u
 
 from pipelines.core import hosttext
 from pipelines.core.evidence import Evidence
+from pipelines.core.target import AXES
 from pipelines.record.diagnosis import HealedResult
 from pipelines.record.prebuilt import PrebuiltFile
 from pipelines.record.results import (
@@ -24,7 +25,6 @@ from pipelines.record.results import (
     State,
 )
 from pipelines.record.run import Run
-from pipelines.record.target import AXES
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.suites import suites

@@ -18,9 +18,10 @@ from records import rewrite
 from rich.console import Console
 
 from pipelines.core import hosttext
+from pipelines.core.checkout import Checkout
 from pipelines.core.errors import BuildError, ConfigError, TimeUpError
 from pipelines.core.evidence import Origin
-from pipelines.record.checkout import Checkout
+from pipelines.core.target import AXES
 from pipelines.record.diagnosis import DiagnosisResult
 from pipelines.record.results import (
     ORDER,
@@ -34,7 +35,6 @@ from pipelines.record.results import (
     Timeline,
 )
 from pipelines.record.run import Run
-from pipelines.record.target import AXES
 from pipelines.reports import failures as failing
 from pipelines.reports import terminal, views
 from pipelines.reports.brief import brief_of

@@ -19,7 +19,7 @@ from rich.console import Console
 from pipelines.core import github
 from pipelines.core import units as words
 from pipelines.core.evidence import Evidence
-from pipelines.record.target import AXES
+from pipelines.core.target import AXES
 from pipelines.reports import charts, junit, markdown, terminal
 from pipelines.reports import html as pages
 from pipelines.reports.load import load_view

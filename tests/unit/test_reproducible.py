@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from plans import at_desk, changed, plan_for, wanting
 
+from pipelines.core import toolsets
 from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import RECIPES, load_recipe
 from pipelines.recipe.reproducible import load_profile, settled
-from pipelines.record import toolsets
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.remote import compilecache, fixed_paths
 from pipelines.remote.resources import compilers

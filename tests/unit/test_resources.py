@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.paths import PACKAGE
+from pipelines.core.target import Target
 from pipelines.hosts.base import Existing
-from pipelines.provisioning import resource_models
-from pipelines.provisioning.base import Resource
-from pipelines.provisioning.resources import (
+from pipelines.plan.provisioning import resource_models
+from pipelines.plan.provisioning.base import Resource
+from pipelines.plan.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
     DesiredResource,
@@ -30,7 +32,6 @@ from pipelines.provisioning.resources import (
 )
 from pipelines.recipe.load import load_recipe
 from pipelines.record.results import ResourceResult
-from pipelines.record.target import Target
 from pipelines.stages import provision as provision_stage
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 from pipelines.toolchain.variants import wheel_name
@@ -69,7 +70,7 @@ def test_the_shipped_file_uses_every_kind() -> None:
     made = [r for file in (RESOURCES_FILE, EXISTING_FILE) for r in load_resources(file).resources]
     known = typing.get_args(typing.get_args(resource_models.AnyResource)[0])
     assert {type(resource) for resource in made} == set(known)
-    remote = Path(resource_models.__file__).parents[1] / "remote/resources"
+    remote = PACKAGE / "remote/resources"
     assert {r.kind for r in made} <= {path.stem for path in remote.glob("*.py")}
 
 

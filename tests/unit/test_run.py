@@ -28,6 +28,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import disk_errors, own_part, whole, write_atomic
+from pipelines.core.target import Target
 from pipelines.record import seal
 from pipelines.record.job import JobRecord
 from pipelines.record.results import (
@@ -43,7 +44,6 @@ from pipelines.record.results import (
 )
 from pipelines.record.run import Run, _hashes, error_of
 from pipelines.record.seal import sealer
-from pipelines.record.target import Target
 
 FACTS = RunFacts(target=Target(host="h", recipe="demo"))
 BUILT = BuildResult(job="j", directory=r"C:\b\j", jobs=2, tail=("a", "ü"))

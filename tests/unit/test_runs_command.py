@@ -14,9 +14,9 @@ from rich.console import Console
 
 from pipelines.cli import program
 from pipelines.core.architectures.archs import parse
+from pipelines.core.target import Target
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
-from pipelines.record.target import Target
 from pipelines.reports import runs as listing
 from pipelines.reports.runs import remove, runs_in, to_remove
 

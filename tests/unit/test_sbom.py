@@ -24,8 +24,11 @@ from wheels import FILES, INFO, METADATA, wheel
 from pipelines.cli.program import run
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.finding import Finding
-from pipelines.matrix.buildplan import BuildPlan
+from pipelines.plan.matrix.buildplan import BuildPlan
+from pipelines.publish.provenance.bill import Bill, bill_of
 from pipelines.publish.provenance.sbom import TOOLSET, Part, compared, made, with_toolset
+from pipelines.publish.rebuild.published import read_published
+from pipelines.publish.rebuild.run import run_rebuild
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Patch, Vendored
 from pipelines.recipe.patches import patch_file
@@ -38,11 +41,8 @@ from pipelines.record.results import (
     ResourceResult,
 )
 from pipelines.remote import repack, sboms
-from pipelines.stages.bill import Bill, bill_of
 from pipelines.stages.buildspec import environment_of, materials
 from pipelines.stages.line import Line, run_build
-from pipelines.stages.published import read_published
-from pipelines.stages.rebuild import run_rebuild
 from pipelines.wheels.metadata import inspect
 from pipelines.wheels.sboms import Sbom, all_of, problem_of, read
 
@@ -238,7 +238,7 @@ def of_flash_attn(
     """A plan whose source is patched, on a host with MSVC, and what its bill says of the source."""
     plan = plan_for(room, recipe="flash-attn", python="3.12", archs="80", cuda=cuda)
     vars(plan)["wanted"] = ()  # of tools, some of which are not pinned
-    monkeypatch.setattr("pipelines.stages.bill._pinned", lambda _: ())
+    monkeypatch.setattr("pipelines.publish.provenance.bill._pinned", lambda _: ())
     source = pack([("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))])
     document = json.loads(sboms.completed(bill_of(plan, source, None), METADATA))
     return plan, document

@@ -11,10 +11,10 @@ from typing import Any, get_args
 import pytest
 from recipefiles import ROOT, SHIPPED, examples
 
-from pipelines.config import schema
-from pipelines.config.model import Config, Defaults, host_models, load_config
 from pipelines.core.errors import ConfigError
 from pipelines.core.yamlfile import read_yaml
+from pipelines.plan.config import schema
+from pipelines.plan.config.model import Config, Defaults, host_models, load_config
 from pipelines.toolchain.compilecache import CompileCache
 
 SCHEMAS = {"recipe": schema.recipe_schema(), "config": schema.config_schema()}
@@ -33,7 +33,7 @@ def keys(part: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_what_is_kept_is_of_today() -> None:
-    """After a change of a model: python -m pipelines.config.schema."""
+    """After a change of a model: python -m pipelines.plan.config.schema."""
     made = schema.files()
     assert {path.name for path in made} == {
         *("schema.json", "pipeline.schema.json", "configuration.md"),

@@ -29,7 +29,7 @@ from pipelines.hosts.sandbox.wsman.auth import write_credentials
 from pipelines.hosts.sandbox.wsman.certificate import create_certificate
 from pipelines.hosts.sandbox.wsman.server import WsmanServer
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder
 from pipelines.remote.resources import archive

@@ -20,20 +20,20 @@ from sessions import Here
 from test_gate import FACTS, GOOD
 from wheels import FILES, INFO, WHEEL, wheel, wheel_here
 
-from pipelines.config.model import Config
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import ConfigError, SmokeError
+from pipelines.core.target import Target
 from pipelines.hosts.base import IN_SANDBOX
-from pipelines.matrix.buildplan import Request
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import planned
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.plan import planned
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import wheel_name
 from pipelines.recipe.sourcetree import SourceTree, directories_of
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.results import SmokeResult
-from pipelines.record.target import Target
 from pipelines.reports.load import load_view, read_smoke
 from pipelines.stages.line import TEST, Line
 from pipelines.stages.manifest import write_manifest

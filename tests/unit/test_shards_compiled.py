@@ -12,10 +12,10 @@ import sharebuilds
 from plans import PYTHON, at_desk, wanting
 from test_shards import compiled, linked
 
-from pipelines.config.model import Config
 from pipelines.core.errors import BuildError
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import Request, resolve
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import Request, resolve
 from pipelines.record.results import BuildResult, CollectResult
 from pipelines.stages.line import BUILD, Line
 

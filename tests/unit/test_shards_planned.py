@@ -15,15 +15,15 @@ from plans import plan_for
 from pipelines.cli.lines import request_of
 from pipelines.cli.plan import run_plan
 from pipelines.cli.rebuild import rebuild
-from pipelines.config.model import load_config
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import sha256_of
 from pipelines.core.paths import PACKAGE
 from pipelines.core.units import GIB
-from pipelines.matrix.buildplan import Request, settle
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.shares import RUNNERS, reckon, shares_for
+from pipelines.plan.config.model import load_config
+from pipelines.plan.matrix.buildplan import Request, settle
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.shares import RUNNERS, reckon, shares_for
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import objects
 from pipelines.remote.shards import balance

@@ -20,7 +20,7 @@ from wheels import packed_here
 from pipelines.core import console as consoles
 from pipelines.core import logs
 from pipelines.core.tables import Trimming, print_columns
-from pipelines.provisioning.resources import DesiredResource
+from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import builder
 from pipelines.remote import provision as remote

@@ -23,17 +23,17 @@ from test_published_at import AT
 from test_rebuild import party, tree, we
 
 from pipelines.cli import program
+from pipelines.core.comparison import Comparison
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import sha256_of
 from pipelines.publish.index.catalogue import Catalogue, Wheel
-from pipelines.record.comparison import Comparison
+from pipelines.publish.rebuild.address import published_at
+from pipelines.publish.rebuild.run import run_rebuild
 from pipelines.record.results import AuditedFile, RebuildResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports.junit import read_pytest
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
-from pipelines.stages.publishedat import published_at
-from pipelines.stages.rebuild import run_rebuild
 from pipelines.toolchain import obtaining
 from pipelines.toolchain.lock import Cache, load_lock
 

@@ -13,22 +13,22 @@ import pytest
 from plans import LAB
 
 from pipelines.cli import plan as plan_command
-from pipelines.config.model import Config
 from pipelines.core.console import console
 from pipelines.core.errors import ConfigError
+from pipelines.core.target import Target
+from pipelines.core.toolsets import MSVC, STUB, Api
 from pipelines.doctor import diagnose, report
 from pipelines.doctor.run import purpose_of
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.live import LiveSession
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import host_rules
-from pipelines.matrix.plan import lay_ground
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.judge import host_rules
+from pipelines.plan.matrix.plan import lay_ground
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.record.target import Target
-from pipelines.record.toolsets import MSVC, STUB, Api
 from pipelines.stages.line import Line, run_build, run_provision
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 

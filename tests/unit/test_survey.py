@@ -24,16 +24,17 @@ from loopback import listening
 from pes import MSVC_DLLS, dll, msvc
 from tls_keys import Authority
 
-from pipelines.audit import page, repositories, survey
+from pipelines.audit import page, survey
 from pipelines.audit.examination import AuditOptions, examine
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.audit.listing import Listing
-from pipelines.audit.repositories import read_repository
 from pipelines.cli.program import run
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
-from pipelines.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt import repositories
+from pipelines.plan.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt.repositories import read_repository
 from pipelines.toolchain.indexpage import IndexPageError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_directory")]

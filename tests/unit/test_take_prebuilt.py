@@ -16,8 +16,8 @@ from wheels import FILES, INFO, METADATA, NAME, pe, wheel
 from pipelines.core.architectures.archs import parse
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.hosts.base import Capabilities
-from pipelines.prebuilt import candidates
-from pipelines.prebuilt.candidates import Offer
+from pipelines.plan.prebuilt import candidates
+from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.record.results import (

@@ -15,9 +15,9 @@ from plans import Lab
 from sessions import Here
 
 from pipelines.core.errors import ConfigError
+from pipelines.core.target import Target
 from pipelines.diagnosis import diagnose
 from pipelines.hosts.base import Capabilities
-from pipelines.record.target import Target
 from pipelines.remote import builder, process, protected_dirs
 from pipelines.remote.protected_dirs import UnsafeError
 from pipelines.stages.toolset import default_toolset, toolset_for, toolsets

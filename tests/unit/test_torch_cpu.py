@@ -14,14 +14,14 @@ import pytest
 from plans import LAB
 from projects import project
 
-from pipelines.config.model import Config
 from pipelines.core.errors import LockError
 from pipelines.hosts.base import IN_SANDBOX
 from pipelines.hosts.sandbox.wine import Prefix, Wine
-from pipelines.matrix.buildplan import BuildPlan, Request, resolve
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import judge
-from pipelines.matrix.plan import lay_ground
+from pipelines.plan.config.model import Config
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.matrix.judge import judge
+from pipelines.plan.matrix.plan import lay_ground
 from pipelines.record.results import BuildResult
 from pipelines.remote import buildwheel, provision
 from pipelines.stages.buildspec import build_environment

@@ -32,20 +32,21 @@ from released import with_release as later
 from test_audit_index import Index, index, keys  # noqa: F401 - fixtures
 from test_workflows import GITHUB, read
 
-from pipelines.audit import indexpage, workers
 from pipelines.cli import program
+from pipelines.core import workers
 from pipelines.core.console import console
 from pipelines.core.errors import ConfigError, LockError
+from pipelines.core.target import Target
 from pipelines.core.units import GIB
 from pipelines.core.versions import python_tags
-from pipelines.matrix.compat import load_compat
-from pipelines.matrix.torches import load_torches
-from pipelines.prebuilt.candidates import Offer
+from pipelines.plan.matrix.compat import load_compat
+from pipelines.plan.matrix.torches import load_torches
+from pipelines.plan.prebuilt import indexpage
+from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.publish.watch import held, look, pages, released
 from pipelines.publish.watch.cells import compare
 from pipelines.recipe.load import load_recipe
-from pipelines.record.target import Target
 from pipelines.remote import limits
 from pipelines.toolchain.generate import generate
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED, load_intent
@@ -272,7 +273,7 @@ def test_from_new_torch_to_nothing_left(
     # With these pinned, the plan has everything and watch needs no file.
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: lock)
-        patch.setattr("pipelines.matrix.buildplan.load_lock", lambda *_: lock)
+        patch.setattr("pipelines.plan.matrix.buildplan.load_lock", lambda *_: lock)
         assert world.watch("--json") == 0
         assert cells(told(capsys), "build").keys() == {*new}
 
@@ -282,7 +283,7 @@ def test_from_new_torch_to_nothing_left(
     words = [word for key, value in order.items() if value for word in (f"--{key}", value)]
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: lock)
-        patch.setattr("pipelines.matrix.buildplan.load_lock", lambda *_: lock)
+        patch.setattr("pipelines.plan.matrix.buildplan.load_lock", lambda *_: lock)
         assert program.run(["plan", *words, "--format", "gha"]) == 0
     planned = json.loads(capsys.readouterr().out)["include"]
     assert {cell["cell"] for cell in planned} == {*new}

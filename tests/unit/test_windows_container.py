@@ -35,12 +35,11 @@ from pipelines.hosts.container.host import Container
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.manager import LABEL
 from pipelines.hosts.passthrough import windows
+from pipelines.plan.provisioning.resources import RESOURCES_FILE
 from pipelines.remote import files
 
 pytestmark = pytest.mark.slow
 
-
-RESOURCES = Path(files.__file__).parents[1] / "provisioning/resources.yaml"
 
 SERVERCORE = "mcr.microsoft.com/windows/servercore"
 LTSC = {"20348": "10.0.20348.2700", "26100": "10.0.26100.1742", "17763": "10.0.17763.6293"}
@@ -159,7 +158,7 @@ def test_the_whole_life(
     assert lab.names == []
     assert len(lab.windows.volumes) == 1, "compiled units stay"
     places = [mount["Target"] for mount in asked["Mounts"]]
-    root = str(read_yaml(RESOURCES)["layout"]["build_root"]).casefold()
+    root = str(read_yaml(RESOURCES_FILE)["layout"]["build_root"]).casefold()
     assert places
     assert not any((root + "\\").startswith(place.casefold() + "\\") for place in places)
 

@@ -24,12 +24,12 @@ import pytest
 import yaml
 from typed import calls
 
-from pipelines.config.model import load_config
 from pipelines.core.errors import TimeUpError
 from pipelines.core.paths import PACKAGE, default_cache
 from pipelines.core.units import GIB
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.provisioning.resources import load_resources
+from pipelines.plan.config.model import load_config
+from pipelines.plan.matrix.hostfacts import HostFacts
+from pipelines.plan.provisioning.resources import load_resources
 from pipelines.publish.index.lock import LOCK
 from pipelines.publish.provenance.statement import PREDICATE, SIGNED
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from plans import recipe_of
 
+from pipelines.core.checkout import Checkout
 from pipelines.core.errors import ConfigError
 from pipelines.recipe.origin import PathSource
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.recipe.worktree import listing
-from pipelines.record.checkout import Checkout
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 #: What tools leave in a project, and what it is made of.

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BeforeValidator, ValidationError
 
-from pipelines.config.model import load_config
 from pipelines.core.errors import ConfigError, LockError, PipelineError
 from pipelines.core.model import Model
 from pipelines.core.yamlfile import DEPTH, LIMIT, read_yaml, yaml_value
 from pipelines.diagnosis.model import read_catalogue
-from pipelines.provisioning.resources import load_resources
+from pipelines.plan.config.model import load_config
+from pipelines.plan.provisioning.resources import load_resources
 from pipelines.recipe.load import load_recipe
 from pipelines.toolchain.intent import load_intent
 from pipelines.toolchain.lock import LOCK_FILE, load_lock

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pipelines.core.errors import ConfigError
+from pipelines.core.toolsets import MSVC, NATIVE, STUB
 from pipelines.hosts.base import HERE, HostConfig, Supply, supply_of
 from pipelines.hosts.gpus import DriverGpu
-from pipelines.record.toolsets import MSVC, NATIVE, STUB
 from pipelines.toolchain.lock import ToolchainLock
 
 WINDOWS = sys.platform == "win32"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.core.paths import home
+from pipelines.core.toolsets import MSVC
 from pipelines.hosts.base import (
     HERE,
     CacheEntry,
@@ -20,7 +21,6 @@ from pipelines.hosts.base import (
     supply_of_sandbox,
 )
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
-from pipelines.record.toolsets import MSVC
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.evidence import Bridge, Evidence
 from pipelines.core.extras import require_extra
 from pipelines.core.logs import timed
+from pipelines.core.toolsets import WITH_LIBRARY
 from pipelines.hosts.base import IN_SANDBOX, CacheEntry, Capabilities, Host, Lifecycle, OpenOptions
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import debian, health, image
@@ -41,7 +42,6 @@ from pipelines.hosts.sandbox.state import (
     start_service,
 )
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, require_machine, version
-from pipelines.record.toolsets import WITH_LIBRARY
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.transports.endpoint import Endpoint, Secret
 

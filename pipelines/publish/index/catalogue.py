@@ -24,11 +24,11 @@ from packaging.utils import (
 from packaging.version import Version
 from pydantic import AfterValidator, Field, StringConstraints
 
+from pipelines.core.comparison import Verdict
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import PUBLISHING, is_trusted
 from pipelines.core.hosttext import line, safe
 from pipelines.core.model import Model, first_problem
-from pipelines.record.comparison import Verdict
 from pipelines.record.prebuilt import Sha256
 from pipelines.record.seal import Sealer, is_signed
 

@@ -22,6 +22,7 @@ from pipelines.core.console import bars
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.hosttext import line, safe
+from pipelines.core.toolsets import stamped
 from pipelines.core.units import few
 from pipelines.publish.index.catalogue import (
     CATALOGUE,
@@ -44,7 +45,6 @@ from pipelines.publish.index.store import Store, stated
 from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
 from pipelines.publish.memory import memory_file, older, remember
 from pipelines.record.seal import sealer
-from pipelines.record.toolsets import stamped
 from pipelines.wheels.checked import CheckedWheel
 
 #: Called with each published wheel.

@@ -12,14 +12,14 @@ from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
+from pipelines.core.target import Target
 from pipelines.core.versions import python_order, within
-from pipelines.matrix.cells import Named, expand
+from pipelines.plan.matrix.cells import Named, expand
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.watch import held
 from pipelines.publish.watch.released import Torch, note
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
-from pipelines.record.target import Target
 
 State = Literal["build", "later", "pin", "no"]
 

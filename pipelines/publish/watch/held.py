@@ -13,6 +13,7 @@ from packaging.version import Version
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line, secret, shown_url
+from pipelines.core.target import Target
 from pipelines.core.versions import version_of
 from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
 from pipelines.publish.index.lock import LOCK
@@ -21,7 +22,6 @@ from pipelines.publish.watch.pages import read_texts
 from pipelines.publish.watch.released import Torch, note
 from pipelines.publish.which.choosing import runs_python
 from pipelines.recipe.model import Recipe
-from pipelines.record.target import Target
 
 #: What a branch of pages has before anything is published; the last two, where the first publish
 #: broke off.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.core.finding import Finding
-from pipelines.matrix.torches import load_torches
+from pipelines.plan.matrix.torches import load_torches
 from pipelines.publish.watch.pages import read_members, read_projects, read_tags
 from pipelines.publish.watch.released import (
     CUDA,

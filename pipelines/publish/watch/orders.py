@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.core.finding import Finding
-from pipelines.matrix.judge import NOT_PINNED
-from pipelines.matrix.plan import Plan
+from pipelines.core.target import Target
+from pipelines.plan.matrix.judge import NOT_PINNED
+from pipelines.plan.matrix.plan import Plan
 from pipelines.publish.watch.cells import Cell, State, Watched
-from pipelines.record.target import Target
 
 
 def judged(watched: Watched, plan: Plan | None) -> Watched:

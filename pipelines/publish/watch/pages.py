@@ -24,12 +24,12 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from pipelines.audit.indexpage import Listed, listed_on, read_page
-from pipelines.audit.workers import run_isolated
 from pipelines.core.errors import LockError, PipelineError
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.units import few
 from pipelines.core.versions import version_of
+from pipelines.core.workers import run_isolated
+from pipelines.plan.prebuilt.indexpage import Listed, listed_on, read_page
 from pipelines.recipe.sourcetree import sdist_files
 from pipelines.toolchain.indexpage import IndexPage
 from pipelines.toolchain.obtaining import download

@@ -20,10 +20,10 @@ from pipelines.core.errors import LockError
 from pipelines.core.files import write_atomic
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
+from pipelines.core.target import Target
 from pipelines.core.versions import python_release
 from pipelines.publish.watch.pages import File, read_texts
 from pipelines.publish.watch.released import Torch, note
-from pipelines.record.target import Target
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import Names
 

@@ -12,8 +12,8 @@ from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line
 from pipelines.core.versions import free_threaded, minor, python_order, version_of, within
-from pipelines.matrix.compat import load_compat
-from pipelines.matrix.torches import TorchBuild
+from pipelines.plan.matrix.compat import load_compat
+from pipelines.plan.matrix.torches import TorchBuild
 from pipelines.publish.watch.pages import File, Project, Tags, read_members
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe

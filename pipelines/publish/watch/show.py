@@ -12,7 +12,7 @@ from pipelines.core.console import console, say
 from pipelines.core.finding import Finding
 from pipelines.core.hosttext import line, shown_url
 from pipelines.core.tables import print_columns
-from pipelines.matrix.judge import NOT_PINNED
+from pipelines.plan.matrix.judge import NOT_PINNED
 from pipelines.publish.watch.cells import Watched
 from pipelines.publish.watch.released import Torch
 from pipelines.reports.findings import table

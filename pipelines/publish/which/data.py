@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pipelines.config.presets import load_presets
 from pipelines.core.model import Dated, Model, Name, Text, read_data
 from pipelines.core.versions import Release
-from pipelines.matrix.torches import load_torches
+from pipelines.plan.config.presets import load_presets
+from pipelines.plan.matrix.torches import load_torches
 from pipelines.wheels.libraries import table
 
 
